@@ -1,0 +1,1 @@
+"""Jobs: configuration, sources, the epoch loop, recovery and the command line."""

@@ -1,0 +1,140 @@
+"""What a source must do so that an epoch can be planned once and read any number of times.
+
+::
+
+    driver      plan(after) → offset ranges ── split → tasks
+    executors   reader().read(range) → blocks ── decoder().decode(block) → accepted + rejected rows
+
+A plan is replayable: the same range gives the same rows, in the same order, or RangeGoneError. No
+consumer group and no engine checkpoint decides who reads what: positions live in the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from sinks.base import Json
+from timeline.epoch import OffsetRange, Position
+
+REJECTED_SCHEMA = pa.schema(
+    [
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("raw", pa.binary()),
+    ]
+)
+"""Rejected rows as a decoder returns them: where the record starts, why it was refused, its raw bytes."""
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """What the source has beyond the committed positions, within the limits.
+
+    Attributes:
+        ranges: at most one for each shard, in the order in which they should be read.
+        behind: units (bytes, records) that are there beyond these ranges and wait for later epochs.
+        behind_shards: shards (files, partitions) that those belong to.
+        settles_in_s: seconds until something that is there but not settled (an unterminated last
+            line) will count; None when nothing waits for that.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    behind: int = 0
+    behind_shards: int = 0
+    settles_in_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive records of one shard, as read.
+
+    Attributes:
+        shard: whose records.
+        start: offset of the first record.
+        rows: records in it, counted by the reader without decoding them.
+        data: the raw records in the form that this source's decoder takes.
+    """
+
+    shard: str
+    start: int
+    rows: int
+    data: bytes | pa.Buffer | pa.RecordBatch | Sequence[bytes | None] | None
+    detail: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A block's rows, each either accepted or rejected: ``accepted.num_rows + rejected.num_rows == block.rows``.
+
+    Attributes:
+        accepted: rows in the job's schema.
+        offsets: int64, the offset of each accepted row; None unless the decoder was asked for lineage.
+        rejected: rows in `REJECTED_SCHEMA`.
+    """
+
+    accepted: pa.RecordBatch
+    offsets: pa.Array | None
+    rejected: pa.RecordBatch
+
+
+class RangeReader(Protocol):
+    """Picklable: reads ranges on an executor."""
+
+    def read(self, offsets: OffsetRange) -> Iterator[Block]:
+        """The range's records in order, in blocks of bounded size.
+
+        Raises:
+            RangeGoneError: the range, or part of it, is no longer there.
+        """
+
+
+class Decoder(Protocol):
+    """Picklable: turns blocks into rows on an executor."""
+
+    def decode(self, block: Block) -> Decoded:
+        """The block's rows; a record that cannot be decoded is rejected alone, with the reason.
+
+        Raises:
+            DataError: a record stops the job because the job file says so.
+        """
+
+
+class Source(Protocol):
+    """One source of a job, seen from the driver."""
+
+    def plan(self, after: Mapping[str, Position]) -> SourcePlan:
+        """What is there beyond the committed positions; reads as little of the data as it can.
+
+        Args:
+            after: committed position of every shard seen so far.
+
+        Raises:
+            SourceChangedError: a shard shrank or changed below its committed offset.
+            SourceError: the source cannot be listed.
+        """
+
+    def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
+        """Cut a range into consecutive pieces of about `most` units, where its records allow that."""
+
+    def infer_schema(self, plan: SourcePlan) -> pa.Schema:
+        """A schema for the records at the beginning of the plan, from a bounded sample.
+
+        Raises:
+            SourceError: nothing in the sample can be decoded.
+        """
+
+    def reader(self) -> RangeReader:
+        """A reader to send to the executors."""
+
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
+        """A decoder to send to the executors.
+
+        Args:
+            schema: the columns to decode, in order.
+            lineage: whether accepted rows come with their offsets.
+        """

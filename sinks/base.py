@@ -1,0 +1,217 @@
+"""What a target must do so that an epoch reaches it exactly once.
+
+::
+
+    driver     ensure ── begin ─────────────────── prepare ── [decision] ── commit ── release
+    executors             └ writer ── open ── write* ── close ┘
+    any process, later                     verify, lookup, commit, abort, release, leftovers
+
+A *part* is a target's share of an epoch in its prepared state: durable, complete, invisible. It
+travels through the manifest as JSON, so any process can commit or abort it without the one that
+wrote it. The contract suite in `tests/contract/sink_contract.py` is the definition; a new sink is
+one module, one entry point in the group ``tideline.sinks`` and one class that inherits that suite.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from sinks.partition import PartitionField
+from timeline.epoch import Json
+
+
+class TargetOptions(BaseModel):
+    """A target's block in a job file; every sink type extends it with its own keys.
+
+    Attributes:
+        type: the sink's entry point name.
+        name: the target's name in the job; None means one made of type and place.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What every target of a job shares.
+
+    Attributes:
+        app_id: the job's key in a target's markers, made of the timeline's id: jobs of one name never meet.
+        schema: columns of the rows that will be written, lineage columns included.
+        partition_by: how lake targets lay their files out.
+        storage: fsspec options for every path of the job.
+    """
+
+    app_id: str
+    schema: pa.Schema
+    partition_by: tuple[PartitionField, ...] = ()
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, order=True)
+class EpochRef:
+    """Which epoch, by which instant, written by which generation of the writer."""
+
+    epoch: int
+    instant: str
+    generation: int
+
+
+class Lookup(enum.Enum):
+    """Whether a target has applied an epoch."""
+
+    COMMITTED = "committed"
+    NOT_COMMITTED = "not committed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class TaskAttempt:
+    """One attempt of one task, as the engine numbers them; makes file names unique and traceable."""
+
+    task: int
+    stage: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """One closed data file.
+
+    Attributes:
+        path: below the target's root, as it is stored (not URL-encoded).
+        size: bytes.
+        rows: rows in it, from the file's own footer.
+        partition: value of each partition column as Delta writes it, None for null.
+        stats: Delta's per-file statistics (numRecords, minValues, maxValues, nullCount).
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    stats: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What one task attempt wrote to one target."""
+
+    rows: int
+    bytes: int
+    files: tuple[WrittenFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A target's prepared share of one epoch: all that `Sink.commit` needs, in any process.
+
+    Attributes:
+        target: the target's name in the job.
+        epoch: the epoch it belongs to.
+        rows: rows that become visible with the commit; a part of 0 rows commits nothing.
+        bytes: size of the files.
+        files: the data files, sorted by path.
+    """
+
+    target: str
+    epoch: EpochRef
+    rows: int
+    bytes: int
+    files: tuple[WrittenFile, ...] = ()
+
+
+class BatchWriter(Protocol):
+    """One task attempt's open writer to one target."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows in; memory stays bounded however many are written."""
+
+    def close(self) -> WriteReport:
+        """Make everything written durable and say what it was."""
+
+    def abort(self) -> None:
+        """Give up and remove what this attempt wrote, as far as possible. Idempotent; does not raise."""
+
+
+class PartitionWriter(Protocol):
+    """Picklable: opens a `BatchWriter` on whichever executor it reaches."""
+
+    def open(self, attempt: TaskAttempt) -> BatchWriter:
+        """Start writing as this task attempt."""
+
+
+class Sink(Protocol):
+    """One target of a job, seen from the driver or from a recovering process."""
+
+    Options: type[TargetOptions]
+
+    @classmethod
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """The target that a job file's block describes; touches no storage."""
+
+    @property
+    def target(self) -> str:
+        """The target's name in the job, unique and stable: it keys the parts in a manifest."""
+
+    def ensure(self) -> None:
+        """Check that the target can take this job's epochs; creates nothing that a reader sees.
+
+        Raises:
+            TargetRefusedError: an existing table differs; the message holds the difference.
+            StoreUnavailableError: it could not be looked at.
+        """
+
+    def begin(self, epoch: EpochRef) -> PartitionWriter:
+        """Start an epoch; nothing is visible to readers until `commit`."""
+
+    def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
+        """Make the epoch durable and complete, or fail; nothing becomes visible.
+
+        Deletes what attempts without a report left behind.
+
+        Args:
+            epoch: the epoch begun before.
+            reports: one for each task, of the attempt that the engine accepted.
+        """
+
+    def verify(self, part: Part) -> Sequence[str]:
+        """What is missing or damaged in a prepared part, in words; empty when it can be committed."""
+
+    def commit(self, part: Part) -> None:
+        """Make the part visible, atomically. Idempotent: any process, any number of times.
+
+        The caller applies epochs in order. A part of 0 rows changes nothing.
+
+        Raises:
+            TargetRefusedError: the table changed so that it cannot take the part.
+            CommitRejectedError: it did not land, within the bounds of the retries.
+            CommitUnknownError: it may have landed.
+        """
+
+    def lookup(self, epoch: EpochRef) -> Lookup:
+        """Whether the target has applied this epoch (or a later one, which implies it)."""
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """Remove everything of an epoch that was decided against; idempotent, from storage alone.
+
+        Keeps the record of what there was to remove (markers) until `release`.
+
+        Returns:
+            paths below the target's root that the epoch had written or announced.
+        """
+
+    def release(self, epoch: EpochRef, part: Part | None) -> None:
+        """Last step, after the instant is completed: delete late files that are not in `part`, then the markers."""
+
+    def leftovers(self) -> Sequence[str]:
+        """Instant times of which something still waits for `release`."""

@@ -1,0 +1,1 @@
+"""The timeline: instants, decisions, leases and the object store they live on. No Spark, no Delta."""

@@ -1,0 +1,108 @@
+"""Every error that Tideline raises on purpose, in one tree.
+
+::
+
+    TidelineError
+    ├── ConfigError               the job file is wrong: change it and start again
+    ├── StoreError                an object store did not do as asked
+    │   ├── AlreadyExistsError    someone created the object before: read it
+    │   ├── NotFoundError         there is no such object
+    │   └── StoreUnavailableError it may or may not have happened: read it back
+    ├── FormatError               a name or body that this version cannot read
+    ├── WriterBusyError           another writer holds a live lease: wait, or force
+    ├── FencedError               another process decided this epoch: stop
+    ├── SourceError               the source cannot be read as planned
+    │   ├── RangeGoneError        a planned range is no longer there
+    │   └── SourceChangedError    a shard shrank or changed below its committed offset
+    ├── DataError                 a row stops the job because the job file asks for that
+    ├── TargetError               a target cannot take the epoch
+    │   ├── TargetRefusedError    its schema, partitioning or features forbid it: nothing was written
+    │   ├── CommitRejectedError   the commit did not land: safe to try again
+    │   └── CommitUnknownError    the commit may have landed: look it up, delete nothing
+    ├── RowCountError             rows read are not rows committed + rows quarantined
+    ├── InvariantError            storage contradicts the protocol: a person has to look
+    └── HaltError                 recovery cannot tell commit from rollback: nothing was touched
+
+A class exists where a caller does something different for it. Messages carry the instant, epoch
+or target, what was found, what is allowed, and the next step.
+"""
+
+
+class TidelineError(Exception):
+    """Root of the tree: anything that Tideline reports to its user in one message."""
+
+
+class ConfigError(TidelineError):
+    """The job file or a command's argument is wrong; nothing was started."""
+
+
+class StoreError(TidelineError):
+    """An object store did not do as asked."""
+
+
+class AlreadyExistsError(StoreError):
+    """The object exists: someone else won, or an own earlier attempt did. Read before deciding."""
+
+
+class NotFoundError(StoreError):
+    """There is no object at this path."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store gave no clear answer: the call may or may not have taken effect. Read it back."""
+
+
+class FormatError(TidelineError):
+    """A file name or a body is not what the storage format says, or of a newer format version."""
+
+
+class WriterBusyError(TidelineError):
+    """Another writer's lease on this timeline is live; the message says who. Wait or force."""
+
+
+class FencedError(TidelineError):
+    """Another process took over or decided this epoch; this process has cleaned up and must stop."""
+
+
+class SourceError(TidelineError):
+    """The source cannot be listed or read as planned."""
+
+
+class RangeGoneError(SourceError):
+    """A planned offset range is no longer there, in whole or in part; the message names it."""
+
+
+class SourceChangedError(SourceError):
+    """A shard shrank or changed below its committed offset; what was committed cannot be continued."""
+
+
+class DataError(TidelineError):
+    """A row stops the job because the job file says so (for example ``on_unknown_field: fail``)."""
+
+
+class TargetError(TidelineError):
+    """A target cannot take an epoch."""
+
+
+class TargetRefusedError(TargetError):
+    """Schema, partitioning or table features do not allow it; the message holds the difference."""
+
+
+class CommitRejectedError(TargetError):
+    """The target's commit did not land. Trying again is safe."""
+
+
+class CommitUnknownError(TargetError):
+    """The target's commit may have landed. Look it up; delete nothing."""
+
+
+class RowCountError(TidelineError):
+    """Rows read differ from rows committed + rows quarantined; the epoch is not prepared."""
+
+
+class InvariantError(TidelineError):
+    """Storage contradicts the protocol (a gap between epochs, two plans of one instant)."""
+
+
+class HaltError(TidelineError):
+    """Recovery cannot tell commit from rollback. Nothing was touched; the message says what to do."""
