@@ -23,7 +23,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from sinks.partition import PartitionField
-from timeline.epoch import Json
+from timeline.epoch import EpochRef, Json, Part, WriteReport, WrittenFile
+
+__all__ = ["EpochRef", "Json", "Part", "WriteReport", "WrittenFile"]
 
 
 class TargetOptions(BaseModel):
@@ -57,15 +59,6 @@ class SinkContext:
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, order=True)
-class EpochRef:
-    """Which epoch, by which instant, written by which generation of the writer."""
-
-    epoch: int
-    instant: str
-    generation: int
-
-
 class Lookup(enum.Enum):
     """Whether a target has applied an epoch."""
 
@@ -81,53 +74,6 @@ class TaskAttempt:
     task: int
     stage: int
     attempt: int
-
-
-@dataclass(frozen=True)
-class WrittenFile:
-    """One closed data file.
-
-    Attributes:
-        path: below the target's root, as it is stored (not URL-encoded).
-        size: bytes.
-        rows: rows in it, from the file's own footer.
-        partition: value of each partition column as Delta writes it, None for null.
-        stats: Delta's per-file statistics (numRecords, minValues, maxValues, nullCount).
-    """
-
-    path: str
-    size: int
-    rows: int
-    partition: Mapping[str, str | None] = field(default_factory=dict)
-    stats: Mapping[str, Json] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class WriteReport:
-    """What one task attempt wrote to one target."""
-
-    rows: int
-    bytes: int
-    files: tuple[WrittenFile, ...] = ()
-
-
-@dataclass(frozen=True)
-class Part:
-    """A target's prepared share of one epoch: all that `Sink.commit` needs, in any process.
-
-    Attributes:
-        target: the target's name in the job.
-        epoch: the epoch it belongs to.
-        rows: rows that become visible with the commit; a part of 0 rows commits nothing.
-        bytes: size of the files.
-        files: the data files, sorted by path.
-    """
-
-    target: str
-    epoch: EpochRef
-    rows: int
-    bytes: int
-    files: tuple[WrittenFile, ...] = ()
 
 
 class BatchWriter(Protocol):
@@ -210,8 +156,18 @@ class Sink(Protocol):
             paths below the target's root that the epoch had written or announced.
         """
 
-    def release(self, epoch: EpochRef, part: Part | None) -> None:
-        """Last step, after the instant is completed: delete late files that are not in `part`, then the markers."""
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
+        """Last step, after the instant is completed: delete late files, then the markers that are no longer needed.
+
+        A file named in `part` is certainly closed, so its marker can go. A marker without a report may
+        belong to a task that is still running somewhere: what it announced is deleted if it is there,
+        and the marker stays for a later look.
+
+        Args:
+            epoch: an epoch whose instant is completed or rolled back.
+            part: the part that stays; None after a rollback without a manifest.
+            final: no task of this epoch can be alive any more: all markers go.
+        """
 
     def leftovers(self) -> Sequence[str]:
         """Instant times of which something still waits for `release`."""

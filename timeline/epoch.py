@@ -1,21 +1,23 @@
-"""An epoch's offset ranges, and the bodies that carry an epoch through its states: plan and manifest.
+"""An epoch's offset ranges, and the bodies that carry it through its states: plan and manifest.
 
 ::
 
     <t>.commit.requested   Plan       what will be read, by whom
     <t>.inflight           (empty)    data may be written from now on
     <t>.inflight           Manifest   what was written: enough to commit without the writer
-
-Both are JSON with a format version. A reader refuses a newer version instead of guessing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | Sequence[Json] | Mapping[str, Json]"
+from pydantic import JsonValue
+
+from timeline.body import BodyFormat
+
+Json: TypeAlias = JsonValue
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,132 @@ class OffsetRange:
     def end(self) -> Position:
         """The shard's position once this range is committed."""
         return Position(self.until, self.after)
+
+    def __str__(self) -> str:
+        return f"{self.shard}[{self.start}, {self.until})"
+
+
+@dataclass(frozen=True, order=True)
+class EpochRef:
+    """Which epoch, by which instant, written by which generation of the writer."""
+
+    epoch: int
+    instant: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} (instant {self.instant})"
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """One closed data file.
+
+    Attributes:
+        path: below the target's root, as it is stored (not URL-encoded).
+        size: bytes.
+        rows: rows in it, from the file's own footer.
+        partition: value of each partition column as Delta writes it, None for null.
+        stats: Delta's per-file statistics (numRecords, minValues, maxValues, nullCount).
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    stats: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What one task attempt wrote to one target."""
+
+    rows: int
+    bytes: int
+    files: tuple[WrittenFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A target's prepared share of one epoch: all that its commit needs, in any process.
+
+    Attributes:
+        target: the target's name in the job.
+        epoch: the epoch it belongs to.
+        rows: rows that become visible with the commit; a part of 0 rows commits nothing.
+        bytes: size of the files.
+        files: the data files, sorted by path.
+    """
+
+    target: str
+    epoch: EpochRef
+    rows: int
+    bytes: int
+    files: tuple[WrittenFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class ShardCount:
+    """What became of one shard's records in one epoch: ``read == accepted + rejected`` or it is not prepared."""
+
+    shard: str
+    read: int
+    accepted: int
+    rejected: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an epoch will read, and who plans it. Body of ``<t>.commit.requested``.
+
+    Attributes:
+        ref: epoch, instant and generation of its writer.
+        job: the job's name.
+        writer: the process that planned it, for people.
+        ranges: one offset range for each shard it reads.
+        targets: names of the targets it will be applied to, in the order of application.
+        schema: columns and Spark SQL types of the rows.
+        token: tells this plan from another process's plan of the same instant time.
+    """
+
+    ref: EpochRef
+    job: str
+    writer: str
+    ranges: tuple[OffsetRange, ...]
+    targets: tuple[str, ...]
+    schema: Mapping[str, str]
+    token: str
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """Where the shards that it reads stand once it is committed."""
+        return {offsets.shard: offsets.end for offsets in self.ranges}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An epoch in its prepared state. Body of ``<t>.inflight`` once the write is done.
+
+    Attributes:
+        ref: epoch, instant and generation of its writer.
+        counts: for each shard, rows read, accepted and rejected.
+        parts: each target's prepared share, in the order of application.
+    """
+
+    ref: EpochRef
+    counts: tuple[ShardCount, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows accepted into the epoch."""
+        return sum(count.accepted for count in self.counts)
+
+    @property
+    def rejected(self) -> int:
+        """Rows that go to the quarantine."""
+        return sum(count.rejected for count in self.counts)
+
+
+PLAN = BodyFormat("plan", Plan)
+MANIFEST = BodyFormat("manifest", Manifest)

@@ -20,6 +20,7 @@
     │   ├── CommitRejectedError   the commit did not land: safe to try again
     │   └── CommitUnknownError    the commit may have landed: look it up, delete nothing
     ├── RowCountError             rows read are not rows committed + rows quarantined
+    ├── StoppedError              the job was asked to stop; its open epoch is settled
     ├── InvariantError            storage contradicts the protocol: a person has to look
     └── HaltError                 recovery cannot tell commit from rollback: nothing was touched
 
@@ -98,6 +99,10 @@ class CommitUnknownError(TargetError):
 
 class RowCountError(TidelineError):
     """Rows read differ from rows committed + rows quarantined; the epoch is not prepared."""
+
+
+class StoppedError(TidelineError):
+    """The job was asked to stop in the middle of an epoch, which was settled by the rule."""
 
 
 class InvariantError(TidelineError):

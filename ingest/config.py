@@ -1,0 +1,206 @@
+"""From a job file to a job that makes sense, or to one message with everything that is wrong with it.
+
+::
+
+    text ── job_file ──▶ values ── models ──▶ blocks ── defaults ──▶ JobConfig ── config_checks ──▶ JobConfig
+
+A block with a mistake does not hide those of other blocks: the checks between blocks run on what is
+valid. Nothing is started and no storage is touched before all of it holds.
+
+Local paths, in a job file and of it, are relative to the current directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ingest.config_checks import CHECKS
+from ingest.config_models import JobConfig, TimelineConfig, place_of
+from ingest.job_file import JobFile, KeyPath, Value, read_job_file
+from ingest.registry import SOURCES, load_sink, sink_types
+from ingest.sources.files.options import FilesOptions
+from sinks.base import TargetOptions
+from timeline.errors import ConfigError
+
+__all__ = ["JobConfig", "load_config"]
+
+TModel = TypeVar("TModel", bound=BaseModel)
+
+QUARANTINE = "quarantine"
+"""Name of the target that takes rejected rows."""
+
+_STAND_INS: Mapping[str, Any] = {
+    "name": "unnamed",
+    "source": FilesOptions.model_construct(),
+    "targets": (TargetOptions(type="none"),),
+    QUARANTINE: TargetOptions(type="none"),
+    "timeline": TimelineConfig(path="none"),
+}
+"""What stands in for a required block that is wrong, so that the others can be checked; never looked at."""
+
+
+def load_config(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> JobConfig:
+    """Read a job file and check all of it.
+
+    Args:
+        path: the YAML file.
+        environment: what ``${NAME}`` refers to; None: this process's environment.
+
+    Raises:
+        ConfigError: something is wrong; the message lists every problem with its key path, line and value.
+    """
+    file = read_job_file(Path(path), os.environ if environment is None else environment)
+    job = _Resolver(file).job()
+    if file.problems:
+        found = sorted(file.problems, key=lambda problem: problem.line or 0)
+        count = f"{len(found)} problem{'s' if len(found) > 1 else ''}"
+        lines = "".join(f"\n  {problem}" for problem in found)
+        raise ConfigError(f"{os.fspath(path)}: {count}, nothing was started{lines}")
+    return job
+
+
+class _Resolver:
+    """Validates the blocks of one file; problems go to the file, and `failed` holds the keys of wrong blocks."""
+
+    def __init__(self, file: JobFile) -> None:
+        self._file = file
+        # A key with nothing behind it (all its lines commented out) is a key left out.
+        self._values = {key: value for key, value in file.values.items() if value is not None}
+        self._failed = {str(problem.path[0]) for problem in file.problems if problem.path}
+
+    def job(self) -> JobConfig:
+        """The job; blocks that are wrong are stood in for."""
+        blocks: dict[str, Any] = dict(self._values)
+        blocks["source"] = self._tagged(("source",), blocks.get("source"), SOURCES)
+        blocks["targets"] = targets = self._targets()
+        blocks[QUARANTINE] = self._quarantine(targets)
+        blocks["timeline"] = self._timeline(targets)
+        try:
+            JobConfig.model_validate(self._sound(blocks))
+        except ValidationError as error:
+            self._report(error, JobConfig, ())
+        job = JobConfig.model_validate(
+            {key: value for key, value in _STAND_INS.items() if key in self._failed} | self._sound(blocks)
+        )
+        for needs, check in CHECKS:
+            if not needs & self._failed:
+                for path, message in check(job):
+                    self._file.add(path, message)
+        return job
+
+    def _sound(self, blocks: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in blocks.items() if key not in self._failed and value is not None}
+
+    def _targets(self) -> tuple[TargetOptions, ...]:
+        """The targets that are right; the others are noted."""
+        given = self._values.get("targets")
+        if not isinstance(given, list):
+            if given is not None:
+                self._problem(("targets",), "a list is allowed, for example [{type: delta, path: lake/events}]")
+            return ()
+        options = [self._sink_options(("targets", number), block) for number, block in enumerate(given)]
+        return tuple(option for option in options if option is not None)
+
+    def _sink_options(self, path: KeyPath, block: Value) -> TargetOptions | None:
+        """One target's options, by its type's own model."""
+        known: dict[str, type[TargetOptions]] = {}
+        kind = block.get("type") if isinstance(block, dict) else None
+        if isinstance(kind, str) and kind in sink_types():
+            try:
+                known[kind] = load_sink(kind).Options
+            except ConfigError as error:
+                self._problem((*path, "type"), str(error))
+                return None
+        return self._tagged(path, block, dict.fromkeys(sink_types(), TargetOptions) | known)
+
+    def _quarantine(self, targets: tuple[TargetOptions, ...]) -> TargetOptions | None:
+        """The quarantine: what the file says, else beside the first lake target, of its type."""
+        given = self._values.get(QUARANTINE, {})
+        if not isinstance(given, dict):
+            self._problem((QUARANTINE,), "{path: …} is allowed; it cannot be turned off, rejected rows would be lost")
+            return None
+        lake = next((target for target in targets if place_of(target)), None)
+        defaults: dict[str, Value] = {"type": lake.type if lake else "delta", "name": QUARANTINE}
+        if lake is not None:
+            defaults["path"] = f"{(place_of(lake) or '').rstrip('/')}_quarantine"
+        elif "path" not in given:
+            if "targets" not in self._failed:
+                self._problem((QUARANTINE, "path"), "needed, because no target has a path to put it beside")
+            self._failed.add(QUARANTINE)
+            return None
+        return self._sink_options((QUARANTINE,), defaults | given)
+
+    def _timeline(self, targets: tuple[TargetOptions, ...]) -> object:
+        """The timeline: what the file says, else the first lake target's path."""
+        given = self._values.get("timeline")
+        if given is not None:
+            return given
+        place = next((place for target in targets if (place := place_of(target))), None)
+        if place is None:
+            if "targets" not in self._failed:
+                self._problem(("timeline", "path"), "needed, because no target has a path that it could lie at")
+            self._failed.add("timeline")
+            return None
+        return TimelineConfig(path=place)
+
+    def _tagged(self, path: KeyPath, block: Value, models: Mapping[str, type[TModel]]) -> TModel | None:
+        """A block whose ``type`` says which model it follows; None where it is wrong or not there."""
+        allowed = ", ".join(models)
+        if block is None and path == ("source",):
+            return None
+        if not isinstance(block, dict):
+            self._problem(path, f"a mapping with type: is allowed; types are {allowed}")
+            return None
+        kind = block.get("type")
+        if not isinstance(kind, str) or kind not in models:
+            self._problem((*path, "type"), f"{_did_you_mean(str(kind), models)}allowed are {allowed}")
+            return None
+        try:
+            return models[kind].model_validate(block)
+        except ValidationError as error:
+            self._report(error, models[kind], path)
+            return None
+
+    def _problem(self, path: KeyPath, message: str) -> None:
+        self._failed.add(str(path[0]))
+        self._file.add(path, message)
+
+    def _report(self, error: ValidationError, model: type[BaseModel], prefix: KeyPath) -> None:
+        """Put pydantic's findings into words, one for each value."""
+        for detail in error.errors(include_url=False, include_input=False):
+            where = detail["loc"]
+            path = (*prefix, *where)
+            self._failed.add(str(path[0]))
+            match detail["type"]:
+                case "extra_forbidden":
+                    keys = _keys(model, where[:-1])
+                    message = f"unknown key; {_did_you_mean(str(where[-1]), keys)}allowed are {', '.join(keys)}"
+                case "missing":
+                    message = "missing; it is required"
+                case "value_error":
+                    message = str(detail.get("ctx", {}).get("error", detail["msg"]))
+                case _:
+                    message = detail["msg"][:1].lower() + detail["msg"][1:]
+            self._file.add_once(path, message)
+
+
+def _keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """The keys that a file may have at a path below a model."""
+    for key in path:
+        field = model.model_fields.get(str(key))
+        inner = field.annotation if field is not None else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _did_you_mean(found: str, allowed: Iterable[str]) -> str:
+    near = difflib.get_close_matches(found, list(allowed), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""

@@ -1,0 +1,147 @@
+"""What makes no sense although each block is right by itself.
+
+A check is a function from the job to pairs of key path and message; `CHECKS` says which blocks it
+looks at, so that it is left out where one of them is wrong already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from ingest.config_models import JobConfig, place_of
+from ingest.job_file import KeyPath
+from ingest.registry import load_sink
+from ingest.sources.files.options import FileFormat
+from ingest.task import LINEAGE_COLUMNS
+from sinks.base import SinkContext
+from sinks.partition import partitioned_schema
+from timeline.errors import ConfigError
+from timeline.fsspec_store import open_store
+
+Finding: TypeAlias = tuple[KeyPath, str]
+Check: TypeAlias = Callable[[JobConfig], Iterator[Finding]]
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def check_column_names(job: JobConfig) -> Iterator[Finding]:
+    """Delta and Spark tell columns apart without regard to letters' case; lineage columns are taken."""
+    seen: dict[str, str] = {}
+    for name in job.columns or {}:
+        if not name.strip():
+            yield ("schema", name), "a column needs a name"
+        elif name.lower() in seen:
+            yield ("schema", name), f"differs from {seen[name.lower()]!r} only in case, and table columns ignore case"
+        seen.setdefault(name.lower(), name)
+    if job.lineage:
+        for name, _ in LINEAGE_COLUMNS:
+            if name in seen:
+                yield ("schema", seen[name]), f"{name!r} is a column of lineage: true; rename it, or leave lineage out"
+
+
+def check_partitions(job: JobConfig) -> Iterator[Finding]:
+    """Each partition field by itself, then all together."""
+    schema = job.arrow_schema
+    if schema is None:
+        return
+    single = []
+    for number, field in enumerate(job.partition_by):
+        try:
+            partitioned_schema(schema, [field])
+        except ConfigError as error:
+            single.append(((("partition_by", number)), _without_prefix(error)))
+    yield from single
+    if not single:
+        try:
+            partitioned_schema(job.row_schema(schema), job.partition_by)
+        except ConfigError as error:
+            yield ("partition_by",), _without_prefix(error)
+
+
+def check_source_columns(job: JobConfig) -> Iterator[Finding]:
+    """What the source says about columns is about columns that there are."""
+    source, columns = job.source, job.columns
+    if source.format is FileFormat.TEXT and source.pattern is not None:
+        groups = list(re.compile(source.pattern).groupindex)
+        for name in columns or {}:
+            if name not in groups:
+                yield ("schema", name), f"no group (?P<{name}>…) in source.pattern; its groups are {', '.join(groups)}"
+    if source.format is FileFormat.CSV and not source.csv.header and columns is None:
+        yield ("schema",), "needed, because csv without a header does not name its columns"
+    if isinstance(source.timestamp_format, Mapping) and columns is not None:
+        for name in source.timestamp_format:
+            kind = columns.get(name)
+            if kind is None:
+                yield ("source", "timestamp_format", name), f"no such column; columns are {', '.join(columns)}"
+            elif not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+                yield ("source", "timestamp_format", name), f"{name!r} is {kind}; allowed are timestamps and dates"
+
+
+def check_places(job: JobConfig) -> Iterator[Finding]:
+    """Every table has a folder of its own, and the source reads from none of them."""
+    tables: list[tuple[KeyPath, str]] = [
+        (("targets", number, "path"), place)
+        for number, target in enumerate(job.targets)
+        if (place := place_of(target)) is not None
+    ]
+    tables.append((("quarantine", "path"), place_of(job.quarantine) or ""))
+    resolved = [(path, _resolved(place)) for path, place in tables]
+    for (first_path, first), (path, place) in combinations(resolved, 2):
+        if first is not None and place is not None and (_inside(place, first) or _inside(first, place)):
+            yield path, f"the same place as {_words(first_path)}, or inside it, or around it; a table needs its own folder"
+    timeline = _resolved(job.timeline.path)
+    for path, place in resolved:
+        if timeline is not None and place is not None and timeline != place:
+            if _inside(timeline, place) or _inside(place, timeline):
+                yield ("timeline", "path"), f"inside or around {_words(path)}; allowed are that place itself, or one apart"
+    yield from _source_overlap(job, resolved)
+
+
+def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str | None]]) -> Iterator[Finding]:
+    """A job that reads what it writes would never come to an end."""
+    fixed = _GLOB.split(job.source.path, maxsplit=1)[0]
+    has_glob = fixed != job.source.path
+    folder = _resolved(fixed.rpartition("/")[0] or "." if has_glob else fixed)
+    walks_down = not has_glob or "**" in job.source.path
+    for path, place in tables:
+        if folder is None or place is None:
+            continue
+        if _inside(folder, place) or (walks_down and _inside(place, folder)):
+            yield ("source", "path"), f"would read what the job writes to {_words(path)}; keep them in folders apart"
+
+
+def check_targets(job: JobConfig) -> Iterator[Finding]:
+    """Each sink takes its options, and their names differ."""
+    context = SinkContext("check", job.row_schema(job.arrow_schema or pa.schema([])), (), job.storage)
+    blocks: list[tuple[KeyPath, object]] = []
+    named: list[tuple[KeyPath, str]] = []
+    for path, options in [*((("targets", n), target) for n, target in enumerate(job.targets)), (("quarantine",), job.quarantine)]:
+        blocks.append((path, options))
+        try:
+            named.append((path, load_sink(options.type).open(options, context).target))
+        except ConfigError as error:
+            yield (*path, "path"), str(error)
+    counts = Counter(name for _, name in named)
+    for path, name in named:
+        if counts[name] > 1:
+            yield (*path, "name"), f"{name!r} is the name of {counts[name]} targets; give each its own"
+    try:
+        open_store(job.timeline.path, job.storage)
+    except ConfigError as error:
+        yield ("timeline", "path"), str(error)
+
+
+CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
+    (frozenset({"schema", "lineage"}), check_column_names),
+    (frozenset({"schema", "lineage", "partition_by"}), check_partitions),
+    (frozenset({"schema", "source"}), check_source_columns),
+    (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
+    (frozenset({"schema", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),
+)
+"""Every check, and the blocks that it looks at."""

@@ -1,0 +1,139 @@
+"""What a job file may say: one small model for each concern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SerializeAsAny
+
+from ingest.registry import SourceOptions
+from ingest.sources.files.options import UnknownField
+from ingest.task import LINEAGE_COLUMNS
+from ingest.units import Duration
+from sinks.base import TargetOptions
+from sinks.partition import PartitionField, parse_partition
+from sinks.sql_types import parse_type
+
+
+def _column_type(value: object) -> pa.DataType:
+    if not isinstance(value, str):
+        raise ValueError("a type's name is allowed, for example bigint, timestamp or struct<a:int,b:string>")
+    return parse_type(value)
+
+
+def _partition_field(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("a column, date(column) or hour(column) is allowed")
+    return parse_partition(value)
+
+
+def _text(value: object) -> object:
+    """Spark's options are text; YAML may have made a number or a truth value of one."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+ColumnType = Annotated[pa.DataType, PlainValidator(_column_type)]
+OptionText = Annotated[str, BeforeValidator(_text)]
+
+
+class Concern(BaseModel):
+    """A block of a job file: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class TimelineConfig(Concern):
+    """``timeline``: where the job's state lies.
+
+    Attributes:
+        path: base path of the timeline.
+    """
+
+    path: str = Field(min_length=1)
+
+
+class EpochConfig(Concern):
+    """``epoch``: when the next one begins.
+
+    Attributes:
+        interval: seconds from the start of one epoch to the start of the next; 0: as soon as it is done.
+    """
+
+    interval: Duration = Field(default=10.0, ge=0)
+
+
+class WriterConfig(Concern):
+    """``writer``: how a job holds its timeline.
+
+    Attributes:
+        lease_ttl: seconds without a sign of life after which another process may take over. It is
+            renewed every third of it, so it has to be well above a store's slow answer.
+    """
+
+    lease_ttl: Duration = Field(default=60.0, ge=1)
+
+
+class SparkConfig(Concern):
+    """``spark``: the session.
+
+    Attributes:
+        master: Spark's master URL.
+        conf: Spark's configuration; may hold secrets, so it is not shown.
+    """
+
+    master: str = Field(default="local[*]", min_length=1)
+    conf: dict[str, OptionText] = Field(default_factory=dict, repr=False)
+
+
+class JobConfig(Concern):
+    """One job. Build it with `ingest.config.load_config`, which fills in what depends on other keys.
+
+    Attributes:
+        name: the job's name, for people and for what carries a name.
+        source: where records come from.
+        columns: ``schema`` in the file: the type of each column; None: inferred at the first epoch, then kept.
+        on_unknown_field: what happens to a record with a field that the schema does not have.
+        partition_by: how lake targets lay their files out.
+        targets: where rows go, in the order in which an epoch is applied.
+        quarantine: the target that takes rejected rows.
+        timeline: where the job's state lies.
+        epoch: when the next epoch begins.
+        writer: how the job holds its timeline.
+        storage: fsspec options for every path of the job; may hold secrets, so they are not shown.
+        spark: the session.
+        lineage: whether every row carries shard, offset and epoch.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    source: SerializeAsAny[SourceOptions]
+    columns: Mapping[str, ColumnType] | None = Field(default=None, alias="schema", min_length=1)
+    on_unknown_field: UnknownField = UnknownField.DROP
+    partition_by: tuple[Annotated[PartitionField, BeforeValidator(_partition_field)], ...] = ()
+    targets: tuple[SerializeAsAny[TargetOptions], ...] = Field(min_length=1)
+    quarantine: SerializeAsAny[TargetOptions]
+    timeline: TimelineConfig
+    epoch: EpochConfig = EpochConfig()
+    writer: WriterConfig = WriterConfig()
+    storage: dict[str, Any] = Field(default_factory=dict, repr=False)
+    spark: SparkConfig = SparkConfig()
+    lineage: bool = False
+
+    @property
+    def arrow_schema(self) -> pa.Schema | None:
+        """The declared columns; None where they are to be inferred."""
+        return None if self.columns is None else pa.schema(list(self.columns.items()))
+
+    def row_schema(self, decoded: pa.Schema) -> pa.Schema:
+        """Columns of the rows that targets get: the decoded ones, and those of the lineage behind them."""
+        lineage = [pa.field(name, kind) for name, kind in LINEAGE_COLUMNS] if self.lineage else []
+        return pa.schema([*decoded, *lineage])
+
+
+def place_of(options: TargetOptions) -> str | None:
+    """The path or URL of a lake target; None for a target that lies elsewhere, for example in TiKV."""
+    path = getattr(options, "path", None)
+    return path if isinstance(path, str) else None

@@ -1,0 +1,237 @@
+"""A job file's text as plain values that remember where they were written.
+
+YAML's core schema, not its surprises: ``yes``, ``on``, ``012`` and dates stay text, keys are text, a
+key given twice is an error. ``${NAME}`` in a value is the environment variable's text,
+``${NAME:-default}`` has a default, ``$${`` stands for a literal ``${``.
+
+Nothing stops at the first problem: the caller gets all of them at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+
+from timeline.errors import ConfigError
+
+Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_SECRET = re.compile(
+    r"secret|password|passwd|token|credential|private|api_?key|access_?key|account_?key|(^|\.)key$", re.I
+)
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}|\$\{[^}]*\}?")
+_LONGEST_SHOWN = 100
+_DEEPEST = 50
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in a job file.
+
+    Attributes:
+        path: the key path, for example ``("targets", 0, "path")``.
+        message: what is allowed, or what to do.
+        line: where it is written, from 1; None where nothing is.
+        found: the value as it is written, or None where showing it says nothing.
+    """
+
+    path: KeyPath
+    message: str
+    line: int | None = None
+    found: str | None = None
+
+    def __str__(self) -> str:
+        """One line for people."""
+        place = f"line {self.line}: " if self.line is not None else ""
+        found = f" (found {self.found})" if self.found is not None else ""
+        return f"{place}{dotted(self.path) or 'the file'}: {self.message}{found}"
+
+
+@dataclass
+class JobFile:
+    """A parsed job file.
+
+    Attributes:
+        values: the values, references resolved.
+        problems: what was wrong so far.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict, repr=False)
+    problems: list[Problem] = field(default_factory=list)
+    _lines: dict[KeyPath, int] = field(default_factory=dict, repr=False)
+    _written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
+
+    def add(self, path: KeyPath, message: str, *, show: bool = True) -> None:
+        """Note a problem; where nothing is written at `path`, the line is that of what is around it."""
+        near = path
+        while near and near not in self._lines:
+            near = near[:-1]
+        self.problems.append(Problem(path, message, self._lines.get(near), self._shown(path) if show else None))
+
+    def add_once(self, path: KeyPath, message: str) -> None:
+        """Note a problem unless one is noted for this value; a validator's inner path is cut to what is written."""
+        if path[:-1] not in self._lines and len(path) > 1:
+            while path[:-1] and path not in self._lines:
+                path = path[:-1]
+        if not any(problem.path == path for problem in self.problems):
+            self.add(path, "not a valid value" if is_secret(path) and path in self._written else message)
+
+    def _shown(self, path: KeyPath) -> str | None:
+        """The value as written: a reference is shown as one, a secret not at all."""
+        written = self._written.get(path)
+        if written is None:
+            return None
+        if path[0] == "storage" or is_secret(path):
+            return "a value that is not shown"
+        return repr(written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}…")
+
+
+def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
+    """Read and parse a job file.
+
+    Args:
+        path: the file.
+        environment: what ``${NAME}`` refers to.
+
+    Raises:
+        ConfigError: it cannot be read, or is no YAML mapping; the message names file and line.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give the path of a job file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text at byte {error.start}") from error
+    try:
+        node = yaml.compose(text, Loader=_CoreLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(f"{path}:{line} not valid YAML: {reason}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}: a job file is a mapping of keys to values, beginning with name: …")
+    file = JobFile()
+    file.values = _Builder(file, environment).mapping(node, ())
+    return file
+
+
+def is_secret(path: KeyPath) -> bool:
+    """Whether a key's name says that its value is not to be shown."""
+    return any(_SECRET.search(str(key)) for key in path)
+
+
+def dotted(path: KeyPath) -> str:
+    """A key path for people: ``targets[0].path``."""
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+    return text
+
+
+class _CoreLoader(yaml.SafeLoader):
+    """YAML 1.2's core schema (specification 1.2.2, section 10.3.2) without octal and hexadecimal numbers."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - yaml's own interface
+
+
+_CoreLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""])
+_CoreLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
+)
+_CoreLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})\Z"), list("-+0123456789")
+)
+_CoreLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z"),
+    list("-+.0123456789"),
+)
+
+
+class _Builder:
+    """Turns YAML nodes into values and fills in the file's lines and problems."""
+
+    def __init__(self, file: JobFile, environment: Mapping[str, str]) -> None:
+        self._file = file
+        self._environment = environment
+
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Value]:
+        """A mapping's values; of a key given twice the first one counts."""
+        result: dict[str, Value] = {}
+        first_lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._file.problems.append(Problem(path, "a key is a word, not a list or mapping", line))
+                continue
+            key = str(key_node.value)
+            if key in result:
+                message = f"given twice, first in line {first_lines[key]}; keep one"
+                self._file.problems.append(Problem((*path, key), message, line))
+                continue
+            first_lines[key] = line
+            self._file._lines[(*path, key)] = line
+            result[key] = self.value(value_node, (*path, key))
+        return result
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Value:
+        """Any node's value."""
+        self._file._lines[path] = min(node.start_mark.line + 1, self._file._lines.get(path, 1 << 62))
+        if len(path) > _DEEPEST:
+            # An alias may also refer to what contains it.
+            self._file.add(path[:3], f"nested more than {_DEEPEST} deep", show=False)
+            return None
+        match node:
+            case yaml.MappingNode():
+                return self.mapping(node, path)
+            case yaml.SequenceNode():
+                return [self.value(item, (*path, number)) for number, item in enumerate(node.value)]
+            case _:
+                return self.scalar(node, path)
+
+    def scalar(self, node: yaml.Node, path: KeyPath) -> Value:
+        """A scalar's value, references resolved."""
+        written = str(node.value)
+        self._file._written[path] = written
+        match node.tag:
+            case "tag:yaml.org,2002:null":
+                return None
+            case "tag:yaml.org,2002:bool":
+                return written.lower() == "true"
+            case "tag:yaml.org,2002:int":
+                return int(written)
+            case "tag:yaml.org,2002:float":
+                return float(written)
+            case "tag:yaml.org,2002:str":
+                return self.resolved(written, path)
+        self._file.add(path, f"the tag {node.tag} is not allowed; write a plain value")
+        return written
+
+    def resolved(self, written: str, path: KeyPath) -> str:
+        """The text with environment variables in the place of references to them."""
+
+        def replacement(found: re.Match[str]) -> str:
+            if found.group() == "$${":
+                return "${"
+            name, default = found["name"], found["default"]
+            if name is None:
+                self._file.add(path, f"{found.group()!r} is no reference; write ${{NAME}}, ${{NAME:-default}}, or $${{")
+            elif name in self._environment:
+                return self._environment[name]
+            elif default is not None:
+                return str(default).removeprefix(":-")
+            else:
+                self._file.add(
+                    path, f"environment variable {name} is not set; set it, or write ${{{name}:-default}}", show=False
+                )
+            return found.group()
+
+        return _REFERENCE.sub(replacement, written)

@@ -1,0 +1,367 @@
+"""The steps of an epoch, each a thin action on storage. One way down, for writer and recovery alike.
+
+::
+
+    open_instant   requested ─► inflight
+    prepare        targets durable ─► manifest
+    claim_*        decision object: the commit point, or someone else's
+    finish         targets commit in order ─► completed ─► markers
+    roll_back      rollback requested ─► targets abort ─► rollback completed ─► commit's files removed
+
+Everything after the claim is idempotent and works from storage alone; any process may do it, any
+number of times, and two at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from ingest.job import Job
+from timeline.body import BodyFormat
+from timeline.chain import Chain
+from timeline.decision import Decision, Outcome, decide, read_decision
+from timeline.epoch import (
+    MANIFEST,
+    PLAN,
+    EpochRef,
+    Manifest,
+    OffsetRange,
+    Part,
+    Plan,
+    ShardCount,
+    WriteReport,
+)
+from timeline.errors import InvariantError, RowCountError
+from timeline.failpoints import reach
+from timeline.hudi import commit_body, ensure_partition_files, rollback_body
+from timeline.instant import (
+    Action,
+    Instant,
+    State,
+    commit_completed,
+    commit_inflight,
+    commit_requested,
+    parse_time,
+)
+from timeline.lease import WriterLease
+from timeline.store import create_or_read, read_or_none
+from timeline.view import Timeline
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RollbackPlan:
+    """Body of ``<r>.rollback.requested``.
+
+    Attributes:
+        instant: the commit instant that goes.
+        epoch: its epoch; -1 where it is no longer known (its plan went with an earlier rollback).
+        completion_time: the rollback's completion time, pinned so that every process completes it alike.
+        reason: why, for people.
+        by: who asked for it, for people.
+        token: tells this process's request from another's.
+    """
+
+    instant: str
+    epoch: int
+    completion_time: str
+    reason: str
+    by: str
+    token: str
+
+
+ROLLBACK_PLAN = BodyFormat("rollback plan", RollbackPlan)
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """A rollback instant and what it is for."""
+
+    time: str
+    plan: RollbackPlan
+
+
+def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[OffsetRange, ...]) -> Plan:
+    """Put the next epoch on the timeline; once this returns, its data may be written.
+
+    Raises:
+        InvariantError: the ranges do not continue the chain.
+    """
+    chain.check(ranges)
+    while True:
+        plan = Plan(
+            ref=EpochRef(chain.next_epoch, job.clock.next(), lease.generation),
+            job=job.name,
+            writer=job.by,
+            ranges=ranges,
+            targets=tuple(sink.target for sink in job.sinks),
+            schema=job.identity.schema,
+            token=job.token(),
+        )
+        reach("planned")
+        body = PLAN.dump(plan)
+        if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) == body:
+            break
+    _log_transition(plan.ref, "none", "requested")
+    reach("requested")
+    # Created, not put: a late duplicate of an empty put must never replace the manifest.
+    create_or_read(job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
+    _log_transition(plan.ref, "requested", "inflight")
+    reach("inflight")
+    return plan
+
+
+def prepare(
+    job: Job, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
+) -> Manifest:
+    """Make every target's share durable and put the manifest: from here on the writer is not needed.
+
+    Raises:
+        RowCountError: rows read are not rows accepted + rejected, or a target holds another number.
+    """
+    check_counts(job, plan, counts, reports)
+    parts: list[Part] = []
+    for sink in job.sinks:
+        parts.append(sink.prepare(plan.ref, reports[sink.target]))
+        reach("part-prepared")
+    manifest = Manifest(plan.ref, tuple(counts), tuple(parts))
+    job.retry.call(partial(job.store.put, commit_inflight(plan.ref.instant).path, MANIFEST.dump(manifest)))
+    log.info("%s prepared: %d rows, %d rejected", plan.ref, manifest.rows, manifest.rejected)
+    reach("manifest")
+    return manifest
+
+
+def check_counts(
+    job: Job, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
+) -> None:
+    """Refuse an epoch whose rows do not add up, per shard and per target.
+
+    Raises:
+        RowCountError: naming the shard or the target and the numbers.
+    """
+    planned = {offsets.shard for offsets in plan.ranges}
+    if {count.shard for count in counts} != planned:
+        raise RowCountError(f"{plan.ref}: planned shards {sorted(planned)}, counted {[c.shard for c in counts]}")
+    for count in counts:
+        if count.read != count.accepted + count.rejected:
+            raise RowCountError(
+                f"{plan.ref}: shard {count.shard}: {count.read} rows read, "
+                f"{count.accepted} accepted + {count.rejected} rejected"
+            )
+    for sink in job.sinks:
+        is_quarantine = sink.target == job.quarantine
+        expected = sum(count.rejected if is_quarantine else count.accepted for count in counts)
+        written = sum(report.rows for report in reports[sink.target])
+        if written != expected:
+            raise RowCountError(f"{plan.ref}: target {sink.target} wrote {written} rows, expected {expected}")
+
+
+def claim_commit(job: Job, plan: Plan, manifest: Manifest, generation: int, reason: str) -> Decision:
+    """Try to decide that an epoch is committed; returns what is decided, by whomever."""
+    wanted = _wanted(job, plan.ref, generation, Outcome.COMMIT, reason)
+    return _claim(
+        job,
+        plan.ref,
+        replace(wanted, rows=manifest.rows, rejected=manifest.rejected, positions=plan.positions),
+    )
+
+
+def claim_rollback(job: Job, ref: EpochRef, generation: int, reason: str) -> Decision:
+    """Try to decide that an epoch is rolled back; returns what is decided, by whomever."""
+    return _claim(job, ref, _wanted(job, ref, generation, Outcome.ROLLBACK, reason))
+
+
+def _wanted(job: Job, ref: EpochRef, generation: int, outcome: Outcome, reason: str) -> Decision:
+    return Decision(
+        epoch=ref.epoch,
+        outcome=outcome,
+        instant=ref.instant,
+        completion_time=job.clock.next(),
+        generation=generation,
+        by=job.by,
+        reason=reason,
+        token=job.token(),
+    )
+
+
+def _claim(job: Job, ref: EpochRef, wanted: Decision) -> Decision:
+    decision = decide(job.store, wanted, job.retry)
+    log.info("%s decided: %s by %s (%s)", ref, decision.outcome.value, decision.by, decision.reason)
+    reach("decided")
+    return decision
+
+
+def read_plan(job: Job, instant: str) -> Plan | None:
+    """The plan of a commit instant; None where its requested file is gone."""
+    path = commit_requested(instant).path
+    body = read_or_none(job.store, path, job.retry)
+    return None if body is None else PLAN.load(path, body)
+
+
+def read_manifest(job: Job, instant: str) -> Manifest | None:
+    """The manifest of a commit instant; None while the instant has none."""
+    path = commit_inflight(instant).path
+    body = read_or_none(job.store, path, job.retry)
+    return MANIFEST.load(path, body) if body else None
+
+
+def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, applied_through: int = -1) -> None:
+    """Drive a committed epoch to its end: targets in order, completed file, markers. Idempotent.
+
+    Args:
+        job: the job.
+        decision: a decision to commit.
+        manifest: the epoch's manifest, where the caller has it; read from storage otherwise.
+        applied_through: every target is known to have applied all epochs up to this one.
+
+    Raises:
+        TargetError: a target did not take it; the epoch stays pending and decided.
+    """
+    manifest = manifest or _manifest_of(job, decision)
+    for earlier in decided_before(job, decision.epoch, applied_through):
+        apply(job, _manifest_of(job, earlier))
+    reach("applying")
+    apply(job, manifest)
+    reach("applied")
+    files = next((part.files for part in manifest.parts if part.target == job.base_target), ())
+    ensure_partition_files(job.store, files, decision.instant, job.retry)
+    completed = commit_completed(decision.instant, decision.completion_time)
+    create_or_read(job.store, completed.path, commit_body(files, _extra_metadata(job, decision, manifest)), job.retry)
+    _log_transition(manifest.ref, "inflight", "completed", since=decision.instant, until=decision.completion_time)
+    reach("completed")
+    for part in manifest.parts:
+        job.sink(part.target).release(manifest.ref, part)
+        reach("part-released")
+
+
+def apply(job: Job, manifest: Manifest) -> None:
+    """Commit an epoch's parts to their targets, in the manifest's order."""
+    for part in manifest.parts:
+        job.sink(part.target).commit(part)
+        reach("part-committed")
+
+
+def roll_back(job: Job, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:
+    """Remove a commit instant that was decided against, and record what went. Idempotent."""
+    rollback = _find_rollback(job, ref.instant) or _request_rollback(job, ref, reason)
+    drive_rollback(job, rollback, ref, manifest)
+
+
+def drive_rollback(job: Job, rollback: Rollback, ref: EpochRef, manifest: Manifest | None) -> None:
+    """Bring a rollback that was requested to its end. Idempotent.
+
+    The order is what makes it safe to be killed anywhere: the record of what went is complete before
+    the commit's own files go, and its requested file goes last.
+    """
+    plan = rollback.plan
+    inflight = Instant(rollback.time, Action.ROLLBACK, State.INFLIGHT)
+    create_or_read(job.store, inflight.path, b"", job.retry)
+    reach("rollback-inflight")
+    parts = {part.target: part for part in manifest.parts} if manifest else {}
+    deleted: list[str] = []
+    for sink in job.sinks:
+        gone = sink.abort(ref, parts.get(sink.target))
+        deleted += gone if sink.target == job.base_target else [f"{sink.target}: {path}" for path in gone]
+        reach("part-aborted")
+    completed = Instant(rollback.time, Action.ROLLBACK, State.COMPLETED, plan.completion_time)
+    took_ms = parse_time(plan.completion_time) - parse_time(rollback.time)
+    extra = {"tideline.reason": plan.reason, "tideline.by": plan.by, "tideline.instant": ref.instant}
+    if plan.epoch >= 0:
+        extra["tideline.epoch"] = str(plan.epoch)
+    body = rollback_body(ref.instant, rollback.time, took_ms, deleted, extra)
+    create_or_read(job.store, completed.path, body, job.retry)
+    reach("rollback-completed")
+    job.retry.call(partial(job.store.delete, commit_inflight(ref.instant).path))
+    reach("rollback-inflight-removed")
+    job.retry.call(partial(job.store.delete, commit_requested(ref.instant).path))
+    _log_transition(ref, "inflight", "rolled back", since=ref.instant, until=plan.completion_time)
+    reach("rollback-requested-removed")
+    for sink in job.sinks:
+        sink.release(ref, parts.get(sink.target))
+
+
+def read_rollback(job: Job, time: str) -> Rollback | None:
+    """A rollback instant that Tideline requested; None for another writer's."""
+    path = Instant(time, Action.ROLLBACK, State.REQUESTED).path
+    body = read_or_none(job.store, path, job.retry)
+    return Rollback(time, ROLLBACK_PLAN.load(path, body)) if body else None
+
+
+def _find_rollback(job: Job, instant: str) -> Rollback | None:
+    """The latest rollback that was requested for a commit instant, in whatever state it is."""
+    timeline = Timeline.load(job.store, job.retry)
+    if timeline.latest_time is not None:
+        job.clock.observe(timeline.latest_time)
+    for candidate in reversed(timeline.by_action(Action.ROLLBACK).instants):
+        if candidate.time < instant:
+            break
+        rollback = read_rollback(job, candidate.time)
+        if rollback is not None and rollback.plan.instant == instant:
+            return rollback
+    return None
+
+
+def _request_rollback(job: Job, ref: EpochRef, reason: str) -> Rollback:
+    while True:
+        time = job.clock.next()
+        plan = RollbackPlan(ref.instant, ref.epoch, job.clock.next(), reason, job.by, job.token())
+        path = Instant(time, Action.ROLLBACK, State.REQUESTED).path
+        body = ROLLBACK_PLAN.dump(plan)
+        if create_or_read(job.store, path, body, job.retry) == body:
+            log.info("%s: rollback %s requested: %s", ref, time, reason)
+            reach("rollback-requested")
+            return Rollback(time, plan)
+
+
+def decided_before(job: Job, epoch: int, applied_through: int) -> list[Decision]:
+    """Commits below an epoch that may lack a target, oldest first.
+
+    A completed epoch was applied to every target, and whoever applied it had applied all before it:
+    the search ends there.
+    """
+    lagging: list[Decision] = []
+    for earlier in range(epoch - 1, applied_through, -1):
+        decision = read_decision(job.store, earlier, job.retry)
+        if decision is None:
+            raise InvariantError(f"epoch {epoch} is decided, epoch {earlier} is not: a decision was deleted")
+        if decision.outcome is Outcome.ROLLBACK:
+            continue
+        completed = commit_completed(decision.instant, decision.completion_time)
+        if job.retry.call(partial(job.store.size, completed.path)) is not None:
+            break
+        lagging.append(decision)
+    return lagging[::-1]
+
+
+def _manifest_of(job: Job, decision: Decision) -> Manifest:
+    manifest = read_manifest(job, decision.instant)
+    if manifest is None:
+        raise InvariantError(
+            f"epoch {decision.epoch} is decided to commit instant {decision.instant}, but its manifest "
+            f"{commit_inflight(decision.instant).path} is gone: restore it, then recover"
+        )
+    return manifest
+
+
+def _extra_metadata(job: Job, decision: Decision, manifest: Manifest) -> dict[str, str]:
+    return {
+        "schema": job.identity.avro_schema,
+        "tideline.epoch": str(decision.epoch),
+        "tideline.generation": str(manifest.ref.generation),
+        "tideline.rows": str(manifest.rows),
+        "tideline.rejected": str(manifest.rejected),
+        "tideline.offsets": json.dumps({shard: asdict(at) for shard, at in decision.positions.items()}),
+        "tideline.targets": json.dumps(
+            {part.target: {"rows": part.rows, "bytes": part.bytes, "files": len(part.files)} for part in manifest.parts}
+        ),
+    }
+
+
+def _log_transition(ref: EpochRef, before: str, after: str, since: str | None = None, until: str | None = None) -> None:
+    elapsed_ms = parse_time(until) - parse_time(since) if since and until else 0
+    log.info("%s: %s → %s, elapsed_ms=%d", ref, before, after, elapsed_ms)

@@ -1,0 +1,281 @@
+"""Recovery: evidence from storage, a pure decision, thin actions.
+
+::
+
+    gather(instant) ─► Evidence ─► next_step ─► RecoveryStep ─► settle
+         ▲                                          │ a claim, won or lost: look again
+         └──────────────────────────────────────────┘
+
+`next_step` is the whole policy and touches nothing. Needs no engine and no JVM; may be killed
+anywhere and run again, by anyone, also twice at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ingest.job import Job
+from ingest.protocol import (
+    claim_commit,
+    claim_rollback,
+    drive_rollback,
+    finish,
+    read_manifest,
+    read_plan,
+    read_rollback,
+    roll_back,
+)
+from timeline.decision import Decision, Outcome, read_decision
+from timeline.epoch import EpochRef, Manifest, Plan
+from timeline.errors import HaltError, StoreUnavailableError
+from timeline.instant import Action, Instant, State, commit_requested, parse_time
+from timeline.lease import LeaseState, WriterLease
+from timeline.view import Timeline
+
+log = logging.getLogger(__name__)
+
+MARKERS_KEPT_MS = 24 * 3600 * 1000
+"""How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The store gave no answer; conclude nothing."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """The manifest is there, but not everything that it names."""
+
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What storage shows of one pending commit instant.
+
+    Attributes:
+        instant: its time.
+        plan: its plan; None where an earlier rollback has removed it.
+        decision: the decision of its epoch, None while that is open.
+        lease: what is known of the timeline's latest writer.
+        manifest: its manifest, checked against the targets; None while there is none.
+    """
+
+    instant: str
+    plan: Plan | None
+    decision: Decision | Unknown | None
+    lease: LeaseState | Unknown
+    manifest: Manifest | Damaged | Unknown | None
+
+
+class StepKind(enum.Enum):
+    """What recovery does next with an instant."""
+
+    RECOMMIT = "recommit"
+    ROLLBACK = "rollback"
+    CLAIM_COMMIT = "claim commit"
+    CLAIM_ROLLBACK = "claim rollback"
+    WAIT = "wait"
+    HALT = "halt"
+
+
+@dataclass(frozen=True)
+class RecoveryStep:
+    """A step and why it is right."""
+
+    kind: StepKind
+    reason: str
+
+
+def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
+    """What to do with a pending commit instant. Pure: the same evidence gives the same answer.
+
+    Args:
+        evidence: what storage shows.
+        force: do not wait for a writer that may be alive; it will lose its claim.
+    """
+    match evidence.decision:
+        case Unknown(why):
+            return RecoveryStep(StepKind.HALT, f"the decision cannot be read: {why}")
+        case Decision() as decision if decision.commits(evidence.instant):
+            return RecoveryStep(StepKind.RECOMMIT, f"decided: commit, by {decision.by} ({decision.reason})")
+        case Decision(outcome=Outcome.COMMIT) as decision:
+            return RecoveryStep(StepKind.ROLLBACK, f"epoch {decision.epoch} was committed by instant {decision.instant}")
+        case Decision() as decision:
+            return RecoveryStep(StepKind.ROLLBACK, f"decided: rollback, by {decision.by} ({decision.reason})")
+        case None:
+            pass
+    if evidence.plan is None:
+        return RecoveryStep(StepKind.ROLLBACK, "it was rolled back before; a writer that woke up late left it")
+    return _undecided_step(evidence, force)
+
+
+def _undecided_step(evidence: Evidence, force: bool) -> RecoveryStep:
+    match evidence.lease:
+        case Unknown(why) if not force:
+            return RecoveryStep(StepKind.HALT, f"the writer's lease cannot be read: {why}")
+        case LeaseState.LIVE if not force:
+            return RecoveryStep(StepKind.WAIT, "its writer may be alive; wait for the lease, or use --force")
+        case _:
+            pass
+    match evidence.manifest:
+        case Unknown(why):
+            return RecoveryStep(StepKind.HALT, f"the prepared state cannot be checked: {why}")
+        case Damaged(problems):
+            return RecoveryStep(StepKind.CLAIM_ROLLBACK, f"prepared, but damaged: {'; '.join(problems[:3])}")
+        case None:
+            return RecoveryStep(StepKind.CLAIM_ROLLBACK, "not prepared")
+        case Manifest() as manifest:
+            files = sum(len(part.files) for part in manifest.parts)
+            return RecoveryStep(StepKind.CLAIM_COMMIT, f"prepared: every target is ready, {files} files are there")
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What recovery did, or would do, with one pending instant.
+
+    Attributes:
+        evidence: what storage showed when the last step was taken.
+        step: that step.
+        is_done: whether the instant is settled now.
+    """
+
+    evidence: Evidence
+    step: RecoveryStep
+    is_done: bool
+
+
+def gather(job: Job, instant: str, lease: LeaseState | Unknown) -> Evidence:
+    """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too."""
+    try:
+        plan = read_plan(job, instant)
+    except StoreUnavailableError as error:
+        return Evidence(instant, None, Unknown(f"the plan of {instant} cannot be read: {error}"), lease, None)
+    decision: Decision | Unknown | None = None
+    if plan is not None:
+        try:
+            decision = read_decision(job.store, plan.ref.epoch, job.retry)
+        except StoreUnavailableError as error:
+            decision = Unknown(str(error))
+    return Evidence(instant, plan, decision, lease, _check_manifest(job, instant, decision is not None))
+
+
+def _check_manifest(job: Job, instant: str, is_decided: bool) -> Manifest | Damaged | Unknown | None:
+    try:
+        manifest = read_manifest(job, instant)
+        if manifest is None or is_decided:
+            return manifest
+        problems = [
+            f"{part.target}: {problem}" for part in manifest.parts for problem in job.sink(part.target).verify(part)
+        ]
+    except StoreUnavailableError as error:
+        return Unknown(str(error))
+    return Damaged(tuple(problems)) if problems else manifest
+
+
+def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, force: bool = False) -> Settled:
+    """Bring one pending commit instant to its end, by the rule: decision first, then delete.
+
+    Raises:
+        HaltError: storage gives no clear answer; nothing was touched.
+        TargetError: a decided epoch could not be applied; it stays pending and decided.
+    """
+    while True:
+        evidence = gather(job, instant, lease)
+        step = next_step(evidence, force=force)
+        log.info("instant %s: %s: %s", instant, step.kind.value, step.reason)
+        manifest = evidence.manifest if isinstance(evidence.manifest, Manifest) else None
+        match step.kind:
+            case StepKind.HALT:
+                raise HaltError(
+                    f"instant {instant}: {step.reason}. Nothing was touched. "
+                    "Check that the store can be reached, then run tideline recover again"
+                )
+            case StepKind.WAIT:
+                return Settled(evidence, step, False)
+            case StepKind.RECOMMIT:
+                assert isinstance(evidence.decision, Decision)
+                finish(job, evidence.decision, manifest)
+                return Settled(evidence, step, True)
+            case StepKind.ROLLBACK:
+                ref = evidence.plan.ref if evidence.plan else EpochRef(-1, instant, generation)
+                roll_back(job, ref, manifest, step.reason)
+                return Settled(evidence, step, True)
+            case StepKind.CLAIM_COMMIT:
+                assert evidence.plan is not None and manifest is not None
+                claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
+            case StepKind.CLAIM_ROLLBACK:
+                assert evidence.plan is not None
+                claim_rollback(job, evidence.plan.ref, generation, step.reason)
+
+
+def pending_commits(job: Job, timeline: Timeline) -> list[str]:
+    """Times of the pending commit instants, in the order in which they have to be settled: by epoch."""
+    pending = timeline.pending().by_action(Action.COMMIT).instants
+    if len(pending) < 2:
+        return [instant.time for instant in pending]
+
+    def order(instant: Instant) -> tuple[int, str]:
+        plan = read_plan(job, instant.time)
+        return (plan.ref.epoch if plan else -1, instant.time)
+
+    return [instant.time for instant in sorted(pending, key=order)]
+
+
+def recover(job: Job, lease: WriterLease, *, force: bool = False) -> Sequence[Settled]:
+    """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
+
+    Raises:
+        HaltError: storage gives no clear answer on an instant; those before it are settled.
+        TargetError: a decided epoch could not be applied.
+    """
+    job.store.sweep()
+    settled: list[Settled] = []
+    timeline = _load(job)
+    for time in pending_commits(job, timeline):
+        settled.append(settle(job, time, LeaseState.MINE, lease.generation, force=force))
+    timeline = _load(job) if settled else timeline
+    for instant in timeline.pending().by_action(Action.ROLLBACK):
+        rollback = read_rollback(job, instant.time)
+        if rollback is not None:
+            drive_rollback(job, rollback, EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation), None)
+    clean_leftovers(job, timeline)
+    return settled
+
+
+def clean_leftovers(job: Job, timeline: Timeline) -> None:
+    """Delete what tasks wrote after their instant had been decided, and drop markers that have served.
+
+    Args:
+        job: the job.
+        timeline: loaded before; an instant that it does not show is looked up once more, because a
+            requested file is always put before the first marker.
+    """
+    for sink in job.sinks:
+        for time in sink.leftovers():
+            instant = timeline.find(time)
+            is_final = parse_time(job.clock.next()) - parse_time(time) > MARKERS_KEPT_MS
+            if instant is None:
+                if job.retry.call(partial(job.store.size, commit_requested(time).path)) is None:
+                    ref = EpochRef(-1, time, 0)
+                    sink.abort(ref, None)
+                    sink.release(ref, None, final=is_final)
+            elif instant.state is State.COMPLETED:
+                manifest = read_manifest(job, time)
+                if manifest is not None:
+                    part = next((part for part in manifest.parts if part.target == sink.target), None)
+                    sink.release(manifest.ref, part, final=is_final)
+
+
+def _load(job: Job) -> Timeline:
+    timeline = Timeline.load(job.store, job.retry)
+    if timeline.latest_time is not None:
+        job.clock.observe(timeline.latest_time)
+    return timeline

@@ -1,0 +1,43 @@
+"""Which sources and sinks a job file can name by ``type``.
+
+A sink is an entry point in the group ``tideline.sinks``, so a package of its own can bring one; it
+is imported when a job names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import TypeAlias, cast
+
+from ingest.sources.files.options import FilesOptions
+from sinks.base import Sink
+from timeline.errors import ConfigError
+
+SINK_GROUP = "tideline.sinks"
+
+SourceOptions: TypeAlias = FilesOptions
+"""Any source's options; a union once there are several."""
+
+SOURCES: Mapping[str, type[SourceOptions]] = {"files": FilesOptions}
+"""The options of each source type."""
+
+
+def sink_types() -> list[str]:
+    """Names of the installed sinks, sorted."""
+    return sorted(entry_points(group=SINK_GROUP).names)
+
+
+def load_sink(name: str) -> type[Sink]:
+    """The sink class of an installed type.
+
+    Raises:
+        ConfigError: it is not installed, or cannot be imported.
+    """
+    found = entry_points(group=SINK_GROUP, name=name)
+    if not found:
+        raise ConfigError(f"there is no sink {name!r}; allowed are {', '.join(sink_types())}")
+    try:
+        return cast(type[Sink], next(iter(found)).load())
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"sink {name!r} cannot be imported: {error}; install what it needs") from error

@@ -1,0 +1,71 @@
+"""Compressed files as one stream that ends where the file is broken, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+import pyarrow as pa
+
+_STEP = 1 << 20
+
+
+class DecompressedStream:
+    """Reads the decompressed bytes of a file.
+
+    A truncated or corrupt file gives every byte before the break, then ends; `broken` holds the
+    reason. The same file gives the same bytes each time. gzip members and zstd frames that follow
+    one another are one stream (RFC 1952 section 2.2, RFC 8878 section 3.1).
+
+    Args:
+        open_raw: opens the compressed file at its beginning; called again when a break has to be found.
+        compression: gzip or zstd.
+    """
+
+    def __init__(self, open_raw: Callable[[], BinaryIO], compression: str) -> None:
+        self.broken: str | None = None
+        self._open_raw = open_raw
+        self._compression = compression
+        self._raw = open_raw()
+        self._stream = self._decompress()
+        self._given = 0
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end only."""
+        pieces: list[bytes] = []
+        left = size
+        while left > 0 and self.broken is None:
+            try:
+                piece = bytes(self._stream.read(min(left, _STEP)))
+            except OSError as failure:
+                self.broken = str(failure)
+                piece = self._before_the_break(min(left, _STEP))
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+            self._given += len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._raw.close()
+
+    def _decompress(self) -> pa.CompressedInputStream:
+        return pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), self._compression)
+
+    def _before_the_break(self, most: int) -> bytes:
+        """What a read that failed had already decompressed: the file is read again up to there, then byte by byte."""
+        self._raw.close()
+        self._raw = self._open_raw()
+        self._stream = self._decompress()
+        skip = self._given
+        found = bytearray()
+        try:
+            while skip > 0:
+                skip -= len(self._stream.read(min(skip, _STEP)))
+            while len(found) < most:
+                found += self._stream.read(1)
+        except OSError:
+            pass
+        return bytes(found)

@@ -1,0 +1,193 @@
+"""What the files have beyond the committed positions, within an epoch's limits; reads tails only.
+
+A range of a line format is bytes and may begin and end anywhere: a line belongs to the range in
+which it starts. Bytes count as far as the last line end (`complete_until`); an unterminated last
+line counts, whole, once its file has settled, and whatever is appended later is a line of its own.
+Compressed and Parquet files count whole, once settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fsspec import AbstractFileSystem
+
+from ingest.sources.base import SourcePlan
+from ingest.sources.files.listing import Location, list_files, read_bytes, tail_before
+from ingest.sources.files.options import FileFormat, FilesOptions
+from ingest.sources.files.shards import Place, ShardFile, match_shards, require_same
+from timeline.epoch import Json, OffsetRange, Position
+from timeline.errors import SourceChangedError, SourceError
+
+_FIRST_CHUNK = 64 * 1024
+_LARGEST_CHUNK = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Available:
+    """What of one shard can be read now.
+
+    Attributes:
+        complete_until: end of the last terminated line, or the shard's offset.
+        limit: end of all that counts; beyond `complete_until` only by a closed unterminated last line.
+        settles_in_s: when something that does not count yet will; None where there is nothing.
+    """
+
+    complete_until: int
+    limit: int
+    settles_in_s: float | None = None
+
+
+def plan_files(location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float) -> SourcePlan:
+    """The next epoch's ranges; see `Source.plan`.
+
+    A file that is rotated between being listed and being looked into reads as changed; a second
+    look tells the two apart.
+    """
+    try:
+        return _plan_once(location, options, after, now_s)
+    except (SourceChangedError, FileNotFoundError):
+        pass
+    try:
+        return _plan_once(location, options, after, now_s)
+    except FileNotFoundError as failure:
+        raise SourceError(f"a file vanished while it was planned: {failure}; start again") from failure
+
+
+def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
+    """Cut a range into about even pieces of at most `most` bytes; compressed files stay whole.
+
+    Parquet is cut too: a row group belongs to the piece in which it starts.
+    """
+    size = offsets.until - offsets.start
+    pieces = -(-size // max(1, most))
+    if pieces <= 1 or offsets.detail["compression"] is not None:
+        return [offsets]
+    cuts = [offsets.start + size * piece // pieces for piece in range(pieces + 1)]
+    return [
+        OffsetRange(
+            offsets.shard,
+            start,
+            until,
+            {**offsets.detail, "fresh_line": offsets.detail["fresh_line"] is True and start == offsets.start},
+            offsets.after if until == offsets.until else {},
+        )
+        for start, until in zip(cuts[:-1], cuts[1:], strict=True)
+    ]
+
+
+def _plan_once(location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float) -> SourcePlan:
+    files = list_files(location)
+    if not files and not after and location.glob is None:
+        where = location.single or location.root
+        if not location.fs.exists(where):
+            raise SourceError(f"{where} does not exist; give a folder, a file or a glob")
+    ranges: list[OffsetRange] = []
+    settles: list[float] = []
+    behind = behind_shards = 0
+    budget = options.max_bytes_per_epoch
+    for one in match_shards(location, files, after):
+        if one.unchanged or one.file.size == 0 == one.offset:
+            continue
+        if one.file.size < one.offset:
+            require_same(location.fs, one.shard, one.file, after[one.shard])
+        whole = _is_whole(options, one)
+        size = one.file.size - one.offset
+        if size == 0:
+            require_same(location.fs, one.shard, one.file, after[one.shard])
+            continue
+        if budget <= 0 or len(ranges) >= options.max_files_per_epoch or (whole and ranges and size > budget):
+            behind, behind_shards, budget = behind + size, behind_shards + 1, 0
+            continue
+        if not one.checked:
+            require_same(location.fs, one.shard, one.file, after[one.shard])
+        available = _whole_file(one, options, now_s) if whole else _lines(location.fs, one, options, now_s)
+        if available.settles_in_s is not None:
+            settles.append(available.settles_in_s)
+        if available.limit <= one.offset:
+            continue
+        until = available.limit if whole else _cut(one.offset + budget, available)
+        ranges.append(_range(location.fs, one, options, available, until))
+        budget -= until - one.offset
+        if until < available.limit:
+            behind, behind_shards = behind + available.limit - until, behind_shards + 1
+    return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
+
+
+def _is_whole(options: FilesOptions, one: ShardFile) -> bool:
+    return options.format is FileFormat.PARQUET or options.compression_of(one.file.path) is not None
+
+
+def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float | None:
+    """None once the file has not changed for `close_after`; a clock that is behind the store's only waits longer."""
+    left_s = options.close_after - (now_s - one.file.mtime_s)
+    return left_s if left_s > 0 and options.close_after > 0 else None
+
+
+def _whole_file(one: ShardFile, options: FilesOptions, now_s: float) -> Available:
+    if one.offset > 0 and one.file.size > one.offset:
+        raise SourceChangedError(
+            f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has {one.file.size}: "
+            "a compressed or Parquet file cannot be continued. Write new records to a new file; raise close_after if "
+            "the file is written for longer"
+        )
+    settles_in_s = _settles_in_s(one, options, now_s)
+    limit = one.file.size if settles_in_s is None else one.offset
+    return Available(limit, limit, settles_in_s)
+
+
+def _lines(fs: AbstractFileSystem, one: ShardFile, options: FilesOptions, now_s: float) -> Available:
+    size = one.file.size
+    complete_until = _last_line_end(fs, one.file.path, one.offset, size)
+    if complete_until == size:
+        return Available(size, size)
+    settles_in_s = _settles_in_s(one, options, now_s)
+    return Available(complete_until, size if settles_in_s is None else complete_until, settles_in_s)
+
+
+def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) -> int:
+    """The offset behind the last line end in ``[start, until)``, found backwards in bounded chunks; else `start`."""
+    chunk = _FIRST_CHUNK
+    while until > start:
+        begin = max(start, until - chunk)
+        place = read_bytes(fs, path, begin, until).rfind(b"\n")
+        if place >= 0:
+            return begin + place + 1
+        until, chunk = begin, min(chunk * 4, _LARGEST_CHUNK)
+    return start
+
+
+def _cut(until: int, available: Available) -> int:
+    """Where the range ends: a closed unterminated line is taken whole, as what is appended later is not part of it."""
+    return until if until <= available.complete_until else available.limit
+
+
+def _range(
+    fs: AbstractFileSystem, one: ShardFile, options: FilesOptions, available: Available, until: int
+) -> OffsetRange:
+    tail = tail_before(fs, one.file.path, until)
+    closed = until > available.complete_until
+    place = Place(one.file.path, one.file.identity, one.file.mtime_s, tail, fresh_line=closed)
+    detail: dict[str, Json] = {
+        "path": one.file.path,
+        "id": one.file.identity,
+        "tail": tail,
+        "tail_at": until,
+        "limit": available.limit,
+        "fresh_line": one.fresh_line,
+        "compression": options.compression_of(one.file.path),
+    }
+    return OffsetRange(one.shard, one.offset, until, detail, place.to_json())
+
+
+def first_bytes(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
+    """The beginning of a plan: ranges cut so that about `most` bytes are read in all, each range's share at least 64 KiB."""
+    sample: list[OffsetRange] = []
+    for offsets in ranges:
+        if most <= 0:
+            break
+        until = min(offsets.until, offsets.start + max(most, _FIRST_CHUNK))
+        sample.append(replace(offsets, until=until) if offsets.detail["compression"] is None else offsets)
+        most -= until - offsets.start
+    return sample

@@ -1,0 +1,243 @@
+"""Reads one offset range of a line format into blocks of whole lines, on an executor.
+
+::
+
+    [start, until) of the file      first line: the first one that starts at or after `start`
+    ────┬──────────────────┬────    last line: the last one that starts before `until`,
+      start              until      read beyond `until` to its end, never beyond `limit`
+
+Nothing beyond `limit`, the end of what counted when the range was planned, is read: the same range
+gives the same rows however much the file has grown since.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from fsspec import AbstractFileSystem
+
+from ingest.sources.base import Block
+from ingest.sources.files.decompress import DecompressedStream
+from ingest.sources.files.lines import count_rows
+from ingest.sources.files.listing import FileInfo, file_info, find_renamed, tail_before
+from timeline.epoch import Json, OffsetRange
+from timeline.errors import RangeGoneError, SourceError
+
+BLOCK_BYTES = 4 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_PEEK = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LineReader:
+    """Picklable reader of JSON lines, CSV and text; see `RangeReader`.
+
+    Attributes:
+        fs: the store.
+        header: whether the first line of each file names columns: it is no row, and every block of the file
+            carries it in its detail.
+        block_bytes: size of a block; a longer line makes a longer block.
+    """
+
+    fs: AbstractFileSystem
+    header: bool = False
+    block_bytes: int = BLOCK_BYTES
+
+    def read(self, offsets: OffsetRange) -> Iterator[Block]:
+        """See RangeReader.
+
+        Where a compressed file is broken, one block of one row without data, with the reason in its detail,
+        stands for all that follows.
+        """
+        path = locate(self.fs, offsets)
+        compression = offsets.detail["compression"]
+        try:
+            if compression is None:
+                with open_file(self.fs, path) as file:
+                    yield from self._read_plain(offsets, file)
+            else:
+                yield from self._read_compressed(offsets, path, str(compression))
+        except FileNotFoundError as failure:
+            raise range_gone(offsets, f"file {path} does not exist any more") from failure
+        except OSError as failure:
+            raise SourceError(f"file {path} (shard {offsets.shard}) cannot be read: {failure}; try again") from failure
+
+    def _read_plain(self, offsets: OffsetRange, file: BinaryIO) -> Iterator[Block]:
+        def feed_at(position: int) -> _Feed:
+            return _Feed(_Planned(file, offsets, position).read, position)
+
+        detail: dict[str, Json] = {}
+        feed = feed_at(0)
+        if self.header or offsets.start == 0:
+            detail = self._read_head(feed)
+        if offsets.start > feed.position:
+            fresh = offsets.detail["fresh_line"] is True
+            feed = feed_at(offsets.start if fresh else offsets.start - 1)
+            if not fresh:
+                feed.take_line()
+        yield from self._blocks(feed, offsets.shard, offsets.until, detail)
+
+    def _read_compressed(self, offsets: OffsetRange, path: str, compression: str) -> Iterator[Block]:
+        stream = DecompressedStream(lambda: open_file(self.fs, path), compression)
+        try:
+            feed = _Feed(stream.read, 0, broken=lambda: stream.broken)
+            detail = self._read_head(feed)
+            yield from self._blocks(feed, offsets.shard, sys.maxsize, detail)
+            if stream.broken is not None:
+                reason: dict[str, Json] = {"reason": f"{path}: nothing can be read from here on: {stream.broken}"}
+                yield Block(offsets.shard, feed.position, 1, None, reason)
+        finally:
+            stream.close()
+
+    def _read_head(self, feed: _Feed) -> dict[str, Json]:
+        """Step over a byte order mark and the header; the detail of the file's blocks."""
+        feed.skip(_BOM)
+        if not self.header:
+            return {}
+        line = b"\n"
+        while line in (b"\n", b"\r\n"):
+            line = feed.take_line()
+        return {"header": line.rstrip(b"\r\n").decode(errors="replace")}
+
+    def _blocks(self, feed: _Feed, shard: str, until: int, detail: dict[str, Json]) -> Iterator[Block]:
+        while feed.position < until:
+            start = feed.position
+            data = feed.take_lines(self.block_bytes, until)
+            if not data:
+                return
+            rows = count_rows(data)
+            if rows:
+                yield Block(shard, start, rows, data, detail)
+
+
+def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
+    """The path where the range's file is now: as planned, or renamed since by a rotation.
+
+    Raises:
+        RangeGoneError: the file is gone, shorter than planned, or has other content.
+    """
+    path = str(offsets.detail["path"])
+    identity = offsets.detail.get("id")
+    try:
+        found: FileInfo | None = file_info(fs, path)
+    except FileNotFoundError:
+        found = None
+    try:
+        if identity is not None and (found is None or found.identity != identity):
+            found = find_renamed(fs, path, str(identity)) or found
+        if found is None:
+            raise range_gone(offsets, f"file {path} does not exist any more")
+        if found.size < limit_of(offsets):
+            raise range_gone(offsets, f"file {found.path} has {found.size} of {limit_of(offsets)} bytes")
+        at = cast(int, offsets.detail["tail_at"])
+        if tail_before(fs, found.path, at) != offsets.detail["tail"]:
+            raise range_gone(offsets, f"file {found.path} has other bytes before {at} than when it was planned")
+    except FileNotFoundError as failure:
+        raise range_gone(offsets, f"file {path} does not exist any more") from failure
+    except OSError as failure:
+        raise SourceError(f"file {path} (shard {offsets.shard}) cannot be read: {failure}; try again") from failure
+    return found.path
+
+
+def open_file(fs: AbstractFileSystem, path: str) -> BinaryIO:
+    """The file, for reading large pieces: an object store is asked for exactly what is read."""
+    return cast(BinaryIO, fs.open(path, "rb", cache_type="none"))
+
+
+def limit_of(offsets: OffsetRange) -> int:
+    """How far the file counted when the range was planned."""
+    return cast(int, offsets.detail["limit"])
+
+
+def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
+    """The error of a range that can no longer be read as planned."""
+    return RangeGoneError(
+        f"shard {offsets.shard}, range [{offsets.start}, {offsets.until}): {found}; bring the planned file back, or "
+        "roll the epoch back with `tideline recover` and start again"
+    )
+
+
+class _Planned:
+    """The planned bytes of a file from a position on: ends at the limit, and fails where the file ends before it."""
+
+    def __init__(self, file: BinaryIO, offsets: OffsetRange, position: int) -> None:
+        file.seek(position)
+        self._file = file
+        self._offsets = offsets
+        self._position = position
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; empty at the limit."""
+        wanted = min(size, limit_of(self._offsets) - self._position)
+        data = self._file.read(wanted) if wanted > 0 else b""
+        if wanted > 0 and not data:
+            raise range_gone(self._offsets, f"its file ends at byte {self._position}")
+        self._position += len(data)
+        return data
+
+
+class _Feed:
+    """Takes lines from a stream; `position` is the offset of the next byte that was not taken.
+
+    Args:
+        read: up to so many bytes more; empty at the end.
+        position: offset of the stream's first byte.
+        broken: why the stream ended early, if it did: then what follows the last line end is not a line.
+    """
+
+    def __init__(
+        self, read: Callable[[int], bytes], position: int, broken: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self.position = position
+        self._read = read
+        self._broken = broken
+        self._held = b""
+
+    def skip(self, prefix: bytes) -> None:
+        """Step over these bytes where the stream begins with them."""
+        self._hold(len(prefix))
+        if self._held.startswith(prefix):
+            self._take(self._held, len(prefix))
+
+    def take_line(self) -> bytes:
+        """The next line, with its end."""
+        return self.take_lines(_PEEK, self.position + 1)
+
+    def take_lines(self, size: int, until: int) -> bytes:
+        """About `size` bytes of whole lines: those that start before the offset `until`; empty at the end.
+
+        The last one has no line end where the stream ends without.
+        """
+        pieces = [self._held]
+        length = len(self._held)
+        self._held = b""
+        while True:
+            piece = pieces[-1]
+            first = self.position + length - len(piece)
+            if self.position + length >= until:
+                end = piece.find(b"\n", max(0, until - 1 - first))
+            else:
+                end = piece.rfind(b"\n") if length >= size else -1
+            if end >= 0:
+                return self._take(b"".join(pieces), length - len(piece) + end + 1)
+            more = self._read(max(size - length, _PEEK))
+            if not more:
+                data = b"".join(pieces)
+                return self._take(data, data.rfind(b"\n") + 1 if self._broken() is not None else length)
+            pieces.append(more)
+            length += len(more)
+
+    def _hold(self, size: int) -> None:
+        while len(self._held) < size:
+            more = self._read(size - len(self._held))
+            if not more:
+                return
+            self._held += more
+
+    def _take(self, data: bytes, count: int) -> bytes:
+        self._held = data[count:]
+        self.position += count
+        return data[:count]

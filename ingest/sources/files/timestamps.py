@@ -1,0 +1,182 @@
+"""Texts and numbers to timestamps, a column at a time: ISO 8601, strptime formats, and counts since 1970.
+
+A format is translated into an expression for Arrow whose parts make ISO 8601 again, because
+Arrow's own strptime turns 30 February into 2 March. What the expression does not take is asked of
+Python's strptime, once for each distinct text, which decides. Directives without a translation
+go that way altogether.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DIRECTIVES: Mapping[str, tuple[str, str]] = {
+    "Y": ("Y", r"[0-9]{4}"),
+    "y": ("y", r"[0-9]{2}"),
+    "m": ("m", r"[0-9]{2}"),
+    "b": ("b", "|".join(_MONTHS)),
+    "d": ("d", r"[0-9]{2}"),
+    "H": ("H", r"[0-9]{2}"),
+    "M": ("M", r"[0-9]{2}"),
+    "S": ("S", r"[0-5][0-9]"),
+    "f": ("f", r"[0-9]{1,6}"),
+    "z": ("z", r"Z|[+-][0-9]{2}:?[0-9]{2}"),
+}
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
+)
+_UTC = datetime.UTC
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def iso_micros(text: str, *, zoned: bool) -> int | None:
+    """Microseconds since 1970 of one ISO 8601 text, digits beyond them dropped; None where it is none.
+
+    Args:
+        text: date, or date and time with ``T`` or a space.
+        zoned: whether the column is an instant: then an offset counts, and none means UTC. A wall clock
+            (timestamp_ntz) has no offset.
+    """
+    found = _ISO.fullmatch(text)
+    if found is None or (found.group(6) and not zoned):
+        return None
+    day, hour, minute, second, fraction, zone = found.groups()
+    try:
+        moment = datetime.datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}:{second or '00'}{zone or ''}")
+    except ValueError:
+        return None
+    return _micros(moment) + int(((fraction or "") + "000000")[:6])
+
+
+def format_micros(text: str, pattern: str, *, zoned: bool) -> int | None:
+    """Microseconds since 1970 of one text by a strptime format; None where it does not match."""
+    try:
+        moment = datetime.datetime.strptime(text, pattern)
+    except ValueError:
+        return None
+    if moment.tzinfo is not None and not zoned:
+        return None
+    try:
+        return _micros(moment)
+    except OverflowError:
+        return None
+
+
+def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
+    """`iso_micros` of a column: timestamps, null where a text is none."""
+    kind = pa.timestamp("us", tz="UTC") if zoned else pa.timestamp("us")
+    for parsed_as in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")) if zoned else (pa.timestamp("us"),):
+        try:
+            return pc.cast(pc.cast(texts, parsed_as), kind)
+        except pa.ArrowInvalid:
+            continue
+    return _by_distinct(texts, kind, lambda text: iso_micros(text, zoned=zoned))
+
+
+def format_column(texts: pa.Array, pattern: str, *, zoned: bool) -> pa.Array:
+    """`format_micros` of a column: timestamps, null where a text does not match."""
+    kind = pa.timestamp("us", tz="UTC") if zoned else pa.timestamp("us")
+    slow = lambda some: _by_distinct(some, kind, lambda text: format_micros(text, pattern, zoned=zoned))  # noqa: E731
+    expression = _expression_of(pattern)
+    if expression is None or ("z" in _parts_of(pattern) and not zoned):
+        return slow(texts)
+    iso = _iso_texts(pc.extract_regex(texts, pattern=expression), _parts_of(pattern))
+    try:
+        parsed = pc.cast(pc.cast(iso, pa.timestamp("us", tz="UTC")), kind)
+    except pa.ArrowInvalid:
+        return slow(texts)
+    missed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
+    if not pc.any(missed).as_py():
+        return parsed
+    return pc.replace_with_mask(parsed, missed, slow(texts.filter(missed)))
+
+
+def micros_column(numbers: pa.Array, micros_per_unit: int, kind: pa.DataType) -> pa.Array:
+    """Counts since 1970 as timestamps; null where a count is out of range.
+
+    Args:
+        numbers: decimal(38, 6) counts.
+        micros_per_unit: microseconds in one unit of the counts.
+        kind: the timestamp type.
+    """
+    values = [_scaled(number, micros_per_unit) for number in numbers.to_pylist()]
+    return pc.cast(pa.array(values, pa.int64()), kind)
+
+
+def _scaled(number: object, micros_per_unit: int) -> int | None:
+    if number is None:
+        return None
+    micros = int(number * micros_per_unit)  # type: ignore[operator]
+    return micros if -(2**63) <= micros < 2**63 else None
+
+
+def _micros(moment: datetime.datetime) -> int:
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=_UTC)) - _EPOCH) // _MICROSECOND
+
+
+def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: object) -> pa.Array:
+    """A column by a function of one text, called once for each distinct text."""
+    assert callable(parse)
+    coded = pc.dictionary_encode(texts)
+    values = pa.array([None if text is None else parse(text) for text in coded.dictionary.to_pylist()], pa.int64())
+    return pc.cast(values.take(coded.indices), kind)
+
+
+@functools.cache
+def _parts_of(pattern: str) -> tuple[str, ...]:
+    """The directives of a format, in order."""
+    return tuple(found[1] for found in re.findall(r"%.", pattern) if found != "%%")
+
+
+@functools.cache
+def _expression_of(pattern: str) -> str | None:
+    """The RE2 expression of a format; None where a directive has no translation or a part is missing or twice."""
+    parts = _parts_of(pattern)
+    if len(set(parts)) != len(parts) or not set(parts) <= set(_DIRECTIVES):
+        return None
+    if not ({"Y", "y"} & set(parts) and {"m", "b"} & set(parts) and "d" in parts):
+        return None
+    pieces = re.split(r"(%.)", pattern)
+    out = []
+    for piece in pieces:
+        if re.fullmatch(r"%[^%]", piece):
+            name, expression = _DIRECTIVES[piece[1]]
+            out.append(f"(?P<{name}>{expression})")
+        else:
+            # Whitespace of a format matches any amount in Python's strptime: one blank here, the rest there.
+            out.append(re.escape("%" if piece == "%%" else piece))
+    return rf"\A{''.join(out)}\z"
+
+
+def _iso_texts(fields: pa.Array, parts: tuple[str, ...]) -> pa.Array:
+    """The parts of timestamps joined to ISO 8601 with a zone; null stays null."""
+    part = {name: fields.field(name) for name in parts}
+    zero = pa.scalar("00")
+    year = part.get("Y")
+    if year is None:
+        # POSIX: 69-99 are the years 1969-1999, 00-68 are 2000-2068.
+        century = pc.if_else(pc.less(part["y"], "69"), "20", "19")
+        year = pc.binary_join_element_wise(century, part["y"], "")
+    month = part.get("m")
+    if month is None:
+        numbers = pa.array([f"{number:02d}" for number in range(1, 13)])
+        month = numbers.take(pc.index_in(part["b"], value_set=pa.array(_MONTHS)))
+    date = pc.binary_join_element_wise(year, month, part["d"], "-")
+    time = pc.binary_join_element_wise(part.get("H", zero), part.get("M", zero), part.get("S", zero), ":")
+    fraction = part.get("f", zero)
+    zone = part.get("z", pa.scalar("Z"))
+    return pc.if_else(
+        fields.is_valid(),
+        pc.binary_join_element_wise(
+            pc.binary_join_element_wise(date, time, "T"), pc.binary_join_element_wise(fraction, zone, ""), "."
+        ),
+        pa.scalar(None, pa.string()),
+    )

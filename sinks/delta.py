@@ -1,0 +1,257 @@
+"""A Delta table as a target: executors write Parquet, one log entry by delta-rs makes an epoch visible.
+
+::
+
+    load the log ─→ marker (app id) ≥ epoch? ── yes ─→ done
+         ▲                  │ no
+         │                  ▼
+         │          can the table take the files? ── no ─→ TargetRefusedError
+         │                  │ yes
+         └── any error ── put version + 1: files + marker, on the log just looked at
+
+Nobody but this module compares markers, so comparison and put have to be about one state of the
+log: the put is for the version after it and fails when anybody else was faster. An error is never
+taken for an answer: the log is read again, and holds the marker or does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+import pyarrow as pa
+from pydantic import ByteSize, Field
+
+from sinks import markers
+from sinks.base import Lookup, PartitionWriter, SinkContext, TargetOptions
+from sinks.delta_location import delta_location, delta_storage_options
+from sinks.delta_log import DeltaLog, LogEntry, Snapshot
+from sinks.delta_rules import differences
+from sinks.parquet import ParquetPartitionWriter, ParquetSettings
+from sinks.partition import PartitionField, partitioned_schema
+from timeline.epoch import EpochRef, Part, WriteReport
+from timeline.errors import (
+    CommitRejectedError,
+    CommitUnknownError,
+    InvariantError,
+    StoreError,
+    StoreUnavailableError,
+    TargetRefusedError,
+)
+from timeline.fsspec_store import open_store
+from timeline.store import ObjectStore, Retry
+
+_LOG = logging.getLogger(__name__)
+
+
+class DeltaOptions(TargetOptions):
+    """``{type: delta, path: lake/events}``: a Delta table, created by the first rows.
+
+    Attributes:
+        path: the table's folder: a local path or an ``s3://`` URL.
+        target_file_bytes: a data file is closed once it has this size.
+        compression: codec of the data files.
+    """
+
+    path: str
+    target_file_bytes: ByteSize = Field(default=ByteSize(128 * 1024 * 1024), gt=0)
+    compression: Literal["zstd", "snappy", "none"] = "zstd"
+
+
+@dataclass
+class DeltaSink:
+    """One Delta table of a job. See `sinks.base.Sink` for the protocol; not for use by several threads.
+
+    Attributes:
+        target: the target's name in the job.
+        app_id: key of this job's marker in the table.
+        schema: columns of the rows.
+        partition_by: how the table is laid out.
+        store: the table's folder.
+        log: the table's log.
+        settings: how data files are cut.
+        retry: bounds of single reads and deletes.
+        commit_retry: bounds of a commit that others are faster than.
+        wall_clock: seconds since 1970, for the log's words to people.
+    """
+
+    target: str
+    app_id: str
+    schema: pa.Schema
+    partition_by: tuple[PartitionField, ...]
+    store: ObjectStore
+    log: DeltaLog
+    settings: ParquetSettings = field(default_factory=ParquetSettings)
+    retry: Retry = field(default_factory=Retry)
+    commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
+    wall_clock: Callable[[], float] = time.time
+
+    Options = DeltaOptions
+
+    @classmethod
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """See Sink.
+
+        Raises:
+            ConfigError: delta-rs cannot write to such a path, or the schema cannot be partitioned so.
+        """
+        assert isinstance(options, DeltaOptions)
+        location = delta_location(options.path)
+        store = open_store(location, context.storage)
+        sink = cls(
+            target=options.name or f"delta:{options.path}",
+            app_id=context.app_id,
+            schema=context.schema,
+            partition_by=context.partition_by,
+            store=store,
+            log=DeltaLog(location, store, delta_storage_options(location, context.storage)),
+            settings=ParquetSettings(target_file_bytes=options.target_file_bytes, compression=options.compression),
+        )
+        partitioned_schema(sink.schema, sink.partition_by)
+        return sink
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """The table's columns: the rows', and those that the partitioning adds."""
+        return partitioned_schema(self.schema, self.partition_by)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The table's partition columns, in the order of the folders."""
+        return [by.column for by in self.partition_by]
+
+    def ensure(self) -> None:
+        """See Sink."""
+        table = self.retry.call(self.log.load)
+        if table is not None:
+            self._refuse_unless_fit(table)
+            return
+        listed = self.retry.call(lambda: self.store.list("", recursive=True))
+        if listed and not any(info.path.startswith(".hoodie/") for info in listed):
+            raise TargetRefusedError(
+                f"{self.target}: {self.store.url} holds {len(listed)} objects (first: {listed[0].path}), but neither "
+                f"a Delta table nor a timeline. Write to an empty folder, or convert the files to Delta first"
+            )
+
+    def begin(self, epoch: EpochRef) -> PartitionWriter:
+        """See Sink."""
+        return ParquetPartitionWriter(self.store, epoch.instant, self.schema, self.partition_by, self.settings)
+
+    def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
+        """See Sink."""
+        files = tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path))
+        if len({file.path for file in files}) != len(files):
+            raise InvariantError(f"{self.target}: {epoch}: two task reports name the same file; nothing was committed")
+        lost = markers.delete_unreported(self.store, epoch.instant, [file.path for file in files], self.retry)
+        if lost:
+            _LOG.info("%s: %s: deleted %d files of lost task attempts", self.target, epoch, len(lost))
+        rows, size = sum(file.rows for file in files), sum(file.size for file in files)
+        return Part(target=self.target, epoch=epoch, rows=rows, bytes=size, files=files)
+
+    def verify(self, part: Part) -> Sequence[str]:
+        """See Sink."""
+        return markers.damaged(self.store, part.files, self.retry)
+
+    def commit(self, part: Part) -> None:
+        """See Sink."""
+        if part.rows == 0:
+            return
+        put = _Put()
+        try:
+            self.commit_retry.call(lambda: self._commit_once(part, put))
+        except StoreUnavailableError as error:
+            self._give_up(part, put, error)
+
+    def lookup(self, epoch: EpochRef) -> Lookup:
+        """See Sink."""
+        try:
+            table = self.retry.call(self.log.load)
+        except StoreError as error:
+            _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
+            return Lookup.UNKNOWN
+        return Lookup.COMMITTED if self._has(table, epoch) else Lookup.NOT_COMMITTED
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """See Sink."""
+        return markers.delete_all(self.store, epoch.instant, part.files if part else (), self.retry)
+
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
+        """See Sink."""
+        reported = [file.path for file in part.files] if part else []
+        lost = markers.delete_unreported(self.store, epoch.instant, reported, self.retry)
+        markers.drop_markers(self.store, epoch.instant, [*reported, *(lost if final else ())], self.retry)
+
+    def leftovers(self) -> Sequence[str]:
+        """See Sink."""
+        return markers.instants_with_markers(self.store, self.retry)
+
+    def _commit_once(self, part: Part, put: _Put) -> None:
+        table = self.log.load()
+        put.settled_by(table)
+        if self._has(table, part.epoch):
+            return
+        entry = LogEntry(
+            app_id=self.app_id,
+            epoch=part.epoch.epoch,
+            files=part.files,
+            metadata={
+                "tideline.epoch": str(part.epoch.epoch),
+                "tideline.instant": part.epoch.instant,
+                "tideline.generation": str(part.epoch.generation),
+            },
+            written_ms=int(self.wall_clock() * 1000),
+        )
+        if table is None:
+            put.version = 0
+            self.log.create(self.table_schema, self.partition_columns, entry)
+        else:
+            self._refuse_unless_fit(table)
+            put.version = table.version + 1
+            self.log.append(table, entry)
+        _LOG.info("%s: %s: version %d, %d rows", self.target, part.epoch, put.version, part.rows)
+
+    def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
+        """After the last attempt: returns when it landed after all, else says which of the two errors it is."""
+        try:
+            table = self.log.load()
+        except StoreUnavailableError:
+            table = None
+        put.settled_by(table)
+        if self._has(table, part.epoch):
+            return
+        if put.version is None:
+            raise CommitRejectedError(
+                f"{self.target}: {part.epoch} did not get into {self.log.location}: {error}. Trying again is safe"
+            ) from error
+        raise CommitUnknownError(
+            f"{self.target}: {part.epoch} may be version {put.version} of {self.log.location}, the store does not "
+            f"tell: {error}. Delete nothing; recover when the store answers"
+        ) from error
+
+    def _has(self, table: Snapshot | None, epoch: EpochRef) -> bool:
+        applied = table.applied_epoch(self.app_id) if table is not None else None
+        return applied is not None and applied >= epoch.epoch
+
+    def _refuse_unless_fit(self, table: Snapshot) -> None:
+        found = differences(table.state, self.table_schema, self.partition_columns)
+        if found:
+            lines = "\n".join(f"  {line}" for line in found)
+            raise TargetRefusedError(
+                f"{self.target}: the Delta table at {self.log.location} cannot take this job's rows:\n{lines}\n"
+                f"Change the job's schema or partition_by, change the table, or write to another path"
+            )
+
+
+@dataclass
+class _Put:
+    """The version last asked for, as long as nobody has said what became of it."""
+
+    version: int | None = None
+
+    def settled_by(self, table: Snapshot | None) -> None:
+        """A log that has reached the version gave it to us (then the marker is there) or to someone else for good."""
+        if table is not None and self.version is not None and table.version >= self.version:
+            self.version = None

@@ -1,0 +1,198 @@
+"""A Delta table's log through delta-rs: load it, put the next version. The one place that calls delta-rs.
+
+Every failure is one error, StoreUnavailableError: what delta-rs says about a put that did not
+return says too little to tell whether it landed. Only the log itself tells.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from sinks.delta_rules import TableState, delta_schema
+from timeline.epoch import WrittenFile
+from timeline.errors import NotFoundError, StoreUnavailableError
+from timeline.store import ObjectStore
+
+LOG_FOLDER = "_delta_log"
+"""Folder of the log below the table's root (Delta Transaction Log Protocol, section "Delta Log Entries")."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The table as its log was when it was loaded.
+
+    Attributes:
+        version: of the newest log entry.
+        handle: delta-rs's own view of this version.
+    """
+
+    version: int
+    handle: DeltaTable
+
+    def applied_epoch(self, app_id: str) -> int | None:
+        """The newest epoch that the job's marker names; None where it has none."""
+        return self.handle.transaction_version(app_id)
+
+    @property
+    def state(self) -> TableState:
+        """What the log says about the table."""
+        metadata, protocol = self.handle.metadata(), self.handle.protocol()
+        return TableState(
+            schema_json=self.handle.schema().to_json(),
+            partition_columns=tuple(metadata.partition_columns),
+            configuration=metadata.configuration,
+            writer_features=frozenset(protocol.writer_features or ()),
+            reader_features=frozenset(protocol.reader_features or ()),
+        )
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One commit: files, the job's marker, and words for people.
+
+    Attributes:
+        app_id: key of the marker.
+        epoch: the marker's value.
+        files: data files that become visible.
+        metadata: what ``DESCRIBE HISTORY`` shows.
+        written_ms: when the files were written, milliseconds since 1970.
+    """
+
+    app_id: str
+    epoch: int
+    files: Sequence[WrittenFile]
+    metadata: Mapping[str, str]
+    written_ms: int
+
+
+@dataclass
+class DeltaLog:
+    """The log of the table at one place; keeps what it has read, so that the next load reads only what is new.
+
+    Attributes:
+        location: the table's place as delta-rs takes it.
+        store: the same place, for what delta-rs does not tell.
+        storage_options: as delta-rs takes them; may hold secrets.
+    """
+
+    location: str
+    store: ObjectStore
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _known: Snapshot | None = field(default=None, init=False, repr=False)
+    _newest_entry: bytes | None = field(default=None, init=False, repr=False)
+
+    def load(self) -> Snapshot | None:
+        """The table as its log is now; None where there is no log.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        known, self._known = self._known, None  # whatever fails below, the next call starts from the log
+        # A handle only ever looks for higher versions: of a table that was deleted and made again it
+        # would see nothing. So its newest entry has to be there still, byte by byte.
+        if known is not None and self._newest_entry is not None and self._entry(known.version) == self._newest_entry:
+            handle = known.handle
+            with self._foreign_errors():
+                handle.update_incremental()
+        else:
+            known = None
+            opened = self._open()
+            if opened is None:
+                return None
+            handle = opened
+        self._known = Snapshot(handle.version(), handle)
+        if known is None or known.version != self._known.version:
+            self._newest_entry = self._entry(self._known.version)
+        return self._known
+
+    def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: LogEntry) -> None:
+        """Put version 0; fails where there is a table.
+
+        Raises:
+            StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
+        """
+        with self._foreign_errors():
+            create_table_with_add_actions(
+                self.location,
+                delta_schema(schema),
+                _add_actions(entry),
+                mode="error",
+                partition_by=list(partition_columns),
+                storage_options=dict(self.storage_options) or None,
+                commit_properties=_properties(entry),
+            )
+
+    def append(self, after: Snapshot, entry: LogEntry) -> None:
+        """Put the version that follows `after`, and no other.
+
+        delta-rs compares neither markers nor schemas here: compare them on `after` before.
+
+        Raises:
+            StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
+        """
+        handle = after.handle
+        with self._foreign_errors():
+            handle.create_write_transaction(
+                [*_add_actions(entry)],
+                "append",
+                handle.schema(),
+                partition_by=list(handle.metadata().partition_columns),
+                commit_properties=_properties(entry),
+            )
+
+    def _open(self) -> DeltaTable | None:
+        try:
+            with self._foreign_errors():
+                return DeltaTable(self.location, storage_options=dict(self.storage_options) or None)
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, TableNotFoundError):
+                raise
+            # Says so too when the table is just being created, or its log is damaged.
+            if any(info.path.endswith(".json") for info in self.store.list(LOG_FOLDER)):
+                raise
+            return None
+
+    def _entry(self, version: int) -> bytes | None:
+        try:
+            return self.store.get(f"{LOG_FOLDER}/{version:020d}.json")
+        except NotFoundError:
+            return None  # cleaned up behind a checkpoint, or the table is gone
+
+    @contextmanager
+    def _foreign_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            reason = str(error).partition("\n")[0]  # further lines are a backtrace
+            raise StoreUnavailableError(f"{self.location}: {reason}") from error
+
+
+def _add_actions(entry: LogEntry) -> list[AddAction]:
+    return [
+        AddAction(
+            path=file.path,  # as it is stored; delta-rs encodes it for the log
+            size=file.size,
+            partition_values=dict(file.partition),
+            modification_time=entry.written_ms,
+            data_change=True,
+            stats=json.dumps(file.stats, allow_nan=False),
+        )
+        for file in entry.files
+    ]
+
+
+def _properties(entry: LogEntry) -> CommitProperties:
+    # Without retries a put can only be the version after the one that was looked at.
+    return CommitProperties(
+        custom_metadata=dict(entry.metadata),
+        max_commit_retries=0,
+        app_transactions=[Transaction(entry.app_id, entry.epoch)],
+    )

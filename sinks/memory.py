@@ -1,0 +1,195 @@
+"""A small lake table on any object store: the reference for the sink protocol, and the tests' fake.
+
+::
+
+    <uuid>_<task>-<stage>-<attempt>_<t>.arrow    rows of one task, Arrow IPC
+    _log/<version>.json                          put-if-absent; one entry for each applied epoch
+
+It keeps every rule that a real lake target keeps (markers, an idempotent marker per job and epoch,
+atomic visibility) and nothing else, so it shows the protocol without a format around it. On a
+`MemoryStore` it lives and dies with the process.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+from timeline.fsspec_store import open_store
+
+from sinks import markers
+from sinks.base import (
+    BatchWriter,
+    Lookup,
+    PartitionWriter,
+    SinkContext,
+    TargetOptions,
+    TaskAttempt,
+)
+from timeline.body import BodyFormat
+from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
+from timeline.errors import CommitUnknownError, StoreUnavailableError
+from timeline.store import ObjectStore, Retry, create_or_read
+
+
+def new_id() -> str:
+    """A file id that no other task draws."""
+    return str(uuid.uuid4())
+
+
+class MemoryOptions(TargetOptions):
+    """``{type: memory, path: memory://name}``: rows are kept in this process."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One applied epoch of one job."""
+
+    app_id: str
+    epoch: int
+    instant: str
+    files: tuple[str, ...]
+    token: str
+
+
+LOG_ENTRY = BodyFormat("table commit", LogEntry)
+
+
+@dataclass(frozen=True)
+class MemorySink:
+    """A target whose rows can be read back with `read`. See `sinks.base.Sink` for the protocol."""
+
+    target: str
+    app_id: str
+    store: ObjectStore
+    retry: Retry = Retry()
+    new_id: Callable[[], str] = new_id
+
+    Options = MemoryOptions
+
+    @classmethod
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """See Sink."""
+        assert isinstance(options, MemoryOptions)
+        store = open_store(options.path, context.storage)
+        return cls(options.name or f"memory:{options.path}", context.app_id, store)
+
+    def ensure(self) -> None:
+        """See Sink; any rows are taken."""
+
+    def begin(self, epoch: EpochRef) -> PartitionWriter:
+        """See Sink."""
+        return _Writer(self.store, epoch.instant, self.retry, self.new_id)
+
+    def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
+        """See Sink."""
+        files = tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path))
+        markers.delete_unreported(self.store, epoch.instant, [file.path for file in files], self.retry)
+        return Part(
+            target=self.target,
+            epoch=epoch,
+            rows=sum(file.rows for file in files),
+            bytes=sum(file.size for file in files),
+            files=files,
+        )
+
+    def verify(self, part: Part) -> Sequence[str]:
+        """See Sink."""
+        return markers.damaged(self.store, part.files, self.retry)
+
+    def commit(self, part: Part) -> None:
+        """See Sink."""
+        if part.rows == 0:
+            return
+        entry = LogEntry(
+            self.app_id, part.epoch.epoch, part.epoch.instant, tuple(file.path for file in part.files), self.new_id()
+        )
+        while True:
+            log = self._log()
+            if any(known.app_id == self.app_id and known.epoch >= entry.epoch for known in log):
+                return
+            path = f"_log/{len(log):020d}.json"
+            try:
+                if create_or_read(self.store, path, LOG_ENTRY.dump(entry), self.retry) == LOG_ENTRY.dump(entry):
+                    return
+            except StoreUnavailableError as error:
+                raise CommitUnknownError(f"{self.target}: {part.epoch} may be committed: {error}") from error
+
+    def lookup(self, epoch: EpochRef) -> Lookup:
+        """See Sink."""
+        try:
+            applied = any(entry.app_id == self.app_id and entry.epoch >= epoch.epoch for entry in self._log())
+        except StoreUnavailableError:
+            return Lookup.UNKNOWN
+        return Lookup.COMMITTED if applied else Lookup.NOT_COMMITTED
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """See Sink."""
+        return markers.delete_all(self.store, epoch.instant, part.files if part else (), self.retry)
+
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
+        """See Sink."""
+        reported = [file.path for file in part.files] if part else []
+        lost = markers.delete_unreported(self.store, epoch.instant, reported, self.retry)
+        markers.drop_markers(self.store, epoch.instant, [*reported, *(lost if final else ())], self.retry)
+
+    def leftovers(self) -> Sequence[str]:
+        """See Sink."""
+        return markers.instants_with_markers(self.store, self.retry)
+
+    def read(self) -> pa.Table:
+        """All visible rows, in the order of the commits."""
+        tables = [_load(self.store.get(path)) for entry in self._log() for path in entry.files]
+        return pa.concat_tables(tables) if tables else pa.table({})
+
+    def _log(self) -> list[LogEntry]:
+        listed = self.retry.call(lambda: self.store.list("_log"))
+        return [LOG_ENTRY.load(info.path, self.store.get(info.path)) for info in listed]
+
+
+@dataclass(frozen=True)
+class _Writer:
+    store: ObjectStore
+    instant: str
+    retry: Retry
+    new_id: Callable[[], str]
+
+    def open(self, attempt: TaskAttempt) -> BatchWriter:
+        return _BatchWriter(self, attempt)
+
+
+class _BatchWriter:
+    """Collects one task's rows and puts them as one object when it is closed."""
+
+    def __init__(self, writer: _Writer, attempt: TaskAttempt) -> None:
+        self._writer = writer
+        self._path = f"{writer.new_id()}-0_{attempt.task}-{attempt.stage}-{attempt.attempt}_{writer.instant}.arrow"
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def close(self) -> WriteReport:
+        table = pa.Table.from_batches(self._batches) if self._batches else pa.table({})
+        if table.num_rows == 0:
+            return WriteReport(0, 0)
+        markers.announce(self._writer.store, self._writer.instant, self._path, self._writer.retry)
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_stream(buffer, table.schema) as stream:
+            stream.write_table(table)
+        body = buffer.getvalue().to_pybytes()
+        self._writer.store.put(self._path, body)
+        return WriteReport(table.num_rows, len(body), (WrittenFile(self._path, len(body), table.num_rows),))
+
+    def abort(self) -> None:
+        self._batches.clear()
+
+
+def _load(body: bytes) -> pa.Table:
+    with pa.ipc.open_stream(body) as stream:
+        return stream.read_all()

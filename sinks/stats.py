@@ -1,0 +1,278 @@
+"""Column statistics of a Parquet file as Delta wants them, read from the file's own footer.
+
+A reader skips a file when its bounds say that no row can match, so a bound may be too wide but
+never too narrow. Whatever cannot be bounded for certain is left out: a reader then reads the file.
+
+Source: Delta Transaction Log Protocol, section "Per-file Statistics".
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from timeline.epoch import Json
+
+INDEXED_LEAVES = 32
+"""Leaf columns that get statistics, from the left: the default of ``delta.dataSkippingNumIndexedCols``."""
+
+STRING_PREFIX = 32
+"""Characters of a string bound that are kept, as Delta's own writer does."""
+
+_LAST_CODE_POINT = "\U0010ffff"
+_EXACT_DIGITS = 15
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+Bounds = tuple[Json, Json]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One primitive column of a schema, in the order in which Parquet numbers its columns.
+
+    Attributes:
+        path: names from the top-level column down.
+        type: its Arrow type.
+        repeated: whether it is inside a list or map, where a bound or null count per row has no meaning.
+    """
+
+    path: tuple[str, ...]
+    type: pa.DataType
+    repeated: bool
+
+
+def leaves(schema: pa.Schema) -> list[Leaf]:
+    """All primitive columns of a schema; the index of each is its Parquet column index."""
+    return [leaf for field in schema for leaf in _leaves_of(field, (), False)]
+
+
+def _leaves_of(field: pa.Field, above: tuple[str, ...], repeated: bool) -> Iterator[Leaf]:
+    path = (*above, field.name)
+    if pa.types.is_struct(field.type):
+        for index in range(field.type.num_fields):
+            yield from _leaves_of(field.type.field(index), path, repeated)
+    elif pa.types.is_map(field.type):
+        yield from _leaves_of(field.type.key_field, path, True)
+        yield from _leaves_of(field.type.item_field, path, True)
+    elif pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
+        yield from _leaves_of(field.type.value_field, path, True)
+    else:
+        yield Leaf(path, field.type, repeated)
+
+
+def columns_with_nan(batch: pa.RecordBatch, among: Collection[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """Which of the given float leaves hold a NaN in this batch.
+
+    A footer does not tell: its bounds pass over NaN, while Spark SQL sorts NaN above every number.
+    """
+    return {path for path in among if pc.any(pc.is_nan(_column(batch, path))).as_py()}
+
+
+def _column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    column = batch.column(path[0])
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
+def float_leaves(schema: pa.Schema) -> frozenset[tuple[str, ...]]:
+    """Paths of the float columns whose bounds depend on `columns_with_nan`."""
+    return frozenset(leaf.path for leaf in leaves(schema) if pa.types.is_floating(leaf.type) and not leaf.repeated)
+
+
+def file_statistics(
+    footer: pq.FileMetaData,
+    schema: pa.Schema,
+    *,
+    partition_columns: Collection[str] = (),
+    nan_free: Collection[tuple[str, ...]] = (),
+) -> dict[str, Json]:
+    """``numRecords``, ``nullCount``, ``minValues`` and ``maxValues`` of one file.
+
+    Args:
+        footer: the file's metadata.
+        schema: its columns in the file's order.
+        partition_columns: columns that get none, since their values are in the log entry itself.
+        nan_free: float columns known to hold no NaN; other float columns get no bounds.
+    """
+    nulls: dict[str, Json] = {}
+    least: dict[str, Json] = {}
+    greatest: dict[str, Json] = {}
+    indexed = 0
+    columns = leaves(schema)
+    if len(columns) != footer.num_columns:
+        raise ValueError(f"the schema has {len(columns)} leaf columns, the file {footer.num_columns}")
+    for index, leaf in enumerate(columns):
+        if leaf.path[0] in partition_columns:
+            continue
+        indexed += 1
+        if indexed > INDEXED_LEAVES:
+            break
+        if leaf.repeated:
+            continue
+        chunks = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
+        null_count = _null_count(chunks)
+        if null_count is not None:
+            _put(nulls, leaf.path, null_count)
+        if pa.types.is_floating(leaf.type) and leaf.path not in nan_free:
+            continue
+        bounds = _bounds(chunks, footer, leaf.type)
+        if bounds is not None:
+            _put(least, leaf.path, bounds[0])
+            _put(greatest, leaf.path, bounds[1])
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _put(tree: dict[str, Json], path: tuple[str, ...], value: Json) -> None:
+    for name in path[:-1]:
+        below = tree.setdefault(name, {})
+        assert isinstance(below, dict)
+        tree = below
+    tree[path[-1]] = value
+
+
+def _null_count(chunks: list[pq.Statistics | None]) -> int | None:
+    total = 0
+    for chunk in chunks:
+        if chunk is None or not chunk.has_null_count:
+            return None
+        total += chunk.null_count
+    return total
+
+
+def _bounds(chunks: list[pq.Statistics | None], footer: pq.FileMetaData, kind: pa.DataType) -> Bounds | None:
+    """Bounds over all row groups; None where one that holds values does not tell, or all is null."""
+    raw_least: list[object] = []
+    raw_greatest: list[object] = []
+    for group, chunk in enumerate(chunks):
+        if chunk is not None and chunk.has_null_count and chunk.null_count == footer.row_group(group).num_rows:
+            continue
+        if chunk is None or not chunk.has_min_max:
+            return None
+        raw_least.append(chunk.min_raw)
+        raw_greatest.append(chunk.max_raw)
+    if not raw_least:
+        return None
+    # A decimal's bytes are two's complement: they sort only as numbers.
+    if pa.types.is_decimal(kind):
+        raw_least = [_unscaled(raw) for raw in raw_least]
+        raw_greatest = [_unscaled(raw) for raw in raw_greatest]
+    return delta_bounds(kind, min(raw_least), max(raw_greatest))  # type: ignore[type-var]
+
+
+def _unscaled(raw: object) -> int:
+    if isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    assert isinstance(raw, int)
+    return raw
+
+
+def delta_bounds(kind: pa.DataType, least: object, greatest: object) -> Bounds | None:
+    """Bounds in Delta's JSON types that hold whatever lies between two Parquet bounds.
+
+    Args:
+        kind: the column's Arrow type.
+        least: lower bound in Parquet's physical form: int (also for dates, timestamps and unscaled
+            decimals), float, UTF-8 bytes.
+        greatest: upper bound, the same.
+
+    Returns:
+        None where Delta keeps no bounds for the type, or where they cannot be said for certain.
+    """
+    match least, greatest:
+        case bytes(), bytes():
+            return _string_bounds(least, greatest) if _is_text(kind) else None
+        case bool(), _:
+            return None
+        case int(), int():
+            return _int_bounds(kind, least, greatest)
+        case float(), float():
+            return _float_bounds(least, greatest)
+        case _:
+            return None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _int_bounds(kind: pa.DataType, least: int, greatest: int) -> Bounds | None:
+    if pa.types.is_signed_integer(kind):
+        return least, greatest
+    if pa.types.is_decimal(kind):
+        return _decimal_bounds(kind, least, greatest)
+    try:
+        if pa.types.is_date32(kind):
+            days = [(_EPOCH + datetime.timedelta(days=day)).date().isoformat() for day in (least, greatest)]
+            return days[0], days[1]
+        if pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
+            # Bounds have milliseconds: the lower one goes down, the upper one up.
+            scale = _MICROSECONDS[kind.unit]
+            return _instant(least * scale // 1000, kind), _instant(-(-greatest * scale // 1000), kind)
+    except OverflowError:
+        return None  # before year 1 or after 9999, which the text form cannot say
+    return None
+
+
+def _instant(milliseconds: int, kind: pa.TimestampType) -> str:
+    moment = _EPOCH + datetime.timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds") + ("Z" if kind.tz is not None else "")
+
+
+def _float_bounds(least: float, greatest: float) -> Bounds | None:
+    if not (float("-inf") < least <= greatest < float("inf")):
+        return None  # JSON has no infinities, and a NaN bounds nothing
+    # A zero of either sign may stand for the other one, and readers differ in how they sort them.
+    return (-0.0 if least == 0 else least), (0.0 if greatest == 0 else greatest)
+
+
+def _decimal_bounds(kind: pa.Decimal128Type, least: int, greatest: int) -> Bounds | None:
+    """Numbers with up to 15 digits are exact; longer ones are rounded outwards to 15 digits.
+
+    The log holds JSON numbers, which many readers take as doubles: 15 digits survive that.
+    """
+    lower = _outward(least, kind.scale, ROUND_FLOOR)
+    upper = _outward(greatest, kind.scale, ROUND_CEILING)
+    limit = 10**kind.precision
+    if any(abs(bound.scaleb(kind.scale, _WIDE)) >= limit for bound in (lower, upper)):
+        return None
+    return _number(lower), _number(upper)
+
+
+_WIDE = Context(prec=100)
+
+
+def _outward(unscaled: int, scale: int, rounding: str) -> Decimal:
+    exact = Decimal(unscaled).scaleb(-scale, _WIDE)
+    return Context(prec=_EXACT_DIGITS, rounding=rounding).plus(exact)
+
+
+def _number(value: Decimal) -> Json:
+    return int(value) if value == value.to_integral_value(context=_WIDE) else float(value)
+
+
+def _string_bounds(least: bytes, greatest: bytes) -> Bounds | None:
+    try:
+        lower, upper = least.decode(), greatest.decode()
+    except UnicodeDecodeError:
+        return None
+    return lower[:STRING_PREFIX], _above(upper)
+
+
+def _above(text: str) -> str:
+    """The text, or at most its prefix with one more character that sorts above whatever follows.
+
+    Delta compares by UTF-8 bytes, which is the order of code points. Where the text goes on with
+    the last code point itself, the prefix has to go on until something smaller follows.
+    """
+    cut = STRING_PREFIX
+    while cut < len(text) and text[cut] == _LAST_CODE_POINT:
+        cut += 1
+    return text if cut >= len(text) else text[:cut] + _LAST_CODE_POINT

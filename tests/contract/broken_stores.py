@@ -1,0 +1,78 @@
+"""Object stores that fail in a known way, around one that works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timeline.errors import StoreUnavailableError
+from timeline.store import ObjectInfo, ObjectStore, ObjectWriter
+
+
+@dataclass
+class LosingReplies:
+    """Answers the first `losses` creations that land with an error."""
+
+    inner: ObjectStore
+    losses: int = 1
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        self.inner.put_if_absent(path, body)
+        if self.losses > 0:
+            self.losses -= 1
+            raise StoreUnavailableError(f"{path}: the reply is lost")
+
+    def put(self, path: str, body: bytes) -> None:
+        self.inner.put(path, body)
+
+    def get(self, path: str) -> bytes:
+        return self.inner.get(path)
+
+    def size(self, path: str) -> int | None:
+        return self.inner.size(path)
+
+    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+        return self.inner.list(folder, recursive=recursive)
+
+    def delete(self, path: str) -> None:
+        self.inner.delete(path)
+
+    def open_write(self, path: str) -> ObjectWriter:
+        return self.inner.open_write(path)
+
+    def sweep(self) -> None:
+        self.inner.sweep()
+
+
+@dataclass
+class Unreachable:
+    """Answers nothing."""
+
+    url: str = "nowhere://"
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        raise StoreUnavailableError(path)
+
+    def put(self, path: str, body: bytes) -> None:
+        raise StoreUnavailableError(path)
+
+    def get(self, path: str) -> bytes:
+        raise StoreUnavailableError(path)
+
+    def size(self, path: str) -> int | None:
+        raise StoreUnavailableError(path)
+
+    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+        raise StoreUnavailableError(folder)
+
+    def delete(self, path: str) -> None:
+        raise StoreUnavailableError(path)
+
+    def open_write(self, path: str) -> ObjectWriter:
+        raise StoreUnavailableError(path)
+
+    def sweep(self) -> None:
+        raise StoreUnavailableError(self.url)

@@ -1,0 +1,390 @@
+"""What every sink promises, as tests: an implementation inherits `SinkContract` and supplies the fixture `rig`.
+
+Each promise is tested alone: "commit twice", "abort twice" and "look up after a lost reply" hide
+each other's faults when one test does them all.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+import pytest
+
+from sinks.base import Lookup, Sink, TaskAttempt
+from timeline.body import BodyFormat
+from timeline.epoch import EpochRef, Part, WriteReport
+from timeline.errors import CommitRejectedError, CommitUnknownError
+from timeline.store import ObjectStore
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
+"""Columns of the rows that the suite writes."""
+
+PART = BodyFormat("part", Part)
+
+
+class SinkRig(Protocol):
+    """One target with a schema of `SCHEMA`, and ways to look at it and to break it."""
+
+    store: ObjectStore
+    """The target's folder, healthy."""
+
+    def sink(self, app_id: str = "job-a") -> Sink:
+        """The target as a process that starts now sees it."""
+
+    def losing_replies(self) -> Sink:
+        """The same, but the first commit that lands is answered with an error."""
+
+    def unreachable(self) -> Sink:
+        """The same, but its storage answers nothing."""
+
+    def visible(self) -> list[int]:
+        """Ids that a reader sees now, sorted."""
+
+
+def ref(epoch: int, *, instant: str | None = None) -> EpochRef:
+    """An epoch with an instant time of its own."""
+    return EpochRef(epoch, instant or f"20240101{epoch:09d}", 1)
+
+
+def write(sink: Sink, epoch: EpochRef, ids: Iterable[int], *, task: int = 0) -> WriteReport:
+    """Write rows as one task attempt and close it."""
+    writer = sink.begin(epoch).open(TaskAttempt(task, 0, 0))
+    writer.write(rows(ids))
+    return writer.close()
+
+
+def rows(ids: Iterable[int]) -> pa.RecordBatch:
+    """A batch of rows with these ids."""
+    return pa.RecordBatch.from_pylist([{"id": each, "text": f"row {each}"} for each in ids], schema=SCHEMA)
+
+
+def prepared(sink: Sink, epoch: EpochRef, ids: Iterable[int]) -> Part:
+    """An epoch in its prepared state, written by one task."""
+    return sink.prepare(epoch, [write(sink, epoch, ids)])
+
+
+def run_together(actions: Sequence[threading.Thread]) -> None:
+    """Start all, wait for all."""
+    for action in actions:
+        action.start()
+    for action in actions:
+        action.join()
+
+
+class SinkContract:
+    """Inherit, and supply ``rig``."""
+
+    @pytest.fixture
+    def rig(self) -> SinkRig:
+        """One new target for each test."""
+        raise NotImplementedError
+
+    def data_files(self, rig: SinkRig) -> set[str]:
+        """Data files that the suite's epochs may have left, told by the instant in their names."""
+        listed = rig.store.list("", recursive=True)
+        return {info.path for info in listed if "_20240101" in info.path and not info.path.startswith(".hoodie")}
+
+    # ── visibility ────────────────────────────────────────────────────────────────────────────
+
+    def test_nothing_is_visible_before_the_commit(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        sink.ensure()
+        prepared(sink, ref(0), range(3))
+        assert rig.visible() == []
+
+    def test_a_commit_makes_every_row_visible_once(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        reports = [write(sink, ref(0), range(0, 5), task=0), write(sink, ref(0), range(5, 9), task=1)]
+        part = sink.prepare(ref(0), reports)
+        assert part.rows == 9
+        assert part.bytes == sum(file.size for file in part.files)
+        sink.commit(part)
+        assert rig.visible() == list(range(9))
+
+    def test_ensure_creates_nothing_that_a_reader_sees(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        sink.ensure()
+        sink.ensure()
+        assert rig.visible() == []
+        assert sink.lookup(ref(0)) is Lookup.NOT_COMMITTED
+
+    def test_ensure_accepts_the_target_that_the_sink_made(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        rig.sink().ensure()
+
+    def test_a_part_without_rows_changes_nothing(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        before = rig.store.list("", recursive=True)
+        part = sink.prepare(ref(0), [sink.begin(ref(0)).open(TaskAttempt(0, 0, 0)).close()])
+        assert (part.rows, part.files) == (0, ())
+        sink.commit(part)
+        assert sink.lookup(ref(0)) is Lookup.NOT_COMMITTED
+        assert rig.store.list("", recursive=True) == before
+
+    # ── commit ────────────────────────────────────────────────────────────────────────────────
+
+    @pytest.mark.parametrize("epoch", [0, 1, 7])
+    def test_a_second_commit_adds_nothing(self, rig: SinkRig, epoch: int) -> None:
+        sink = rig.sink()
+        part = prepared(sink, ref(epoch), range(3))
+        sink.commit(part)
+        sink.commit(part)
+        assert rig.visible() == [0, 1, 2]
+
+    @pytest.mark.parametrize("epoch", [0, 1])
+    def test_another_process_cannot_commit_again(self, rig: SinkRig, epoch: int) -> None:
+        part = prepared(rig.sink(), ref(epoch), range(3))
+        rig.sink().commit(part)
+        rig.sink().commit(part)
+        assert rig.visible() == [0, 1, 2]
+
+    def test_a_part_can_be_committed_from_its_json_alone(self, rig: SinkRig) -> None:
+        body = PART.dump(prepared(rig.sink(), ref(0), range(3)))
+        rig.sink().commit(PART.load("part", body))
+        assert rig.visible() == [0, 1, 2]
+
+    def test_an_older_epoch_is_not_added_after_a_newer_one(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        older = prepared(sink, ref(3), [3])
+        newer = prepared(sink, ref(4), [4])
+        sink.commit(newer)
+        sink.commit(older)
+        assert rig.visible() == [4]
+
+    def test_epochs_follow_each_other(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        for epoch in range(5):
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+        assert rig.visible() == [0, 1, 2, 3, 4]
+
+    def test_two_processes_that_race_with_one_epoch_add_it_once(self, rig: SinkRig) -> None:
+        first = prepared(rig.sink(), ref(0), [0])
+        self.race(rig, [first] * 4)
+        second = prepared(rig.sink(), ref(1), [1])
+        self.race(rig, [second] * 4)
+        assert rig.visible() == [0, 1]
+
+    def test_a_process_with_an_old_view_cannot_add_an_epoch_again(self, rig: SinkRig) -> None:
+        zombie, successor = rig.sink(), rig.sink()
+        zombie.commit(prepared(zombie, ref(0), [0]))
+        part = prepared(zombie, ref(1), [1])
+        successor.commit(part)
+        successor.commit(prepared(successor, ref(2), [2]))
+        zombie.commit(part)
+        assert rig.visible() == [0, 1, 2]
+
+    def test_jobs_do_not_meet_in_one_target(self, rig: SinkRig) -> None:
+        a, b = rig.sink("job-a"), rig.sink("job-b")
+        part_a = prepared(a, ref(0, instant="20240101000000001"), [1])
+        part_b = prepared(b, ref(0, instant="20240101000000002"), [2])
+        run_together([threading.Thread(target=sink.commit, args=(part,)) for sink, part in ((a, part_a), (b, part_b))])
+        assert rig.visible() == [1, 2]
+        assert (a.lookup(ref(0)), b.lookup(ref(0))) == (Lookup.COMMITTED, Lookup.COMMITTED)
+        assert (a.lookup(ref(1)), b.lookup(ref(1))) == (Lookup.NOT_COMMITTED, Lookup.NOT_COMMITTED)
+
+    def race(self, rig: SinkRig, parts: Sequence[Part]) -> None:
+        """Commit from as many processes' views at once; all were loaded before."""
+        sinks = [rig.sink() for _ in parts]
+        for sink, part in zip(sinks, parts, strict=True):
+            sink.lookup(part.epoch)
+        run_together(
+            [threading.Thread(target=sink.commit, args=(part,)) for sink, part in zip(sinks, parts, strict=True)]
+        )
+
+    # ── lost replies ──────────────────────────────────────────────────────────────────────────
+
+    def test_a_commit_whose_reply_is_lost_is_not_repeated(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        rig.losing_replies().commit(part)
+        assert rig.visible() == [0, 1, 2]
+
+    def test_lookup_finds_a_commit_whose_reply_was_lost(self, rig: SinkRig) -> None:
+        sink = rig.losing_replies()
+        part = prepared(rig.sink(), ref(0), range(3))
+        sink.commit(part)
+        assert sink.lookup(ref(0)) is Lookup.COMMITTED
+        assert rig.sink().lookup(ref(0)) is Lookup.COMMITTED
+
+    def test_a_commit_that_reaches_nobody_is_an_error_of_known_outcome(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        with pytest.raises((CommitRejectedError, CommitUnknownError)):
+            rig.unreachable().commit(part)
+        assert rig.visible() == []
+
+    # ── lookup ────────────────────────────────────────────────────────────────────────────────
+
+    def test_lookup_tells_a_commit_from_none(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        part = prepared(sink, ref(0), [1])
+        assert sink.lookup(ref(0)) is Lookup.NOT_COMMITTED
+        sink.commit(part)
+        assert sink.lookup(ref(0)) is Lookup.COMMITTED
+        assert sink.lookup(ref(1)) is Lookup.NOT_COMMITTED
+
+    def test_a_later_epoch_implies_the_earlier_ones(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        sink.commit(prepared(sink, ref(5), [5]))
+        assert rig.sink().lookup(ref(2)) is Lookup.COMMITTED
+
+    def test_lookup_sees_what_another_process_committed(self, rig: SinkRig) -> None:
+        watcher, sink = rig.sink(), rig.sink()
+        for epoch in range(3):
+            assert watcher.lookup(ref(epoch)) is Lookup.NOT_COMMITTED
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+            assert watcher.lookup(ref(epoch)) is Lookup.COMMITTED
+
+    def test_a_failing_store_is_unknown_and_never_no(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        assert rig.unreachable().lookup(ref(0)) is Lookup.UNKNOWN
+        assert rig.unreachable().lookup(ref(1)) is Lookup.UNKNOWN
+
+    # ── prepare and verify ────────────────────────────────────────────────────────────────────
+
+    def test_prepare_deletes_what_attempts_without_a_report_wrote(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        write(sink, ref(0), range(100, 103), task=7)
+        part = sink.prepare(ref(0), [write(sink, ref(0), range(3))])
+        assert self.data_files(rig) == {file.path for file in part.files}
+        sink.commit(part)
+        assert rig.visible() == [0, 1, 2]
+
+    def test_verify_finds_nothing_wrong_with_a_prepared_part(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        assert list(rig.sink().verify(part)) == []
+
+    def test_verify_names_a_missing_file(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        rig.store.delete(part.files[0].path)
+        assert any(part.files[0].path in line for line in rig.sink().verify(part))
+
+    def test_verify_names_a_file_of_another_size(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        rig.store.put(part.files[0].path, b"cut")
+        assert any(part.files[0].path in line and "3" in line for line in rig.sink().verify(part))
+
+    # ── abort and release ─────────────────────────────────────────────────────────────────────
+
+    def test_abort_leaves_no_file(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        removed = rig.sink().abort(ref(0), part)
+        assert set(removed) == {file.path for file in part.files}
+        assert self.data_files(rig) == set()
+
+    def test_abort_needs_neither_the_part_nor_the_process_that_wrote(self, rig: SinkRig) -> None:
+        report = write(rig.sink(), ref(0), range(3))
+        removed = rig.sink().abort(ref(0), None)
+        assert set(removed) == {file.path for file in report.files}
+        assert self.data_files(rig) == set()
+
+    def test_a_second_abort_changes_nothing_and_names_the_same(self, rig: SinkRig) -> None:
+        part = prepared(rig.sink(), ref(0), range(3))
+        first = list(rig.sink().abort(ref(0), part))
+        assert list(rig.sink().abort(ref(0), None)) == first
+        assert self.data_files(rig) == set()
+
+    def test_abort_touches_no_other_epoch(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        sink.commit(prepared(sink, ref(0), [0]))
+        write(sink, ref(1), [1])
+        waiting = prepared(sink, ref(2), [2])
+        sink.abort(ref(1), None)
+        assert rig.visible() == [0]
+        assert list(sink.verify(waiting)) == []
+
+    def test_an_aborted_epoch_leaves_nothing_behind_once_released(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        write(sink, ref(0), range(3))
+        assert list(sink.leftovers()) == [ref(0).instant]
+        sink.abort(ref(0), None)
+        assert list(sink.leftovers()) == [ref(0).instant]
+        sink.release(ref(0), None, final=True)
+        assert list(rig.sink().leftovers()) == []
+        assert rig.store.list("", recursive=True) == []
+
+    def test_release_keeps_the_rows_of_a_committed_epoch(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        part = prepared(sink, ref(0), range(3))
+        sink.commit(part)
+        sink.release(ref(0), part)
+        sink.release(ref(0), part)
+        assert rig.visible() == [0, 1, 2]
+        assert list(sink.leftovers()) == []
+
+    def test_a_late_file_of_a_lost_task_is_found_and_deleted(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        late = sink.begin(ref(0)).open(TaskAttempt(0, 0, 1))
+        late.write(rows([99]))
+        part = prepared(sink, ref(0), range(3))
+        late.close()
+        sink.commit(part)
+        sink.release(ref(0), part)
+        assert self.data_files(rig) == {file.path for file in part.files}
+        assert rig.visible() == [0, 1, 2]
+
+    def test_the_marker_of_a_task_that_may_still_run_stays_until_release_is_final(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        write(sink, ref(0), [99], task=1)
+        part = prepared(sink, ref(0), range(3))
+        sink.release(ref(0), part)
+        assert list(sink.leftovers()) == [ref(0).instant]
+        sink.release(ref(0), part, final=True)
+        assert list(sink.leftovers()) == []
+
+    # ── writers ───────────────────────────────────────────────────────────────────────────────
+
+    def test_an_aborted_attempt_leaves_no_file(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+        writer.write(rows(range(10)))
+        writer.abort()
+        writer.abort()
+        assert self.data_files(rig) == set()
+        assert sink.prepare(ref(0), []).rows == 0
+
+    def test_a_closed_attempt_can_still_be_aborted(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+        writer.write(rows(range(10)))
+        writer.close()
+        writer.abort()
+        assert self.data_files(rig) == set()
+
+    def test_every_file_was_announced_before_it_could_appear(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        report = write(sink, ref(0), range(10))
+        for file in report.files:
+            assert rig.store.size(f".hoodie/.temp/{ref(0).instant}/{file.path}.marker.CREATE") == 0
+
+    def test_a_report_says_what_was_written(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        writer = sink.begin(ref(0)).open(TaskAttempt(3, 2, 1))
+        for start in range(0, 100, 10):
+            writer.write(rows(range(start, start + 10)))
+        writer.write(rows([]))
+        report = writer.close()
+        assert report.rows == 100 == sum(file.rows for file in report.files)
+        assert report.bytes == sum(file.size for file in report.files)
+        for file in report.files:
+            assert rig.store.size(file.path) == file.size
+            name = file.path.rpartition("/")[2]
+            assert uuid.UUID(name[:36])
+            assert name[36:].startswith(f"-0_3-2-1_{ref(0).instant}.")
+
+    def test_attempts_of_one_task_never_share_a_file(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        reports = [write(sink, ref(0), [1]) for _ in range(3)]
+        paths = [file.path for report in reports for file in report.files]
+        assert len(set(paths)) == len(paths) == 3
+
+    def test_a_partition_writer_travels_to_executors(self, rig: SinkRig) -> None:
+        pickle.dumps(rig.sink().begin(ref(0)))
+
+    def test_the_target_name_is_stable(self, rig: SinkRig) -> None:
+        assert rig.sink().target == rig.sink().target

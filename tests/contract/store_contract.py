@@ -1,0 +1,344 @@
+"""What every object store must do; an implementation inherits `StoreContract` and adds a fixture named `store`.
+
+A store that other processes can reach inherits `SharedStoreContract`, which adds races and kills of processes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
+from timeline.fsspec_store import open_store
+from timeline.store import ObjectInfo, ObjectStore, Retry, create_or_read, read_or_none
+
+RACERS = 8
+
+
+class StoreContract:
+    """Everything that one process can see."""
+
+    keys_raced = 100
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        raise NotImplementedError
+
+    def test_created_object_is_read_back_whole(self, store: ObjectStore) -> None:
+        body = bytes(range(256)) * 5000
+        store.put_if_absent("a/b/c.json", body)
+        assert store.get("a/b/c.json") == body
+        assert store.size("a/b/c.json") == len(body)
+
+    def test_empty_object_exists(self, store: ObjectStore) -> None:
+        store.put_if_absent("empty", b"")
+        assert store.get("empty") == b""
+        assert store.size("empty") == 0
+        with pytest.raises(AlreadyExistsError):
+            store.put_if_absent("empty", b"not empty")
+
+    def test_second_creator_loses_and_changes_nothing(self, store: ObjectStore) -> None:
+        store.put_if_absent("decision", b"first")
+        with pytest.raises(AlreadyExistsError, match="decision"):
+            store.put_if_absent("decision", b"second")
+        assert store.get("decision") == b"first"
+
+    def test_creator_loses_against_a_put_and_a_stream(self, store: ObjectStore) -> None:
+        store.put("put", b"1")
+        writer = store.open_write("stream")
+        writer.sink.write(b"2")
+        writer.close()
+        for path, body in (("put", b"1"), ("stream", b"2")):
+            with pytest.raises(AlreadyExistsError):
+                store.put_if_absent(path, b"late")
+            assert store.get(path) == body
+
+    def test_deleted_key_can_be_created_again(self, store: ObjectStore) -> None:
+        store.put_if_absent("x/y", b"1")
+        store.delete("x/y")
+        store.put_if_absent("x/y", b"2")
+        assert store.get("x/y") == b"2"
+
+    def test_exactly_one_of_concurrent_threads_creates_each_key(self, store: ObjectStore) -> None:
+        barrier = threading.Barrier(RACERS)
+
+        def race(racer: int) -> list[int]:
+            won = []
+            for number in range(self.keys_raced):
+                barrier.wait()
+                try:
+                    store.put_if_absent(f"race/{number:04}", b"%d" % racer * 3000)
+                    won.append(number)
+                except AlreadyExistsError:
+                    pass
+                except StoreUnavailableError:
+                    # No answer is allowed; a wrong one is not: the key's bytes say who won.
+                    if store.get(f"race/{number:04}") == b"%d" % racer * 3000:
+                        won.append(number)
+            return won
+
+        with ThreadPoolExecutor(RACERS) as pool:
+            wins = list(pool.map(race, range(RACERS)))
+        assert sorted(number for won in wins for number in won) == list(range(self.keys_raced))
+        for racer, won in enumerate(wins):
+            assert all(store.get(f"race/{number:04}") == b"%d" % racer * 3000 for number in won)
+
+    def test_create_or_read_agrees_on_one_body(self, store: ObjectStore) -> None:
+        with ThreadPoolExecutor(RACERS) as pool:
+            bodies = set(pool.map(lambda n: create_or_read(store, "one", b"by %d" % n, Retry()), range(RACERS)))
+        assert bodies == {store.get("one")}
+
+    def test_put_replaces(self, store: ObjectStore) -> None:
+        store.put("lease", b"long first body")
+        store.put("lease", b"second")
+        assert store.get("lease") == b"second"
+        assert store.size("lease") == 6
+
+    def test_reader_sees_the_old_bytes_or_the_new_ones(self, store: ObjectStore) -> None:
+        bodies = [bytes([97 + number]) * size for number, size in enumerate((200_000, 10, 0, 90_000, 400_000, 3))]
+        store.put("lease", bodies[0])
+        stop = threading.Event()
+        seen: set[bytes] = set()
+
+        def read() -> None:
+            while not stop.is_set():
+                seen.add(store.get("lease"))
+
+        with ThreadPoolExecutor(2) as pool:
+            readers = [pool.submit(read) for _ in range(2)]
+            for _ in range(5):
+                for body in bodies:
+                    store.put("lease", body)
+            stop.set()
+            for reader in readers:
+                reader.result()
+        assert seen <= set(bodies)
+
+    def test_absent_object_is_told_from_an_empty_one(self, store: ObjectStore) -> None:
+        with pytest.raises(NotFoundError, match="nothing/here"):
+            store.get("nothing/here")
+        assert store.size("nothing/here") is None
+        assert read_or_none(store, "nothing/here", Retry()) is None
+
+    def test_folder_is_no_object(self, store: ObjectStore) -> None:
+        store.put("folder/object", b"1")
+        assert store.size("folder") is None
+        with pytest.raises(NotFoundError):
+            store.get("folder")
+        with pytest.raises(NotFoundError):
+            store.get("folder/object/below")
+
+    def test_deleting_twice_is_no_error(self, store: ObjectStore) -> None:
+        store.put("x", b"1")
+        store.delete("x")
+        store.delete("x")
+        store.delete("never/was")
+        assert store.list("", recursive=True) == []
+
+    def test_listing_has_a_folders_own_objects_sorted_with_sizes(self, store: ObjectStore) -> None:
+        for path in ("t/b", "t/a", "t/deeper/c", "t2/d", "e", "t/a.b", "t/a-b"):
+            store.put(path, path.encode())
+        assert store.list("t") == [ObjectInfo(path, len(path)) for path in ("t/a", "t/a-b", "t/a.b", "t/b")]
+        assert [info.path for info in store.list("t", recursive=True)] == [
+            "t/a",
+            "t/a-b",
+            "t/a.b",
+            "t/b",
+            "t/deeper/c",
+        ]
+        assert [info.path for info in store.list("")] == ["e"]
+        assert len(store.list("", recursive=True)) == 7
+
+    def test_listing_an_absent_folder_or_an_object_is_empty(self, store: ObjectStore) -> None:
+        store.put("object", b"1")
+        assert store.list("absent") == []
+        assert store.list("object", recursive=True) == []
+
+    def test_listing_shows_each_change_at_once(self, store: ObjectStore) -> None:
+        assert store.list("l") == []
+        for number in range(20):
+            store.put_if_absent(f"l/{number:02}", b"1")
+            assert len(store.list("l")) == number + 1
+        for number in range(20):
+            store.delete(f"l/{number:02}")
+            assert len(store.list("l")) == 19 - number
+
+    def test_listing_of_more_than_one_page_is_complete(self, store: ObjectStore) -> None:
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda n: store.put_if_absent(f"many/{n:05}", b""), range(2100)))
+        assert [info.path for info in store.list("many")] == [f"many/{n:05}" for n in range(2100)]
+
+    @pytest.mark.parametrize(
+        "name",
+        ["with space", "ü ß 漢字", "a=b&c", "100%", "pct%2Fsl", "plus+plus", "a'b\"c", "q?x#y", "[x]*", "a:b", "~"],
+    )
+    def test_any_name_round_trips(self, store: ObjectStore, name: str) -> None:
+        store.put_if_absent(f"d={name}/{name}", b"1")
+        assert store.get(f"d={name}/{name}") == b"1"
+        assert [info.path for info in store.list("", recursive=True)] == [f"d={name}/{name}"]
+        store.delete(f"d={name}/{name}")
+        assert store.list("", recursive=True) == []
+
+    def test_stream_is_whole_once_it_is_closed(self, store: ObjectStore) -> None:
+        writer = store.open_write("data/part.bin")
+        for number in range(100):
+            writer.sink.write(bytes([number]) * 10_000)
+        assert writer.close() == 1_000_000
+        assert store.get("data/part.bin") == b"".join(bytes([number]) * 10_000 for number in range(100))
+        assert store.list("data") == [ObjectInfo("data/part.bin", 1_000_000)]
+
+    def test_empty_stream_makes_an_empty_object(self, store: ObjectStore) -> None:
+        assert store.open_write("data/empty").close() == 0
+        assert store.size("data/empty") == 0
+
+    def test_stream_of_several_parts_is_whole(self, store: ObjectStore) -> None:
+        block = bytes(range(256)) * 4096
+        writer = store.open_write("data/large.bin")
+        for _ in range(40):
+            writer.sink.write(block)
+        assert writer.close() == 40 << 20
+        assert store.get("data/large.bin") == block * 40
+
+    @pytest.mark.parametrize("size", [0, 10, 40 << 20])
+    def test_discarded_stream_leaves_nothing(self, store: ObjectStore, size: int) -> None:
+        writer = store.open_write("data/p=1/part.bin")
+        writer.sink.write(bytes(size))
+        writer.discard()
+        writer.discard()
+        assert store.list("", recursive=True) == []
+        assert store.size("data/p=1/part.bin") is None
+
+    def test_dropped_stream_does_not_pass_for_a_closed_one(self, store: ObjectStore) -> None:
+        writer = store.open_write("data/part.bin")
+        writer.sink.write(bytes(1000))
+        writer.discard()
+        del writer
+        assert store.size("data/part.bin") is None
+
+    def test_discard_after_close_keeps_the_object(self, store: ObjectStore) -> None:
+        writer = store.open_write("data/part.bin")
+        writer.sink.write(b"1")
+        writer.close()
+        writer.discard()
+        assert store.get("data/part.bin") == b"1"
+
+    def test_arrow_writes_parquet_into_a_stream(self, store: ObjectStore) -> None:
+        table = pa.table({"n": list(range(10_000))})
+        writer = store.open_write("data/part.parquet")
+        with pq.ParquetWriter(writer.sink, table.schema) as parquet:
+            parquet.write_table(table)
+        size = writer.close()
+        body = store.get("data/part.parquet")
+        assert len(body) == size
+        assert pq.read_table(pa.BufferReader(body)) == table
+
+    def test_sweep_keeps_every_object(self, store: ObjectStore) -> None:
+        store.put_if_absent("a/b", b"1")
+        store.put("c", b"2")
+        store.sweep()
+        assert [info.path for info in store.list("", recursive=True)] == ["a/b", "c"]
+
+
+class SharedStoreContract(StoreContract):
+    """What holds between processes; `open_store(store.url, options)` reaches the same objects from each."""
+
+    process_keys_raced = 60
+
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def test_exactly_one_of_concurrent_processes_creates_each_key(
+        self, store: ObjectStore, options: dict[str, Any]
+    ) -> None:
+        racers = 4
+        context = multiprocessing.get_context("spawn")
+        barrier = context.Barrier(racers)
+        pipes = []
+        processes = []
+        for racer in range(racers):
+            mine, theirs = context.Pipe(duplex=False)
+            arguments = (store.url, options, racer, self.process_keys_raced, barrier, theirs)
+            processes.append(context.Process(target=_race, args=arguments))
+            processes[-1].start()
+            theirs.close()
+            pipes.append(mine)
+        wins = [pipe.recv() for pipe in pipes]
+        for process in processes:
+            process.join(60)
+        assert sorted(number for won in wins for number in won) == list(range(self.process_keys_raced))
+        for racer, won in enumerate(wins):
+            assert all(store.get(f"race/{number:04}") == b"%d" % racer * 3000 for number in won)
+
+    def test_killed_process_leaves_no_partial_object(self, store: ObjectStore, options: dict[str, Any]) -> None:
+        store.put("replaced", b"a" * 300_000)
+        for kill in range(12):
+            with _writing_process(store.url, options, kill) as process:
+                assert process.stdout is not None
+                # A few announced puts in, so that the kill lands at another point of one each time.
+                for _ in range(kill % 4 + 1):
+                    process.stdout.readline()
+                process.send_signal(signal.SIGKILL)
+            for info in store.list("", recursive=True):
+                body = store.get(info.path)
+                assert len(body) == info.size == 300_000
+                assert body == body[:1] * 300_000
+        store.sweep()
+        assert all(info.size == 300_000 for info in store.list("", recursive=True))
+
+    def test_pickled_store_reaches_the_same_objects(self, store: ObjectStore) -> None:
+        import pickle
+
+        store.put("x", b"1")
+        copy: ObjectStore = pickle.loads(pickle.dumps(store))
+        assert copy.get("x") == b"1"
+        assert copy.url == store.url
+
+    def test_forked_process_reaches_the_same_objects(self, store: ObjectStore) -> None:
+        store.put("x", b"parent")
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                store.put("y", store.get("x"))
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(process, 0)[1] == 0
+        assert store.get("y") == b"parent"
+
+
+def _race(url: str, options: dict[str, Any], racer: int, keys: int, barrier: Any, pipe: Connection) -> None:
+    store = open_store(url, options)
+    won = []
+    for number in range(keys):
+        barrier.wait(60)
+        if create_or_read(store, f"race/{number:04}", b"%d" % racer * 3000, Retry()) == b"%d" % racer * 3000:
+            won.append(number)
+    pipe.send(won)
+
+
+def _writing_process(url: str, options: dict[str, Any], seed: int) -> subprocess.Popen[bytes]:
+    """A process that announces each put and then makes it, until it is killed."""
+    program = f"""
+import sys
+from timeline.fsspec_store import open_store
+store = open_store({url!r}, {options!r})
+for number in range(10**6):
+    body = bytes([97 + number % 26]) * 300_000
+    print(number, flush=True)
+    store.put("replaced", body)
+    store.put_if_absent("created/{seed}/%06d" % number, body)
+"""
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)

@@ -1,0 +1,415 @@
+"""The Delta sink keeps the sink contract, and what only a Delta table can go wrong with."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+
+from sinks.base import Lookup, Sink, SinkContext, TaskAttempt
+from sinks.delta import DeltaOptions, DeltaSink
+from sinks.delta_location import delta_location, delta_storage_options
+from sinks.delta_log import DeltaLog, LogEntry, Snapshot
+from sinks.partition import PartitionField, Transform
+from tests.contract.sink_contract import SCHEMA, SinkContract, prepared, ref, write
+from timeline.errors import (
+    CommitRejectedError,
+    CommitUnknownError,
+    ConfigError,
+    StoreUnavailableError,
+    TargetRefusedError,
+)
+from timeline.store import ObjectStore, Retry
+
+AT_ONCE = Retry(attempts=4, sleep=lambda _: None)
+
+
+@dataclass
+class LosingLog(DeltaLog):
+    """Loses the reply of what it puts; the first `lands` puts land."""
+
+    losses: int = 1
+    lands: bool = True
+
+    def create(self, schema: pa.Schema, partition_columns: list[str], entry: LogEntry) -> None:  # type: ignore[override]
+        self._maybe(lambda: super(LosingLog, self).create(schema, partition_columns, entry))
+
+    def append(self, after: Snapshot, entry: LogEntry) -> None:
+        self._maybe(lambda: super(LosingLog, self).append(after, entry))
+
+    def _maybe(self, put: Callable[[], None]) -> None:
+        if self.losses == 0:
+            return put()
+        self.losses -= 1
+        if self.lands:
+            put()
+        raise StoreUnavailableError("the reply is lost")
+
+
+class UnreachableLog(DeltaLog):
+    """Cannot be read."""
+
+    def load(self) -> Snapshot | None:
+        raise StoreUnavailableError("no route")
+
+
+@dataclass
+class BlindAfterPut(DeltaLog):
+    """Loses the reply of its put and cannot be read from then on."""
+
+    lands: bool = True
+    blind: bool = field(default=False, init=False)
+
+    def load(self) -> Snapshot | None:
+        if self.blind:
+            raise StoreUnavailableError("no route")
+        return super().load()
+
+    def create(self, schema: pa.Schema, partition_columns: list[str], entry: LogEntry) -> None:  # type: ignore[override]
+        if self.lands:
+            super().create(schema, partition_columns, entry)
+        self.blind = True
+        raise StoreUnavailableError("the reply is lost")
+
+
+@dataclass
+class DeltaRig:
+    """A table in a local folder."""
+
+    path: Path
+    schema: pa.Schema = SCHEMA
+    partition_by: tuple[PartitionField, ...] = ()
+
+    def sink(self, app_id: str = "job-a") -> DeltaSink:
+        options = DeltaOptions(type="delta", path=str(self.path))
+        sink = DeltaSink.open(options, SinkContext(app_id, self.schema, self.partition_by))
+        return replace(sink, commit_retry=Retry(attempts=30, first_pause_s=0.005))
+
+    def with_log(self, log: type[DeltaLog], **options: object) -> DeltaSink:
+        sink = self.sink()
+        made = log(sink.log.location, sink.store, **options)  # type: ignore[arg-type]
+        return replace(sink, log=made, retry=AT_ONCE, commit_retry=AT_ONCE)
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.sink().store
+
+    def losing_replies(self) -> Sink:
+        return self.with_log(LosingLog)
+
+    def unreachable(self) -> Sink:
+        return self.with_log(UnreachableLog)
+
+    def visible(self) -> list[int]:
+        if not (self.path / "_delta_log").exists():
+            return []
+        return sorted(self.table()["id"].to_pylist())
+
+    def table(self) -> pa.Table:
+        return pa.table(DeltaTable(self.path).scan().read_all())
+
+    @property
+    def versions(self) -> int:
+        return DeltaTable(self.path).version() + 1
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaRig:
+    return DeltaRig(tmp_path / "table")
+
+
+class TestDeltaSink(SinkContract):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> DeltaRig:
+        return DeltaRig(tmp_path / "table")
+
+
+class TestPartitionedDeltaSink(SinkContract):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> DeltaRig:
+        return DeltaRig(tmp_path / "ta ble #ü", partition_by=(PartitionField("text"),))
+
+
+class TestCommit:
+    def test_one_log_entry_for_an_epoch_however_often_it_is_committed(self, table: DeltaRig) -> None:
+        part = prepared(table.sink(), ref(0), [1])
+        for _ in range(3):
+            table.sink().commit(part)
+        assert table.versions == 1
+
+    def test_the_log_entry_names_epoch_instant_and_generation(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(4), [1]))
+        newest = DeltaTable(table.path).history(1)[0]
+        assert newest["tideline.epoch"] == "4"
+        assert newest["tideline.instant"] == ref(4).instant
+        assert newest["tideline.generation"] == "1"
+
+    def test_a_put_that_did_not_land_is_put_again(self, table: DeltaRig) -> None:
+        part = prepared(table.sink(), ref(0), [1])
+        table.with_log(LosingLog, lands=False).commit(part)
+        assert table.visible() == [1]
+
+    @pytest.mark.parametrize("lands", [True, False])
+    def test_a_put_of_unknown_outcome_is_never_called_rejected(self, table: DeltaRig, lands: bool) -> None:
+        part = prepared(table.sink(), ref(0), [1])
+        with pytest.raises(CommitUnknownError, match=r"epoch 0 .*may be version 0 of .*recover"):
+            table.with_log(BlindAfterPut, lands=lands).commit(part)
+        table.sink().commit(part)
+        assert table.visible() == [1]
+
+    def test_a_store_that_is_away_from_the_start_is_a_rejection(self, table: DeltaRig) -> None:
+        part = prepared(table.sink(), ref(0), [1])
+        with pytest.raises(CommitRejectedError, match="Trying again is safe"):
+            table.with_log(UnreachableLog).commit(part)
+
+    def test_a_busy_table_rejects_within_the_bounds_of_the_retries(self, table: DeltaRig) -> None:
+        @dataclass
+        class AlwaysSecond(DeltaLog):
+            def append(self, after: Snapshot, entry: LogEntry) -> None:
+                _append_foreign(table.path)
+                super().append(after, entry)
+
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        part = prepared(sink, ref(1), [2])
+        with pytest.raises(CommitRejectedError):
+            table.with_log(AlwaysSecond).commit(part)
+        assert 2 not in table.visible()
+        table.sink().commit(part)
+        assert table.visible().count(2) == 1
+
+    def test_a_foreign_writer_between_epochs_is_no_obstacle(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        _append_foreign(table.path)
+        sink.commit(prepared(sink, ref(1), [2]))
+        assert table.visible() == [-1, 1, 2]
+
+    def test_a_table_that_was_deleted_and_made_again_is_not_taken_for_the_old_one(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        for epoch in range(5):
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+        shutil.rmtree(table.path)
+        assert sink.lookup(ref(4)) is Lookup.NOT_COMMITTED
+        for epoch in range(5, 7):
+            other = table.sink()
+            other.commit(prepared(other, ref(epoch), [epoch]))
+        assert sink.lookup(ref(7)) is Lookup.NOT_COMMITTED
+        sink.commit(prepared(sink, ref(7), [7]))
+        assert table.visible() == [5, 6, 7]
+
+    def test_a_schema_that_changed_since_ensure_refuses_the_part(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        part = prepared(sink, ref(1), [2])
+        write_deltalake(table.path, pa.table({"id": ["x"]}), mode="overwrite", schema_mode="overwrite")
+        with pytest.raises(TargetRefusedError) as refused:
+            sink.commit(part)
+        assert "column id: the table has string, the job writes bigint" in str(refused.value)
+        assert "column text: the table does not have it" in str(refused.value)
+
+    def test_checkpoints_keep_the_log_short_to_read(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        part = prepared(sink, ref(0), [1])
+        for epoch in range(101):
+            sink.commit(replace(part, epoch=ref(epoch)))
+        assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
+        assert table.sink().lookup(ref(100)) is Lookup.COMMITTED
+        assert table.sink().lookup(ref(101)) is Lookup.NOT_COMMITTED
+
+    def test_the_marker_survives_a_checkpoint_and_log_cleanup(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        part = prepared(sink, ref(0), [1])
+        sink.commit(part)
+        _append_foreign(table.path)
+        DeltaTable(table.path).create_checkpoint()
+        for entry in (table.path / "_delta_log").glob("*0.json"):
+            entry.unlink()
+        fresh = table.sink()
+        assert fresh.lookup(ref(0)) is Lookup.COMMITTED
+        fresh.commit(part)
+        sink.commit(part)
+        assert table.visible() == [-1, 1]
+
+
+class TestEnsure:
+    def test_a_folder_of_foreign_files_is_refused(self, table: DeltaRig) -> None:
+        table.path.mkdir()
+        pq.write_table(pa.table({"id": [1]}), table.path / "old.parquet")
+        with pytest.raises(TargetRefusedError, match=r"1 objects \(first: old.parquet\)"):
+            table.sink().ensure()
+
+    def test_the_folder_of_the_timeline_is_accepted(self, table: DeltaRig) -> None:
+        (table.path / ".hoodie").mkdir(parents=True)
+        (table.path / ".hoodie" / "hoodie.properties").write_text("hoodie.table.version=9\n")
+        write(table.sink(), ref(0), [1])
+        table.sink().ensure()
+
+    def test_a_damaged_log_is_neither_a_table_nor_none(self, table: DeltaRig) -> None:
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        (table.path / "_delta_log" / f"{0:020d}.json").write_text('{"add": ')
+        fast = replace(table.sink(), retry=AT_ONCE)
+        assert fast.lookup(ref(0)) is Lookup.UNKNOWN
+        with pytest.raises(StoreUnavailableError):
+            fast.ensure()
+
+    @pytest.mark.parametrize(
+        ("schema", "line"),
+        [
+            (
+                pa.schema([("id", pa.int32()), ("text", pa.string())]),
+                "column id: the table has int, the job writes bigint",
+            ),
+            (pa.schema([("ID", pa.int64()), ("text", pa.string())]), "column id: the table calls it ID"),
+            (pa.schema([("text", pa.string())]), "column id: the table does not have it"),
+            (
+                pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())]),
+                "column id: the table has not null, the job's rows may hold null",
+            ),
+            (
+                pa.schema([("id", pa.int64()), ("text", pa.string()), pa.field("more", pa.int64(), nullable=False)]),
+                "column more: the table has it as not null, the job does not write it",
+            ),
+        ],
+    )
+    def test_another_schema_is_refused_with_the_difference(self, table: DeltaRig, schema: pa.Schema, line: str) -> None:
+        DeltaTable.create(table.path, Schema.from_arrow(schema))
+        with pytest.raises(TargetRefusedError) as refused:
+            table.sink().ensure()
+        assert f"\n  {line}\n" in str(refused.value)
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            SCHEMA,
+            pa.schema([("text", pa.string()), ("id", pa.int64())]),
+            pa.schema([("id", pa.int64()), ("text", pa.string()), ("more", pa.list_(pa.int64()))]),
+        ],
+    )
+    def test_a_table_that_allows_the_rows_is_accepted(self, table: DeltaRig, schema: pa.Schema) -> None:
+        DeltaTable.create(table.path, Schema.from_arrow(schema))
+        sink = table.sink()
+        sink.ensure()
+        sink.commit(prepared(sink, ref(0), [1]))
+        assert table.visible() == [1]
+
+    def test_nullability_inside_a_column_counts(self, tmp_path: Path) -> None:
+        def inner(nullable: bool) -> pa.Schema:
+            item = pa.field("element", pa.int64(), nullable=nullable)
+            nested = pa.struct([pa.field("x", pa.list_(item))])
+            return pa.schema([("id", pa.int64()), ("l", pa.list_(item)), ("s", nested)])
+
+        DeltaTable.create(tmp_path / "strict", Schema.from_arrow(inner(False)))
+        DeltaTable.create(tmp_path / "loose", Schema.from_arrow(inner(True)))
+        with pytest.raises(TargetRefusedError) as refused:
+            DeltaRig(tmp_path / "strict", inner(True)).sink().ensure()
+        assert str(refused.value).count("nulls inside") == 2
+        DeltaRig(tmp_path / "loose", inner(False)).sink().ensure()
+
+    def test_another_partitioning_is_refused(self, table: DeltaRig) -> None:
+        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA), partition_by=["text"])
+        with pytest.raises(TargetRefusedError, match=r"partitioning: the table has \(text\), the job has none"):
+            table.sink().ensure()
+
+    @pytest.mark.parametrize(
+        ("configuration", "line"),
+        [
+            ({"delta.setTransactionRetentionDuration": "interval 1 day"}, "forgets which epochs it has"),
+            ({"delta.constraints.positive": "id > 0"}, "a check constraint"),
+        ],
+    )
+    def test_a_table_property_that_breaks_the_promise_is_refused(
+        self, table: DeltaRig, configuration: dict[str, str], line: str
+    ) -> None:
+        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA))
+        _put_metadata(table.path, configuration)
+        with pytest.raises(TargetRefusedError, match=line):
+            table.sink().ensure()
+
+    @pytest.mark.parametrize("key", ["delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors"])
+    def test_a_table_property_that_appends_obey_is_accepted(self, table: DeltaRig, key: str) -> None:
+        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA), configuration={key: "true"})
+        sink = table.sink()
+        sink.ensure()
+        sink.commit(prepared(sink, ref(0), [1]))
+        assert table.visible() == [1]
+
+
+class TestPlace:
+    def test_a_path_that_delta_rs_gets_wrong_is_refused(self, tmp_path: Path) -> None:
+        for name in ("per%20cent", "back\\slash"):
+            with pytest.raises(ConfigError, match="choose another"):
+                DeltaRig(tmp_path / name).sink()
+
+    def test_other_schemes_are_refused(self) -> None:
+        with pytest.raises(ConfigError, match="allowed are local paths and s3:// URLs"):
+            delta_location("memory://x")
+
+    def test_a_relative_path_is_absolute_and_s3a_is_s3(self) -> None:
+        assert delta_location("lake/x") == os.path.abspath("lake/x")
+        assert delta_location("file:///lake/x") == "/lake/x"
+        assert delta_location("s3a://bucket/a/") == "s3://bucket/a"
+
+    def test_s3_options_mean_the_same_to_both_clients(self) -> None:
+        client = {"endpoint_url": "http://127.0.0.1:1", "region_name": "r"}
+        storage = {"key": "K", "secret": "S", "client_kwargs": client}
+        assert delta_storage_options("s3://b/t", storage) == {
+            "AWS_ACCESS_KEY_ID": "K",
+            "AWS_SECRET_ACCESS_KEY": "S",
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+            "AWS_REGION": "r",
+            "AWS_ALLOW_HTTP": "true",
+            "aws_conditional_put": "etag",
+        }
+        assert "AWS_ALLOW_HTTP" not in delta_storage_options("s3://b/t", {"endpoint_url": "https://s3.example"})
+        assert delta_storage_options("/local", storage) == {}
+
+    def test_secrets_are_in_no_repr(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        context = SinkContext("job", SCHEMA, storage={"key": "open", "secret": "hidden"})
+        sink = DeltaSink.open(DeltaOptions(type="delta", path="s3://bucket/t"), context)
+        assert "hidden" not in repr(sink) + repr(sink.begin(ref(0))) + caplog.text
+
+
+def test_partition_columns_are_in_the_table(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    by = (PartitionField("ts", Transform.DATE), PartitionField("ts", Transform.HOUR))
+    rig = DeltaRig(tmp_path / "table", schema, by)
+    sink = rig.sink()
+    writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+    writer.write(pa.RecordBatch.from_pydict({"id": [1, 2], "ts": [0, None]}, schema=schema))
+    sink.commit(sink.prepare(ref(0), [writer.close()]))
+    assert sorted(rig.table().select(["id", "ts_date", "ts_hour"]).to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "ts_date": datetime.date(1970, 1, 1), "ts_hour": "1970-01-01-00"},
+        {"id": 2, "ts_date": None, "ts_hour": None},
+    ]
+
+
+def _append_foreign(path: Path) -> None:
+    write_deltalake(
+        path,
+        pa.table({"id": [-1], "text": ["foreign"]}),
+        mode="append",
+        commit_properties=CommitProperties(max_commit_retries=5),
+    )
+
+
+def _put_metadata(path: Path, configuration: dict[str, str]) -> None:
+    """A metadata action as another engine would write it; delta-rs itself checks what it sets."""
+    entry = (path / "_delta_log" / f"{0:020d}.json").read_text()
+    for line in entry.splitlines():
+        if (action := json.loads(line)).get("metaData"):
+            action["metaData"]["configuration"] = configuration
+            (path / "_delta_log" / f"{1:020d}.json").write_text(json.dumps(action) + "\n")

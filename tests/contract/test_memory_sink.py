@@ -1,0 +1,49 @@
+"""The shipped memory sink keeps the sink contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sinks.base import Sink
+from sinks.memory import MemorySink
+from tests.contract.broken_stores import LosingReplies, Unreachable
+from tests.contract.sink_contract import SinkContract
+from timeline.fsspec_store import open_store
+from timeline.store import ObjectStore, Retry
+
+
+def no_pause(_: float) -> None:
+    """Retries follow each other at once."""
+
+
+AT_ONCE = Retry(attempts=3, sleep=no_pause)
+
+
+@dataclass
+class MemoryRig:
+    """A table on any store; on files, so that its writers can travel."""
+
+    store: ObjectStore
+
+    def sink(self, app_id: str = "job-a") -> MemorySink:
+        return MemorySink("memory", app_id, self.store, AT_ONCE)
+
+    def losing_replies(self) -> Sink:
+        return MemorySink("memory", "job-a", LosingReplies(self.store), AT_ONCE)
+
+    def unreachable(self) -> Sink:
+        return MemorySink("memory", "job-a", Unreachable(), AT_ONCE)
+
+    def visible(self) -> list[int]:
+        table: pa.Table = self.sink().read()
+        return sorted(table["id"].to_pylist()) if table.num_columns else []
+
+
+class TestMemorySink(SinkContract):
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> MemoryRig:
+        return MemoryRig(open_store(str(tmp_path)))

@@ -1,0 +1,179 @@
+"""The real protocol as processes for the explorer, and the design's invariants over a store."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ingest.epoch import Pipeline, run_epoch
+from ingest.job import Job
+from ingest.recovery import recover
+from ingest.runner import LocalRunner
+from sinks.base import Sink
+from sinks.markers import TEMP_FOLDER
+from sinks.memory import LOG_ENTRY, MemorySink
+from tests.explore.explorer import Process, SteppedStore
+from tests.fakes import IDENTITY, NUMBER_SCHEMA, EmptySink, NumberSource
+from timeline.chain import load_chain
+from timeline.clock import InstantClock
+from timeline.decision import DECISION, Decision, Outcome
+from timeline.epoch import PLAN
+from timeline.errors import TidelineError
+from timeline.instant import Action, State, parse_file_name
+from timeline.lease import WriterLease, WriterRecord
+from timeline.process import ProcessId
+from timeline.store import MemoryStore, ObjectStore, Retry
+from timeline.view import Timeline
+
+START_MS = 1_700_000_000_000
+NEVER_AGAIN = Retry(attempts=3, first_pause_s=0, sleep=lambda pause_s: None, monotonic=lambda: 0.0)
+
+SinkMaker = Callable[[ObjectStore, Callable[[], str]], tuple[Sink, ...]]
+
+
+def one_table(store: ObjectStore, new_id: Callable[[], str]) -> tuple[Sink, ...]:
+    """One table, and a quarantine that stays empty."""
+    return (MemorySink("table", "app", store, NEVER_AGAIN, new_id), EmptySink())
+
+
+@dataclass
+class Ids:
+    """Ids that name their process: schedules with equal steps give equal objects."""
+
+    name: str
+    drawn: int = 0
+
+    def __call__(self) -> str:
+        self.drawn += 1
+        return f"{self.name}{self.drawn}"
+
+
+def make_job(store: ObjectStore, name: str, number: int, sinks: SinkMaker = one_table) -> Job:
+    """A job of one process of the explored world; wall clocks of different processes differ."""
+    clock, files, tokens = InstantClock(lambda: START_MS + number), Ids(f"{name}-file-"), Ids(f"{name}-token-")
+    if isinstance(store, SteppedStore):
+        store.draws = [lambda: clock.latest, lambda: files.drawn, lambda: tokens.drawn]
+    return Job(
+        name="numbers",
+        store=store,
+        identity=IDENTITY,
+        sinks=sinks(store, files),
+        quarantine="quarantine",
+        base_target="table",
+        by=name,
+        clock=clock,
+        retry=NEVER_AGAIN,
+        token=tokens,
+    )
+
+
+def make_lease(store: ObjectStore, number: int) -> WriterLease:
+    """A lease that nobody asked for: safety must not depend on who holds it."""
+    process = ProcessId("host", "", number, 0, "")
+    return WriterLease(store, WriterRecord(number + 1, process, "numbers", 60_000, 0, False, "t"), NEVER_AGAIN)
+
+
+def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table) -> Process:
+    """A process that recovers and then runs some epochs, as `tideline run` does."""
+
+    def run(store: SteppedStore, number: int) -> None:
+        job = make_job(store, "ABCD"[number], number, sinks)
+        lease = make_lease(store, number)
+        with contextlib.suppress(TidelineError):
+            recover(job, lease)
+            chain = load_chain(store, Timeline.load(store, job.retry), job.retry, readers=1)
+            for _ in range(epochs):
+                plan = source.plan(chain.positions)
+                if not plan.ranges:
+                    break
+                pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
+                result = run_epoch(job, pipeline, chain, lease, plan.ranges, stop=threading.Event())
+                chain = chain.advanced(result.decision)
+
+    return run
+
+
+def recoverer(sinks: SinkMaker = one_table) -> Process:
+    """A process that only recovers."""
+
+    def run(store: SteppedStore, number: int) -> None:
+        with contextlib.suppress(TidelineError):
+            recover(make_job(store, "ABCD"[number], number, sinks), make_lease(store, number))
+
+    return run
+
+
+def decisions(store: MemoryStore) -> list[Decision]:
+    """All decisions, in order; asserts that there is none missing in between."""
+    paths = sorted(path for path in store.objects if path.startswith(".hoodie/decisions/"))
+    found = [DECISION.load(path, store.objects[path]) for path in paths]
+    assert [decision.epoch for decision in found] == list(range(len(found))), "a hole in the decisions"
+    return found
+
+
+def check_visible(store: MemoryStore) -> None:
+    """Invariants 1, 2, 3 and 7, in every state: what a reader sees is decided, in order, whole, and there."""
+    decided = decisions(store)
+    log = [path for path in sorted(store.objects) if path.startswith("_log/")]
+    entries = [LOG_ENTRY.load(path, store.objects[path]) for path in log]
+    epochs = [entry.epoch for entry in entries]
+    assert epochs == sorted(set(epochs)), f"epochs visible twice or out of order: {epochs}"
+    for entry in entries:
+        assert entry.epoch < len(decided), f"epoch {entry.epoch} is visible and not decided"
+        assert decided[entry.epoch].commits(entry.instant), f"{entry.instant} is visible, not decided to commit"
+        gone = [path for path in entry.files if path not in store.objects]
+        assert not gone, f"files of visible {entry.instant} are gone: {gone}"
+    numbers = MemorySink("table", "app", store, NEVER_AGAIN).read()
+    values = numbers["number"].to_pylist() if entries else []
+    assert values == list(range(len(values))), f"visible rows {values}"
+    reached = {}
+    for decision in decided:
+        for shard, position in decision.positions.items():
+            assert position.offset > reached.get(shard, 0), f"epoch {decision.epoch} overlaps: {position}"
+            reached[shard] = position.offset
+
+
+def check_recovered(store: MemoryStore, sinks: SinkMaker = one_table) -> None:
+    """Recover alone, then invariants 4 and 6: everything decided is visible and completed, the rest is gone."""
+    recover(make_job(store, "R", 9, sinks), make_lease(store, 9))
+    check_visible(store)
+    commits = [decision.instant for decision in decisions(store) if decision.outcome is Outcome.COMMIT]
+    log = [LOG_ENTRY.load(path, store.objects[path]) for path in sorted(store.objects) if path.startswith("_log/")]
+    assert [entry.instant for entry in log] == commits, "decided commits are not all visible"
+    instants = [parse_file_name(path.rpartition("/")[2]) for path in store.objects if "/timeline/" in path]
+    pending = Timeline.load(store).pending().instants
+    assert not pending, f"pending after recovery: {pending}"
+    completed = [i.time for i in instants if i.action is Action.COMMIT and i.state is State.COMPLETED]
+    assert sorted(completed) == sorted(commits), f"completed {completed}, decided {commits}"
+    requested = {i.time for i in instants if i.action is Action.COMMIT and i.state is not State.COMPLETED}
+    assert requested == set(commits), f"files of rolled-back instants are left: {requested - set(commits)}"
+    data = {path for path in store.objects if path.endswith(".arrow")}
+    visible = {path for entry in log for path in entry.files}
+    assert data == visible, f"orphans: {data - visible}"
+    for decision in decisions(store):
+        if decision.outcome is Outcome.ROLLBACK:
+            gone = [rollback_of(store, i.time) for i in instants if i.action is Action.ROLLBACK]
+            assert decision.instant in gone, f"no rollback instant for {decision.instant}"
+    markers = {path.split("/")[2] for path in store.objects if path.startswith(TEMP_FOLDER)}
+    assert not markers & set(commits), f"markers of committed instants are left: {markers & set(commits)}"
+
+
+def rollback_of(store: MemoryStore, time: str) -> str:
+    """Which instant a rollback instant removed."""
+    from ingest.protocol import ROLLBACK_PLAN
+
+    path = f".hoodie/timeline/{time}.rollback.requested"
+    return ROLLBACK_PLAN.load(path, store.objects[path]).instant
+
+
+def planned(store: MemoryStore, time: str) -> int:
+    """Epoch of a commit instant."""
+    path = f".hoodie/timeline/{time}.commit.requested"
+    return PLAN.load(path, store.objects[path]).ref.epoch
+
+
+def fresh(store: MemoryStore) -> MemoryStore:
+    """A copy that can be changed."""
+    return replace(store, objects=dict(store.objects))

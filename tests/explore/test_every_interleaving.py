@@ -1,0 +1,25 @@
+"""Small scope, complete: every interleaving of real processes, a crash and a recovery in each state."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explore.explorer import explore
+from tests.explore.protocol_world import check_recovered, check_visible, recoverer, writer
+from tests.fakes import NumberSource
+
+pytestmark = pytest.mark.slow
+
+
+def test_two_writers_and_a_crash_anywhere_stay_exact() -> None:
+    source = NumberSource({"s": 1})
+    explored = explore([writer(1, source), writer(1, source)], check=check_visible, recover=check_recovered)
+    print(explored)
+    assert explored.states > 1_000
+
+
+def test_a_writer_of_two_epochs_beside_a_recovery_stays_exact() -> None:
+    source = NumberSource({"s": 2})
+    explored = explore([writer(2, source), recoverer()], check=check_visible, recover=check_recovered)
+    print(explored)
+    assert explored.states > 1_000

@@ -1,0 +1,163 @@
+"""The chain of epochs: which epoch comes next, and from which offsets.
+
+Decisions are numbered without a gap, and each carries the positions that its epoch changed. Every
+100 epochs one object holds all positions, so a start reads a bounded number of objects:
+
+::
+
+    .hoodie/offsets/<e>.json    all positions after epoch e, for e = 99, 199, 299, …
+    .hoodie/decisions/<e>.json  what epoch e changed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from timeline.body import BodyFormat
+from timeline.decision import Decision, decision_path, read_decision
+from timeline.epoch import OffsetRange, Position
+from timeline.errors import InvariantError
+from timeline.hudi import read_epoch_of
+from timeline.instant import Action
+from timeline.store import ObjectStore, Retry, read_or_none
+from timeline.view import Timeline
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_EVERY = 100
+"""Epochs between two objects that hold all positions."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All positions after one epoch."""
+
+    epoch: int
+    positions: Mapping[str, Position]
+
+
+SNAPSHOT = BodyFormat("offsets", Snapshot)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Where ingestion stands.
+
+    Attributes:
+        next_epoch: the first epoch that is not decided.
+        positions: committed position of every shard.
+        last: the newest decision that was read; None before the first and right behind a snapshot.
+    """
+
+    next_epoch: int = 0
+    positions: Mapping[str, Position] = field(default_factory=dict)
+    last: Decision | None = None
+
+    def advanced(self, decision: Decision) -> Chain:
+        """The chain with one more decided epoch.
+
+        Raises:
+            InvariantError: the decision is not the next one.
+        """
+        if decision.epoch != self.next_epoch:
+            raise InvariantError(f"decision of epoch {decision.epoch} follows epoch {self.next_epoch - 1}")
+        positions = {**self.positions, **decision.positions} if decision.positions else self.positions
+        return Chain(decision.epoch + 1, positions, decision)
+
+    def check(self, ranges: tuple[OffsetRange, ...]) -> None:
+        """Refuse ranges that would leave a gap or overlap what is committed.
+
+        Raises:
+            InvariantError: naming the range and the committed offset.
+        """
+        shards = [offsets.shard for offsets in ranges]
+        if len(shards) != len(set(shards)):
+            raise InvariantError(f"epoch {self.next_epoch}: a shard is planned twice: {sorted(shards)}")
+        for offsets in ranges:
+            committed = self.positions[offsets.shard].offset if offsets.shard in self.positions else None
+            if offsets.start != (committed or 0) and (committed is not None or offsets.start < 0):
+                raise InvariantError(
+                    f"epoch {self.next_epoch}: {offsets} does not continue the committed offset {committed}"
+                )
+            if offsets.until < offsets.start:
+                raise InvariantError(f"epoch {self.next_epoch}: {offsets} ends before it starts")
+
+
+def snapshot_path(epoch: int) -> str:
+    """Where all positions after an epoch live, below the timeline's base path."""
+    return f".hoodie/offsets/{epoch:020d}.json"
+
+
+def load_chain(
+    store: ObjectStore, timeline: Timeline, retry: Retry, *, readers: int = 16, repair: bool = False
+) -> Chain:
+    """The chain as storage shows it: some 100 decisions, one snapshot and one completed body are read.
+
+    Args:
+        store: the timeline's store.
+        timeline: a view of it.
+        retry: bounds of retries.
+        readers: decisions read at the same time; 1 reads them in this thread.
+        repair: write a snapshot that a crash has kept from being written; for writers only.
+
+    Raises:
+        InvariantError: a decision is missing below one that exists.
+        StoreUnavailableError: it could not be read.
+    """
+    last = _last_decided(store, timeline, retry)
+    if last is None:
+        return Chain()
+    chain = _newest_snapshot(store, last, retry)
+    epochs = range(chain.next_epoch, last + 1)
+    for epoch, decision in zip(epochs, _read_decisions(store, epochs, retry, readers), strict=True):
+        if decision is None:
+            raise InvariantError(
+                f"{store.url}/{decision_path(epoch)} is missing, though epoch {last} is decided: "
+                "decisions are never deleted; restore it before going on"
+            )
+        chain = chain.advanced(decision)
+        if repair:
+            write_snapshot(store, chain, retry)
+    return chain
+
+
+def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
+    """Store all positions where the chain has reached a multiple of 100 epochs; any process writes the same."""
+    epoch = chain.next_epoch - 1
+    if chain.next_epoch % SNAPSHOT_EVERY == 0 and epoch >= 0:
+        retry.call(lambda: store.put(snapshot_path(epoch), SNAPSHOT.dump(Snapshot(epoch, chain.positions))))
+
+
+def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
+    for epoch in range((last + 1) // SNAPSHOT_EVERY * SNAPSHOT_EVERY - 1, -1, -SNAPSHOT_EVERY):
+        body = read_or_none(store, snapshot_path(epoch), retry)
+        if body is not None:
+            return Chain(epoch + 1, SNAPSHOT.load(snapshot_path(epoch), body).positions)
+    return Chain()
+
+
+def _read_decisions(store: ObjectStore, epochs: range, retry: Retry, readers: int) -> list[Decision | None]:
+    if readers == 1 or len(epochs) < 2:
+        return [read_decision(store, epoch, retry) for epoch in epochs]
+    with ThreadPoolExecutor(readers, thread_name_prefix="tideline-chain") as pool:
+        return list(pool.map(lambda epoch: read_decision(store, epoch, retry), epochs))
+
+
+def _last_decided(store: ObjectStore, timeline: Timeline, retry: Retry) -> int | None:
+    """The highest decided epoch: a hint from the newest completed instant, then decisions one by one.
+
+    Decisions are consecutive, so the first epoch without one ends the search.
+    """
+    hint = -1
+    for instant in reversed(timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK).instants):
+        epoch = read_epoch_of(store, instant, retry)
+        if epoch is not None:
+            hint = epoch
+            break
+    epoch = hint
+    while read_or_none(store, decision_path(epoch + 1), retry) is not None:
+        epoch += 1
+    return epoch if epoch >= 0 else None

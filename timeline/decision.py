@@ -1,0 +1,95 @@
+"""The decision: the one immutable object that says what becomes of an epoch.
+
+Commit and rollback compete for ``.hoodie/decisions/<epoch>.json``, which can be created once. Whoever
+creates it has decided for everyone; whoever comes second reads what was decided and acts on that.
+It carries all that the next plan needs, so planning reads decisions and no data.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from timeline.body import BodyFormat
+from timeline.epoch import Position
+from timeline.errors import InvariantError
+from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
+
+
+class Outcome(enum.Enum):
+    """What was decided."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one epoch, for good.
+
+    Attributes:
+        epoch: the epoch decided.
+        outcome: commit or rollback.
+        instant: the instant that it commits or rolls back; any other instant of the epoch is rolled back.
+        completion_time: the commit's completion time, pinned here so that every process completes it alike.
+        generation: of the process that decided.
+        by: that process, for people.
+        reason: why, for people.
+        token: tells this process's body from another's.
+        rows: rows committed (0 for a rollback).
+        rejected: rows quarantined (0 for a rollback).
+        positions: positions that the epoch changed; empty for a rollback.
+    """
+
+    epoch: int
+    outcome: Outcome
+    instant: str
+    completion_time: str
+    generation: int
+    by: str
+    reason: str
+    token: str
+    rows: int = 0
+    rejected: int = 0
+    positions: Mapping[str, Position] = field(default_factory=dict)
+
+    def commits(self, instant: str) -> bool:
+        """Whether this decision makes the given instant visible."""
+        return self.outcome is Outcome.COMMIT and self.instant == instant
+
+
+DECISION = BodyFormat("decision", Decision)
+
+
+def decision_path(epoch: int) -> str:
+    """Where an epoch's decision lives, below the timeline's base path."""
+    return f".hoodie/decisions/{epoch:020d}.json"
+
+
+def read_decision(store: ObjectStore, epoch: int, retry: Retry) -> Decision | None:
+    """The epoch's decision, or None while it is open.
+
+    Raises:
+        StoreUnavailableError: unknown; conclude nothing.
+        InvariantError: the object belongs to another epoch.
+    """
+    path = decision_path(epoch)
+    body = read_or_none(store, path, retry)
+    return None if body is None else _checked(epoch, DECISION.load(path, body))
+
+
+def decide(store: ObjectStore, wanted: Decision, retry: Retry) -> Decision:
+    """Claim the decision; returns what is decided, which is `wanted` only if nobody was faster.
+
+    Raises:
+        StoreUnavailableError: it may be decided either way now; read it back before anything else.
+    """
+    path = decision_path(wanted.epoch)
+    return _checked(wanted.epoch, DECISION.load(path, create_or_read(store, path, DECISION.dump(wanted), retry)))
+
+
+def _checked(epoch: int, decision: Decision) -> Decision:
+    if decision.epoch != epoch:
+        raise InvariantError(f"{decision_path(epoch)} holds the decision of epoch {decision.epoch}")
+    return decision

@@ -1,0 +1,71 @@
+"""Named crash points of the protocol: `reach(name)` is called between any two steps that others can see.
+
+It does nothing unless armed. A test arms it with a function that raises or kills; a process is
+armed from outside by ``TIDELINE_CRASH_AT=<name>[:<n>]``, which the command line hands to
+`arm_from`, and then dies by SIGKILL when it reaches the point for the n-th time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+CRASH_POINTS = (
+    "planned",
+    "requested",
+    "inflight",
+    "begun",
+    "written",
+    "part-prepared",
+    "manifest",
+    "decided",
+    "applying",
+    "part-committed",
+    "applied",
+    "completed",
+    "part-released",
+    "rollback-requested",
+    "rollback-inflight",
+    "part-aborted",
+    "rollback-completed",
+    "rollback-inflight-removed",
+    "rollback-requested-removed",
+    "lease-taken",
+)
+"""Every name, in the order in which an epoch and then a rollback pass them."""
+
+_hook: Callable[[str], None] | None = None
+
+
+def reach(name: str) -> None:
+    """Pass a crash point."""
+    if _hook is not None:
+        _hook(name)
+
+
+def arm(hook: Callable[[str], None] | None) -> None:
+    """Call `hook` with the name of each crash point passed from now on; None disarms."""
+    global _hook
+    _hook = hook
+
+
+def arm_from(setting: str) -> None:
+    """Arm this process to kill itself at ``name`` or ``name:n``.
+
+    Raises:
+        ValueError: no such crash point.
+    """
+    name, _, count = setting.partition(":")
+    if name not in CRASH_POINTS:
+        raise ValueError(f"crash point {name!r}: known are {', '.join(CRASH_POINTS)}")
+    left = int(count or 1)
+
+    def kill(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    arm(kill)

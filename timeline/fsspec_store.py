@@ -1,0 +1,71 @@
+"""From a URL and fsspec options to the `ObjectStore` that keeps its promises there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from timeline.errors import ConfigError
+from timeline.local_store import LocalStore
+from timeline.store import MemoryStore, ObjectStore
+
+_memory_stores: dict[str, MemoryStore] = {}
+_memory_lock = threading.Lock()
+
+
+def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """The store below a URL; touches no storage.
+
+    ==================================  =====================================================
+    ``lake/web``, ``file:///lake/web``  files; a relative path is below the current directory
+    ``s3://bucket/web``                 S3, or a store that honours ``If-None-Match: *``
+    ``memory://web``                    this process's memory, one store for each URL
+    ==================================  =====================================================
+
+    Stores of files and S3 can be pickled and opened in another process.
+
+    Args:
+        url: root of the store, without credentials.
+        options: fsspec's options for the protocol: credentials, endpoint.
+
+    Raises:
+        ConfigError: the URL holds credentials, or no store behind such a URL can create an object
+            exclusively, without which nothing here is safe.
+    """
+    protocol, path = url.split("://", 1) if "://" in url else ("file", url)
+    match protocol:
+        case "file" | "local":
+            return LocalStore(local_root(path))
+        case "memory":
+            with _memory_lock:
+                return _memory_stores.setdefault(url, MemoryStore(url))
+        case "s3" | "s3a":
+            if "@" in path.split("/", 1)[0]:
+                raise ConfigError(
+                    f"s3://…@{urlsplit(url).hostname}: credentials in a URL end up in logs; give them in storage, "
+                    "for example storage: {key: ${AWS_ACCESS_KEY_ID}, secret: ${AWS_SECRET_ACCESS_KEY}}"
+                )
+            try:
+                from timeline.s3_store import S3Store
+            except ImportError as error:
+                raise ConfigError(f"{url}: S3 needs the package s3fs: pip install 'tideline[s3]'") from error
+            return S3Store(f"s3://{path.strip('/')}", dict(options or {}))
+        case _:
+            raise ConfigError(
+                f"{protocol}://: no store that creates objects exclusively is known for this protocol; "
+                "allowed are local paths, file://, s3://, memory://"
+            )
+
+
+def local_root(path: str) -> str:
+    """The absolute form of a local path; ``~`` is the home folder.
+
+    Raises:
+        ConfigError: the path is empty.
+    """
+    if not path:
+        raise ConfigError("the path is empty; allowed are a local path, file://, s3://, memory://")
+    return os.path.abspath(os.path.expanduser(path))

@@ -1,0 +1,281 @@
+"""Who writes a timeline: generations, and a lease that says whether the latest one still lives.
+
+::
+
+    .hoodie/writers/<generation>.json    put-if-absent: one owner for each generation
+          │ replaced by its owner every third of its TTL (`beat`), and once at the end (`released`)
+          ▼
+    observers: body unchanged for a TTL by their own monotonic clock → expired; no two clocks are compared
+
+A lease decides who waits, never who is right: a writer that lost its lease without knowing is
+stopped by the decision object. Taking over is creating the next generation.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from timeline.body import BodyFormat
+from timeline.errors import (
+    FencedError,
+    NotFoundError,
+    StoreUnavailableError,
+    WriterBusyError,
+)
+from timeline.process import ProcessId, is_gone, this_process
+from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
+
+log = logging.getLogger(__name__)
+
+WRITERS_FOLDER = ".hoodie/writers"
+"""Folder of the generations, below the timeline's base path."""
+
+
+class LeaseState(enum.Enum):
+    """What an observer knows about the latest writer."""
+
+    NONE = "no writer"
+    MINE = "mine"
+    LIVE = "live"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True)
+class WriterRecord:
+    """Body of one generation.
+
+    Attributes:
+        generation: its number; the highest one is the current writer.
+        process: who owns it.
+        job: the job's name.
+        ttl_ms: how long an unchanged body counts as alive.
+        beat: grows with every heartbeat.
+        released: the owner has ended; nobody needs to wait.
+        token: tells this owner from another one's attempt at the same generation.
+    """
+
+    generation: int
+    process: ProcessId
+    job: str
+    ttl_ms: int
+    beat: int
+    released: bool
+    token: str
+
+
+WRITER = BodyFormat("writer", WriterRecord)
+
+
+def writer_path(generation: int) -> str:
+    """Where a generation lives, below the timeline's base path."""
+    return f"{WRITERS_FOLDER}/{generation:020d}.json"
+
+
+def latest_writer(store: ObjectStore, retry: Retry) -> WriterRecord | None:
+    """The record of the highest generation; None on a timeline that never had a writer."""
+    names = retry.call(lambda: store.list(WRITERS_FOLDER))
+    for info in reversed(names):
+        body = read_or_none(store, info.path, retry)
+        if body is not None:
+            return WRITER.load(info.path, body)
+    return None
+
+
+class LeaseObserver:
+    """Watches the latest writer's record with this process's own monotonic clock."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        retry: Retry,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        process_is_gone: Callable[[ProcessId], bool] = is_gone,
+    ) -> None:
+        self._store = store
+        self._retry = retry
+        self._monotonic = monotonic
+        self._process_is_gone = process_is_gone
+        self._seen: WriterRecord | None = None
+        self._since = 0.0
+        self._has_beaten = False
+
+    @property
+    def writer(self) -> WriterRecord | None:
+        """The record last seen."""
+        return self._seen
+
+    @property
+    def has_beaten(self) -> bool:
+        """Whether a heartbeat was seen since this observer began: the writer certainly lives."""
+        return self._has_beaten
+
+    def look(self) -> LeaseState:
+        """Read the record once more. LIVE means: not known to be dead yet."""
+        record = latest_writer(self._store, self._retry)
+        now = self._monotonic()
+        if record is None:
+            return LeaseState.NONE
+        if record != self._seen:
+            self._has_beaten = self._seen is not None and self._seen.token == record.token
+            self._seen, self._since = record, now
+        if record.released or self._process_is_gone(record.process):
+            return LeaseState.EXPIRED
+        return LeaseState.EXPIRED if (now - self._since) * 1000 >= record.ttl_ms else LeaseState.LIVE
+
+    def remaining_s(self) -> float:
+        """Seconds until the writer counts as dead unless it shows a sign of life."""
+        if self._seen is None:
+            return 0.0
+        return max(0.0, self._seen.ttl_ms / 1000 - (self._monotonic() - self._since))
+
+
+class WriterLease:
+    """The lease of this process on a timeline: one generation, kept alive until it is released."""
+
+    def __init__(self, store: ObjectStore, record: WriterRecord, retry: Retry) -> None:
+        self._store = store
+        self._record = record
+        self._retry = retry
+        self._lost = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def generation(self) -> int:
+        """This writer's number."""
+        return self._record.generation
+
+    @property
+    def process(self) -> ProcessId:
+        """This writer's process, as others see it."""
+        return self._record.process
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a later generation was seen: stop before deciding anything."""
+        return self._lost
+
+    def check(self) -> None:
+        """Stop a writer that was taken over before it wastes work; safety does not depend on it.
+
+        Raises:
+            FencedError: a later generation exists.
+        """
+        if self._lost:
+            raise FencedError(
+                f"writer generation {self.generation} was taken over by a later one: this process stops; "
+                "the other one goes on from what is decided"
+            )
+
+    def beat(self) -> None:
+        """Show a sign of life, and look whether a later generation exists."""
+        self._record = replace(self._record, beat=self._record.beat + 1)
+        self._store.put(writer_path(self.generation), WRITER.dump(self._record))
+        if self._store.size(writer_path(self.generation + 1)) is not None:
+            self._lost = True
+
+    def keep(self) -> None:
+        """Beat every third of the TTL from a thread of its own until `release`."""
+        self._thread = threading.Thread(target=self._run, name="tideline-lease", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """End the lease: the next writer need not wait. A store that does not answer is no error here."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._lost:
+            return
+        self._record = replace(self._record, released=True)
+        try:
+            self._retry.call(lambda: self._store.put(writer_path(self.generation), WRITER.dump(self._record)))
+        except StoreUnavailableError as error:
+            log.warning("lease of generation %d not released, others wait for its TTL: %s", self.generation, error)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._record.ttl_ms / 3000):
+            try:
+                self.beat()
+            except StoreUnavailableError as error:
+                log.warning("heartbeat of generation %d failed, next one follows: %s", self.generation, error)
+
+
+def take_lease(
+    store: ObjectStore,
+    *,
+    job: str,
+    ttl_ms: int,
+    retry: Retry,
+    observer: LeaseObserver,
+    force: bool = False,
+    process: Callable[[], ProcessId] = this_process,
+    sleep: Callable[[float], None] = time.sleep,
+) -> WriterLease:
+    """Become the timeline's writer: wait until the latest one is known to be dead, then create the next generation.
+
+    A writer that shows a sign of life while it is watched ends the wait at once.
+
+    Args:
+        store: the timeline's store.
+        job: the job's name, for the record.
+        ttl_ms: TTL of the new lease in milliseconds.
+        retry: bounds of retries.
+        observer: watches the present writer.
+        force: do not wait for a live writer; it will find itself fenced at its next decision.
+        process: who takes it.
+        sleep: waits between looks.
+
+    Raises:
+        WriterBusyError: the present writer lives; the message says who it is.
+    """
+    announced = False
+    while True:
+        state = observer.look()
+        writer = observer.writer
+        if writer is None or state is LeaseState.EXPIRED or force:
+            record = WriterRecord(
+                generation=writer.generation + 1 if writer else 1,
+                process=process(),
+                job=job,
+                ttl_ms=ttl_ms,
+                beat=0,
+                released=False,
+                token=uuid.uuid4().hex,
+            )
+            path = writer_path(record.generation)
+            if create_or_read(store, path, WRITER.dump(record), retry) == WRITER.dump(record):
+                log.info("writer generation %d taken by %s", record.generation, record.process)
+                _prune(store, record.generation)
+                return WriterLease(store, record, retry)
+            continue
+        if observer.has_beaten:
+            raise WriterBusyError(
+                f"job {writer.job!r} already writes this timeline: {writer.process}, generation {writer.generation}, "
+                "and it is alive. Stop it first, or start with another timeline.path"
+            )
+        if not announced:
+            announced = True
+            log.info(
+                "%s (generation %d) holds the lease; watching it for up to %.0f s",
+                writer.process,
+                writer.generation,
+                observer.remaining_s(),
+            )
+        sleep(min(observer.remaining_s(), max(0.05, writer.ttl_ms / 12000)))
+
+
+def _prune(store: ObjectStore, generation: int) -> None:
+    """Drop generations that nobody looks at any more; the listing stays short over years of restarts."""
+    try:
+        for info in store.list(WRITERS_FOLDER):
+            if info.path < writer_path(generation - 8):
+                store.delete(info.path)
+    except (StoreUnavailableError, NotFoundError) as error:
+        log.debug("old generations not pruned: %s", error)

@@ -1,0 +1,306 @@
+"""Objects as files: exclusive creation by `os.link`, replacement by `os.replace`, both of a finished temporary file.
+
+::
+
+    put_if_absent   .tideline-tmp/<unique>  write, fsync ── link ────▶ <path>   fsync the folder, unlink the temporary
+    put             .tideline-tmp/<unique>  write, fsync ── replace ─▶ <path>   fsync the folder
+    open_write                                 stream ───────────────▶ <path>   fsync the file and the folder on close
+
+A file becomes visible under its name only when its bytes are on disk, so a process may die, and the
+machine may lose power, at any point. "Check that it does not exist, then write" has two winners
+often enough to see it; link(2) fails with EEXIST atomically, on NFS as well.
+
+Folders come into being with the first file in them and go with the last one. A folder that another
+process removes between its creation and its use is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from timeline.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    NotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
+from timeline.store import ObjectInfo, ObjectWriter
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+T = TypeVar("T")
+
+TEMPORARY_FOLDER = ".tideline-tmp"
+"""Where unfinished puts live, below the root: one file system with the objects, hidden from listings."""
+
+_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_FOLDER_ATTEMPTS = 50  # a concurrent delete can win some times in a row, not this often
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """An `ObjectStore` on a file system with hard links.
+
+    Attributes:
+        root: absolute path of the root folder; it need not exist.
+    """
+
+    root: str
+
+    @property
+    def url(self) -> str:
+        """See ObjectStore."""
+        return f"file://{self.root}"
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+        target = self._file(path)
+        with self._temporary(path, body) as temporary:
+            try:
+                self._place(lambda: os.link(temporary, target), temporary, target)
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{self.url}/{path} exists") from error
+            except OSError as error:
+                if error.errno in _NO_HARD_LINKS:
+                    raise ConfigError(
+                        f"{self.url}: {path!r} cannot be linked into place ({error.strerror}), so nothing can be "
+                        "created exclusively here; use one file system with hard links, or an object store"
+                    ) from error
+                raise
+
+    def put(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+        target = self._file(path)
+        with self._temporary(path, body) as temporary:
+            self._place(lambda: os.replace(temporary, target), temporary, target)
+
+    def get(self, path: str) -> bytes:
+        """See ObjectStore."""
+        with _translated(f"{self.url}/{path}"), open(self._file(path), "rb") as file:
+            return file.read()
+
+    def size(self, path: str) -> int | None:
+        """See ObjectStore."""
+        file = self._file(path)
+        try:
+            with _translated(f"{self.url}/{path}"):
+                return None if os.path.isdir(file) else os.stat(file).st_size
+        except NotFoundError:
+            return None
+
+    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+        """See ObjectStore."""
+        found: list[ObjectInfo] = []
+        start = self._file(folder) if folder else self.root
+        with _translated(f"{self.url}/{folder}"):
+            _scan(start, f"{folder}/" if folder else "", recursive, found)
+        found.sort()
+        return found
+
+    def delete(self, path: str) -> None:
+        """See ObjectStore; folders that this leaves empty go too."""
+        file = self._file(path)
+        with _translated(f"{self.url}/{path}"):
+            # What is not there still may have left its folders, when an earlier delete was killed in between.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                os.unlink(file)
+            self._remove_empty_folders(os.path.dirname(file))
+
+    def open_write(self, path: str) -> ObjectWriter:
+        """See ObjectStore; the partial file is visible at its final path."""
+        file = self._file(path)
+        with _translated(f"{self.url}/{path}", writing=True):
+            raw = self._in_folder(lambda: _TranslatingFile(file, "wb"), os.path.dirname(file))
+        return LocalWriter(self, path, raw)
+
+    def sweep(self) -> None:
+        """See ObjectStore; a live put whose temporary file goes fails with StoreUnavailableError and is tried again."""
+        folder = os.path.join(self.root, TEMPORARY_FOLDER)
+        with _translated(folder), contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+            _remove_folder(folder)
+
+    def _file(self, path: str) -> str:
+        """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
+        parts = PurePosixPath(path).parts
+        if not parts or path != "/".join(parts) or ".." in parts or "\0" in path or parts[0] == TEMPORARY_FOLDER:
+            raise StoreError(f"{path!r} is no key below {self.url}: allowed are names joined by '/', without '..'")
+        return os.path.join(self.root, path)
+
+    @contextlib.contextmanager
+    def _temporary(self, path: str, body: bytes) -> Iterator[str]:
+        """A durable temporary file with the body; gone afterwards, however it ends."""
+        folder = os.path.join(self.root, TEMPORARY_FOLDER)
+        temporary = os.path.join(folder, uuid.uuid4().hex)
+        with _translated(f"{self.url}/{path}", writing=True):
+            try:
+                with self._in_folder(lambda: open(temporary, "xb", buffering=0), folder) as file:
+                    view = memoryview(body)
+                    while view:
+                        view = view[file.write(view) :]
+                    os.fsync(file.fileno())
+                yield temporary
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+
+    def _place(self, place: Callable[[], None], temporary: str, target: str) -> None:
+        """Give the temporary file its final name, durably."""
+        folder = os.path.dirname(target)
+
+        def attempt() -> None:
+            try:
+                place()
+            except FileNotFoundError as error:
+                if not os.path.exists(temporary):
+                    raise StoreUnavailableError(f"{target}: a sweep took the temporary file; not written") from error
+                raise
+
+        self._in_folder(attempt, folder)
+        _sync_folder(folder)
+
+    def _in_folder(self, action: Callable[[], T], folder: str) -> T:
+        """Run an action that needs a folder; deletes beside it may remove the folder again and again."""
+        for _ in range(_FOLDER_ATTEMPTS):
+            try:
+                return action()
+            except FileNotFoundError:
+                self._make_folder(folder)
+        raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder and those above it, durably: a file is no safer than the folder entry that leads to it."""
+        if os.path.isdir(folder):
+            return
+        above = os.path.dirname(folder)
+        self._make_folder(above)
+        # Either someone else made it, or removed the one above: the caller tries again.
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.mkdir(folder)
+        _sync_folder(above)
+        if os.path.lexists(folder) and not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder is needed", folder)
+
+    def _remove_empty_folders(self, folder: str) -> None:
+        """Remove a folder and those above it up to the root, as far as they are empty."""
+        while folder != self.root and _remove_folder(folder):
+            folder = os.path.dirname(folder)
+
+
+class LocalWriter:
+    """A streaming upload to the final path; see ObjectWriter."""
+
+    def __init__(self, store: LocalStore, path: str, raw: _TranslatingFile) -> None:
+        self._store = store
+        self._path = path
+        self._raw = raw
+        self._sink = io.BufferedWriter(raw, _BUFFER_BYTES)
+        self._done = False
+
+    @property
+    def sink(self) -> BinaryIO:
+        """See ObjectWriter."""
+        return self._sink
+
+    def close(self) -> int:
+        """See ObjectWriter.
+
+        Raises:
+            StoreUnavailableError: also when another process deleted the file while it was written.
+        """
+        name = f"{self._store.url}/{self._path}"
+        with _translated(name, writing=True):
+            self._sink.flush()
+            os.fsync(self._raw.fileno())
+            status = os.fstat(self._raw.fileno())
+            self._sink.close()
+            if status.st_nlink == 0:
+                raise StoreUnavailableError(f"{name}: deleted by another process while it was written")
+            _sync_folder(os.path.dirname(self._raw.name))
+        self._done = True
+        return status.st_size
+
+    def discard(self) -> None:
+        """See ObjectWriter."""
+        if self._done:
+            return
+        self._done = True
+        # What is still in the buffer need not arrive; the descriptor is closed even when the flush fails.
+        with contextlib.suppress(StoreUnavailableError):
+            self._sink.close()
+        self._store.delete(self._path)
+
+
+class _TranslatingFile(io.FileIO):
+    """A file whose write errors (disk full, I/O error) reach the Parquet writer's caller as Tideline's own."""
+
+    name: str
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        with _translated(self.name, writing=True):
+            return super().write(data)
+
+
+def _scan(folder: str, prefix: str, recursive: bool, found: list[ObjectInfo]) -> None:
+    """Collect the files below a folder; what vanishes meanwhile was deleted, and an absent folder is empty."""
+    try:
+        entries = os.scandir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if not entry.is_dir():
+                    found.append(ObjectInfo(prefix + entry.name, entry.stat().st_size))
+                elif recursive and (prefix or entry.name != TEMPORARY_FOLDER):
+                    _scan(entry.path, f"{prefix}{entry.name}/", recursive, found)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the names in a folder durable; one that is gone by now has none."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_folder(folder: str) -> bool:
+    """Remove a folder if it is empty; whether it is gone."""
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY):
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn operating system errors into store errors; a write that finds no folder may still have happened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SUCH_FILE and not writing:
+            raise NotFoundError(f"{name} does not exist") from error
+        raise StoreUnavailableError(f"{name}: {error.strerror or error}") from error
