@@ -24,7 +24,7 @@ from ingest.config_checks import CHECKS
 from ingest.config_models import JobConfig, TimelineConfig, place_of
 from ingest.job_file import JobFile, KeyPath, Value, read_job_file
 from ingest.registry import SOURCES, load_sink, sink_types
-from ingest.sources.files.options import FilesOptions
+from ingest.sources.files.options import FileFormat, FilesOptions
 from sinks.base import TargetOptions
 from timeline.errors import ConfigError
 
@@ -37,7 +37,7 @@ QUARANTINE = "quarantine"
 
 _STAND_INS: Mapping[str, Any] = {
     "name": "unnamed",
-    "source": FilesOptions.model_construct(),
+    "source": FilesOptions(path="none", format=FileFormat.JSON),
     "targets": (TargetOptions(type="none"),),
     QUARANTINE: TargetOptions(type="none"),
     "timeline": TimelineConfig(path="none"),
@@ -78,11 +78,13 @@ class _Resolver:
         """The job; blocks that are wrong are stood in for."""
         blocks: dict[str, Any] = dict(self._values)
         blocks["source"] = self._tagged(("source",), blocks.get("source"), SOURCES)
-        blocks["targets"] = targets = self._targets()
+        targets = self._targets()
+        if "targets" in blocks:
+            blocks["targets"] = targets if "targets" not in self._failed else None
         blocks[QUARANTINE] = self._quarantine(targets)
         blocks["timeline"] = self._timeline(targets)
         try:
-            JobConfig.model_validate(self._sound(blocks))
+            JobConfig.model_validate({key: value for key, value in blocks.items() if value is not None})
         except ValidationError as error:
             self._report(error, JobConfig, ())
         job = JobConfig.model_validate(
@@ -130,7 +132,7 @@ class _Resolver:
         if lake is not None:
             defaults["path"] = f"{(place_of(lake) or '').rstrip('/')}_quarantine"
         elif "path" not in given:
-            if "targets" not in self._failed:
+            if targets and "targets" not in self._failed:
                 self._problem((QUARANTINE, "path"), "needed, because no target has a path to put it beside")
             self._failed.add(QUARANTINE)
             return None
@@ -143,7 +145,7 @@ class _Resolver:
             return given
         place = next((place for target in targets if (place := place_of(target))), None)
         if place is None:
-            if "targets" not in self._failed:
+            if targets and "targets" not in self._failed:
                 self._problem(("timeline", "path"), "needed, because no target has a path that it could lie at")
             self._failed.add("timeline")
             return None
@@ -176,6 +178,8 @@ class _Resolver:
         for detail in error.errors(include_url=False, include_input=False):
             where = detail["loc"]
             path = (*prefix, *where)
+            if detail["type"] == "missing" and not prefix and path[0] in self._failed:
+                continue  # it is there, and what is wrong with it is noted
             self._failed.add(str(path[0]))
             match detail["type"]:
                 case "extra_forbidden":
@@ -183,6 +187,12 @@ class _Resolver:
                     message = f"unknown key; {_did_you_mean(str(where[-1]), keys)}allowed are {', '.join(keys)}"
                 case "missing":
                     message = "missing; it is required"
+                case "bool_parsing" | "bool_type":
+                    message = "true or false is allowed"
+                case "string_type":
+                    message = "text is allowed; put it between quotes"
+                case "model_type" | "dict_type" | "mapping_type":
+                    message = "a block of keys and values is allowed"
                 case "value_error":
                     message = str(detail.get("ctx", {}).get("error", detail["msg"]))
                 case _:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from ingest.config_models import JobConfig, place_of
-from ingest.job_file import KeyPath
+from ingest.config_models import JobConfig, place_of, resolved_place
+from ingest.job_file import KeyPath, dotted
 from ingest.registry import load_sink
 from ingest.sources.files.options import FileFormat
 from ingest.task import LINEAGE_COLUMNS
-from sinks.base import SinkContext
+from sinks.base import SinkContext, TargetOptions
 from sinks.partition import partitioned_schema
+from sinks.sql_types import type_name
 from timeline.errors import ConfigError
 from timeline.fsspec_store import open_store
 
@@ -50,12 +50,12 @@ def check_partitions(job: JobConfig) -> Iterator[Finding]:
     schema = job.arrow_schema
     if schema is None:
         return
-    single = []
+    single: list[Finding] = []
     for number, field in enumerate(job.partition_by):
         try:
             partitioned_schema(schema, [field])
         except ConfigError as error:
-            single.append(((("partition_by", number)), _without_prefix(error)))
+            single.append((("partition_by", number), _without_prefix(error)))
     yield from single
     if not single:
         try:
@@ -80,49 +80,73 @@ def check_source_columns(job: JobConfig) -> Iterator[Finding]:
             if kind is None:
                 yield ("source", "timestamp_format", name), f"no such column; columns are {', '.join(columns)}"
             elif not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-                yield ("source", "timestamp_format", name), f"{name!r} is {kind}; allowed are timestamps and dates"
+                yield (
+                    ("source", "timestamp_format", name),
+                    f"{name!r} is {type_name(kind)}; allowed are timestamps and dates",
+                )
 
 
 def check_places(job: JobConfig) -> Iterator[Finding]:
     """Every table has a folder of its own, and the source reads from none of them."""
-    tables: list[tuple[KeyPath, str]] = [
-        (("targets", number, "path"), place)
-        for number, target in enumerate(job.targets)
-        if (place := place_of(target)) is not None
-    ]
-    tables.append((("quarantine", "path"), place_of(job.quarantine) or ""))
-    resolved = [(path, _resolved(place)) for path, place in tables]
-    for (first_path, first), (path, place) in combinations(resolved, 2):
-        if first is not None and place is not None and (_inside(place, first) or _inside(first, place)):
-            yield path, f"the same place as {_words(first_path)}, or inside it, or around it; a table needs its own folder"
-    timeline = _resolved(job.timeline.path)
-    for path, place in resolved:
-        if timeline is not None and place is not None and timeline != place:
-            if _inside(timeline, place) or _inside(place, timeline):
-                yield ("timeline", "path"), f"inside or around {_words(path)}; allowed are that place itself, or one apart"
-    yield from _source_overlap(job, resolved)
+    tables: list[tuple[KeyPath, str]] = []
+    for path, options in _tables(job):
+        place = place_of(options)
+        if place is None:
+            continue
+        place = resolved_place(place)
+        for other_path, other in tables:
+            if _overlap(place, other):
+                yield (
+                    (*path, "path"),
+                    f"the same place as {dotted(other_path)}, or inside or around it; a table needs its own folder",
+                )
+                break
+        tables.append(((*path, "path"), place))
+    timeline = resolved_place(job.timeline.path)
+    for path, place in tables:
+        if timeline != place and _overlap(timeline, place):
+            yield ("timeline", "path"), f"inside or around {dotted(path)}; allowed are that place itself, or one apart"
+            break
+    yield from _source_overlap(job, tables)
 
 
-def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str | None]]) -> Iterator[Finding]:
+def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str]]) -> Iterator[Finding]:
     """A job that reads what it writes would never come to an end."""
     fixed = _GLOB.split(job.source.path, maxsplit=1)[0]
     has_glob = fixed != job.source.path
-    folder = _resolved(fixed.rpartition("/")[0] or "." if has_glob else fixed)
+    folder = resolved_place(fixed.rpartition("/")[0] or "." if has_glob else fixed)
     walks_down = not has_glob or "**" in job.source.path
     for path, place in tables:
-        if folder is None or place is None:
-            continue
         if _inside(folder, place) or (walks_down and _inside(place, folder)):
-            yield ("source", "path"), f"would read what the job writes to {_words(path)}; keep them in folders apart"
+            yield ("source", "path"), f"would read what the job writes to {dotted(path)}; keep them in folders apart"
+            break
+
+
+def _tables(job: JobConfig) -> list[tuple[KeyPath, TargetOptions]]:
+    return [
+        *((("targets", number), target) for number, target in enumerate(job.targets)),
+        (("quarantine",), job.quarantine),
+    ]
+
+
+def _overlap(first: str, second: str) -> bool:
+    return _inside(first, second) or _inside(second, first)
+
+
+def _inside(place: str, other: str) -> bool:
+    """Whether a place is another one, or below it."""
+    return place == other or place.startswith(other.rstrip("/") + "/")
+
+
+def _without_prefix(error: ConfigError) -> str:
+    return str(error).removeprefix("partition_by: ")
 
 
 def check_targets(job: JobConfig) -> Iterator[Finding]:
     """Each sink takes its options, and their names differ."""
     context = SinkContext("check", job.row_schema(job.arrow_schema or pa.schema([])), (), job.storage)
-    blocks: list[tuple[KeyPath, object]] = []
     named: list[tuple[KeyPath, str]] = []
-    for path, options in [*((("targets", n), target) for n, target in enumerate(job.targets)), (("quarantine",), job.quarantine)]:
-        blocks.append((path, options))
+    for path, options in _tables(job):
         try:
             named.append((path, load_sink(options.type).open(options, context).target))
         except ConfigError as error:

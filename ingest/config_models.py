@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os.path
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pyarrow as pa
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SerializeAsAny
 
 from ingest.registry import SourceOptions
 from ingest.sources.files.options import UnknownField
@@ -34,6 +36,18 @@ def _text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _job_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError("letters, digits, '.', '_' and '-' are allowed, at most 100, first a letter or digit")
+    return value
+
+
+def _lease_ttl(value: float) -> float:
+    if not 1 <= value <= 86_400:
+        raise ValueError("1s to 1d is allowed: it is renewed every third of it, and a store may answer slowly")
+    return value
 
 
 ColumnType = Annotated[pa.DataType, PlainValidator(_column_type)]
@@ -74,7 +88,7 @@ class WriterConfig(Concern):
             renewed every third of it, so it has to be well above a store's slow answer.
     """
 
-    lease_ttl: Duration = Field(default=60.0, ge=1)
+    lease_ttl: Annotated[Duration, AfterValidator(_lease_ttl)] = 60.0
 
 
 class SparkConfig(Concern):
@@ -108,7 +122,7 @@ class JobConfig(Concern):
         lineage: whether every row carries shard, offset and epoch.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    name: Annotated[str, AfterValidator(_job_name)]
     source: SerializeAsAny[SourceOptions]
     columns: Mapping[str, ColumnType] | None = Field(default=None, alias="schema", min_length=1)
     on_unknown_field: UnknownField = UnknownField.DROP
@@ -137,3 +151,11 @@ def place_of(options: TargetOptions) -> str | None:
     """The path or URL of a lake target; None for a target that lies elsewhere, for example in TiKV."""
     path = getattr(options, "path", None)
     return path if isinstance(path, str) else None
+
+
+def resolved_place(path: str) -> str:
+    """One spelling for one place: two paths are the same place when these are equal."""
+    protocol, rest = path.split("://", 1) if "://" in path else ("file", path)
+    if protocol in ("file", "local"):
+        return f"file://{os.path.abspath(os.path.expanduser(rest))}"
+    return f"{'s3' if protocol == 's3a' else protocol}://{rest.strip('/')}"

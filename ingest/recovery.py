@@ -107,7 +107,7 @@ def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
         case Decision() as decision if decision.commits(evidence.instant):
             return RecoveryStep(StepKind.RECOMMIT, f"decided: commit, by {decision.by} ({decision.reason})")
         case Decision(outcome=Outcome.COMMIT) as decision:
-            return RecoveryStep(StepKind.ROLLBACK, f"epoch {decision.epoch} was committed by instant {decision.instant}")
+            return RecoveryStep(StepKind.ROLLBACK, f"its epoch was committed by instant {decision.instant}")
         case Decision() as decision:
             return RecoveryStep(StepKind.ROLLBACK, f"decided: rollback, by {decision.by} ({decision.reason})")
         case None:

@@ -139,7 +139,12 @@ def _abort(writers: Mapping[str, BatchWriter]) -> None:
 
 
 def assign(
-    ranges: Sequence[OffsetRange], split: Callable[[OffsetRange, int], Sequence[OffsetRange]], slots: int, *, smallest: int = 4 << 20, largest: int = 128 << 20
+    ranges: Sequence[OffsetRange],
+    split: Callable[[OffsetRange, int], Sequence[OffsetRange]],
+    slots: int,
+    *,
+    smallest: int = 4 << 20,
+    largest: int = 128 << 20,
 ) -> list[tuple[OffsetRange, ...]]:
     """Cut ranges into pieces and pack them into tasks of even size; every record goes to exactly one task.
 

@@ -126,6 +126,7 @@ class DeltaLog:
                 _add_actions(entry),
                 mode="error",
                 partition_by=list(partition_columns),
+                configuration=_configuration(schema),
                 storage_options=dict(self.storage_options) or None,
                 commit_properties=_properties(entry),
             )
@@ -173,6 +174,12 @@ class DeltaLog:
         except (DeltaError, OSError) as error:
             reason = str(error).partition("\n")[0]  # further lines are a backtrace
             raise StoreUnavailableError(f"{self.location}: {reason}") from error
+
+
+def _configuration(schema: pa.Schema) -> dict[str, str | None]:
+    # For timestamp_ntz delta-rs 1.6 makes a protocol that lists this feature only; Spark then refuses a
+    # table with a not-null column for not listing "invariants". Asked for version 7 it lists them all.
+    return {"delta.minWriterVersion": "7"} if '"timestamp_ntz"' in delta_schema(schema).to_json() else {}
 
 
 def _add_actions(entry: LogEntry) -> list[AddAction]:

@@ -110,9 +110,7 @@ def _feature_differences(table: TableState) -> Iterator[str]:
 
 
 def _column_differences(table: TableState, rows: pa.Schema) -> Iterator[str]:
-    declared: dict[str, dict[str, Any]] = {
-        column["name"]: column for column in json.loads(table.schema_json)["fields"]
-    }
+    declared: dict[str, dict[str, Any]] = {column["name"]: column for column in json.loads(table.schema_json)["fields"]}
     arrow = pa.schema(Schema.from_json(table.schema_json).to_arrow())
     wanted = {column["name"]: column for column in json.loads(delta_schema(rows).to_json())["fields"]}
     for name, column in wanted.items():

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
-from timeline.fsspec_store import open_store
 
 from sinks import markers
 from sinks.base import (
@@ -32,6 +31,7 @@ from sinks.base import (
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import CommitUnknownError, StoreUnavailableError
+from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry, create_or_read
 
 

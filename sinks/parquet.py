@@ -37,7 +37,7 @@ from sinks.partition import (
     split,
     with_partition_columns,
 )
-from sinks.stats import columns_with_nan, file_statistics, float_leaves
+from sinks.stats import FloatStatistics, file_statistics, leaves
 from timeline.epoch import WriteReport, WrittenFile
 from timeline.errors import DataError, InvariantError, StoreError, StoreUnavailableError, TargetRefusedError
 from timeline.store import ObjectStore, ObjectWriter, Retry
@@ -138,13 +138,12 @@ class _OpenFile:
     valve: _Valve
     parquet: pq.ParquetWriter
     footers: list[pq.FileMetaData]
-    floats: frozenset[tuple[str, ...]]
-    with_nan: set[tuple[str, ...]] = field(default_factory=set)
+    floats: FloatStatistics
 
     def append(self, rows: pa.Table) -> int:
         """Write one row group; returns the file's size so far in bytes."""
         for batch in rows.to_batches():
-            self.with_nan |= columns_with_nan(batch, self.floats - self.with_nan)
+            self.floats.add(batch)
         self.parquet.write_table(rows, row_group_size=rows.num_rows)
         return self.valve.passed_bytes
 
@@ -153,9 +152,7 @@ class _OpenFile:
         self.parquet.close()
         size = self.upload.close()
         footer = self.footers[0]
-        statistics = file_statistics(
-            footer, self.schema, partition_columns=self.partition.keys(), nan_free=self.floats - self.with_nan
-        )
+        statistics = file_statistics(footer, self.schema, partition_columns=self.partition.keys(), floats=self.floats)
         return WrittenFile(self.path, size, footer.num_rows, self.partition, statistics)
 
     def discard(self) -> None:
@@ -175,7 +172,9 @@ class ParquetBatchWriter:
         self._attempt = attempt
         self._columns = [field.column for field in writer.partition_by]
         self._schema = partitioned_schema(writer.schema, writer.partition_by).remove_metadata()
-        self._floats = float_leaves(self._schema)
+        # Statistics pass over NaN, and a dictionary tells -0.0 from 0.0: for either Spark would skip
+        # row groups with rows that match.
+        self._plain = [".".join(leaf.path) for leaf in leaves(self._schema) if not leaf.is_float]
         self._waiting: dict[Partition, _Waiting] = {}
         self._waiting_bytes = 0
         self._open: OrderedDict[Partition, _OpenFile] = OrderedDict()  # least recently used first
@@ -298,11 +297,13 @@ class ParquetBatchWriter:
             valve,
             self._schema,
             compression=writer.settings.compression,
-            store_decimal_as_integer=True,
+            use_dictionary=self._plain,
+            write_statistics=self._plain,
             write_page_index=True,
+            store_decimal_as_integer=True,
             metadata_collector=footers,
         )
-        return _OpenFile(path, values, self._schema, upload, valve, parquet, footers, self._floats)
+        return _OpenFile(path, values, self._schema, upload, valve, parquet, footers, FloatStatistics(self._schema))
 
     def _finish(self, partition: Partition) -> None:
         """Close a partition's file. It stays among the open ones until that worked, so that abort finds it."""

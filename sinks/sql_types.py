@@ -31,7 +31,7 @@ _NAMES: Mapping[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-_CANONICAL: Mapping[pa.DataType, str] = {kind: name for name, kind in reversed(_NAMES.items())}
+_CANONICAL: Mapping[pa.DataType, str] = {kind: name for name, kind in reversed(list(_NAMES.items()))}
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([^\s<>(),:`]+)|([<>(),:]))")
 _ALLOWED = f"{', '.join(_NAMES)}, decimal(p,s), array<t>, map<k,v>, struct<name:t,...>"
 _DEEPEST = 64
@@ -164,7 +164,7 @@ class _Parser:
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def decimal(self) -> pa.DataType:
-        """``(p,s)``, ``(p)`` or nothing, which is Spark's decimal(10,0)."""
+        """What follows the word: ``(p,s)``, ``(p)`` or nothing, which is Spark's decimal(10,0)."""
         if self.peek() != "(":
             return pa.decimal128(10, 0)
         self.expect("(")

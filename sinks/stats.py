@@ -3,6 +3,10 @@
 A reader skips a file when its bounds say that no row can match, so a bound may be too wide but
 never too narrow. Whatever cannot be bounded for certain is left out: a reader then reads the file.
 
+Floats are the exception to the footer: it passes over NaN, which Spark SQL sorts above every
+number, so that Spark would skip row groups with rows that match. Our files hold no such statistics
+for floats; `FloatStatistics` looks at the values instead.
+
 Source: Delta Transaction Log Protocol, section "Per-file Statistics".
 """
 
@@ -38,7 +42,7 @@ class Leaf:
     """One primitive column of a schema, in the order in which Parquet numbers its columns.
 
     Attributes:
-        path: names from the top-level column down.
+        path: names from the top-level column down, as Parquet spells them.
         type: its Arrow type.
         repeated: whether it is inside a list or map, where a bound or null count per row has no meaning.
     """
@@ -46,6 +50,11 @@ class Leaf:
     path: tuple[str, ...]
     type: pa.DataType
     repeated: bool
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values can be NaN or a zero with a sign."""
+        return bool(pa.types.is_floating(self.type))
 
 
 def leaves(schema: pa.Schema) -> list[Leaf]:
@@ -59,32 +68,45 @@ def _leaves_of(field: pa.Field, above: tuple[str, ...], repeated: bool) -> Itera
         for index in range(field.type.num_fields):
             yield from _leaves_of(field.type.field(index), path, repeated)
     elif pa.types.is_map(field.type):
-        yield from _leaves_of(field.type.key_field, path, True)
-        yield from _leaves_of(field.type.item_field, path, True)
+        yield from _leaves_of(field.type.key_field.with_name("key"), (*path, "key_value"), True)
+        yield from _leaves_of(field.type.item_field.with_name("value"), (*path, "key_value"), True)
     elif pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
-        yield from _leaves_of(field.type.value_field, path, True)
+        yield from _leaves_of(field.type.value_field.with_name("element"), (*path, "list"), True)
     else:
         yield Leaf(path, field.type, repeated)
 
 
-def columns_with_nan(batch: pa.RecordBatch, among: Collection[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """Which of the given float leaves hold a NaN in this batch.
+class FloatStatistics:
+    """Null counts and bounds of the float columns outside lists and maps, from the values themselves."""
 
-    A footer does not tell: its bounds pass over NaN, while Spark SQL sorts NaN above every number.
-    """
-    return {path for path in among if pc.any(pc.is_nan(_column(batch, path))).as_py()}
+    def __init__(self, schema: pa.Schema) -> None:
+        """Nothing is known of any row yet."""
+        self._paths = [leaf.path for leaf in leaves(schema) if leaf.is_float and not leaf.repeated]
+        self.nulls = dict.fromkeys(self._paths, 0)
+        self._ranges: dict[tuple[str, ...], tuple[float, float]] = {}
+        self._with_nan: set[tuple[str, ...]] = set()
 
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take these rows into account."""
+        for path in self._paths:
+            column = batch.column(path[0])
+            for name in path[1:]:
+                column = pc.struct_field(column, name)
+            self.nulls[path] += column.null_count
+            if path in self._with_nan or column.null_count == len(column):
+                continue
+            if pc.any(pc.is_nan(column)).as_py():
+                self._with_nan.add(path)
+                continue
+            found = pc.min_max(column)
+            least, greatest = self._ranges.get(path, (float("inf"), float("-inf")))
+            self._ranges[path] = min(least, found["min"].as_py()), max(greatest, found["max"].as_py())
 
-def _column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
-    column = batch.column(path[0])
-    for name in path[1:]:
-        column = pc.struct_field(column, name)
-    return column
-
-
-def float_leaves(schema: pa.Schema) -> frozenset[tuple[str, ...]]:
-    """Paths of the float columns whose bounds depend on `columns_with_nan`."""
-    return frozenset(leaf.path for leaf in leaves(schema) if pa.types.is_floating(leaf.type) and not leaf.repeated)
+    def bounds(self, path: tuple[str, ...]) -> Bounds | None:
+        """Bounds of one column, None where JSON or an order of all values cannot say them."""
+        if path in self._with_nan or path not in self._ranges:
+            return None
+        return _float_bounds(*self._ranges[path])
 
 
 def file_statistics(
@@ -92,7 +114,7 @@ def file_statistics(
     schema: pa.Schema,
     *,
     partition_columns: Collection[str] = (),
-    nan_free: Collection[tuple[str, ...]] = (),
+    floats: FloatStatistics | None = None,
 ) -> dict[str, Json]:
     """``numRecords``, ``nullCount``, ``minValues`` and ``maxValues`` of one file.
 
@@ -100,7 +122,7 @@ def file_statistics(
         footer: the file's metadata.
         schema: its columns in the file's order.
         partition_columns: columns that get none, since their values are in the log entry itself.
-        nan_free: float columns known to hold no NaN; other float columns get no bounds.
+        floats: what the writer saw of all its rows; without it float columns get no bounds.
     """
     nulls: dict[str, Json] = {}
     least: dict[str, Json] = {}
@@ -117,13 +139,11 @@ def file_statistics(
             break
         if leaf.repeated:
             continue
-        chunks = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
-        null_count = _null_count(chunks)
+        null_count, bounds = _of_footer(footer, index, leaf)
+        if leaf.is_float and floats is not None:
+            null_count, bounds = floats.nulls[leaf.path], floats.bounds(leaf.path)
         if null_count is not None:
             _put(nulls, leaf.path, null_count)
-        if pa.types.is_floating(leaf.type) and leaf.path not in nan_free:
-            continue
-        bounds = _bounds(chunks, footer, leaf.type)
         if bounds is not None:
             _put(least, leaf.path, bounds[0])
             _put(greatest, leaf.path, bounds[1])
@@ -136,6 +156,11 @@ def _put(tree: dict[str, Json], path: tuple[str, ...], value: Json) -> None:
         assert isinstance(below, dict)
         tree = below
     tree[path[-1]] = value
+
+
+def _of_footer(footer: pq.FileMetaData, index: int, leaf: Leaf) -> tuple[int | None, Bounds | None]:
+    chunks = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
+    return _null_count(chunks), None if leaf.is_float else _bounds(chunks, footer, leaf.type)
 
 
 def _null_count(chunks: list[pq.Statistics | None]) -> int | None:
@@ -180,7 +205,7 @@ def delta_bounds(kind: pa.DataType, least: object, greatest: object) -> Bounds |
     Args:
         kind: the column's Arrow type.
         least: lower bound in Parquet's physical form: int (also for dates, timestamps and unscaled
-            decimals), float, UTF-8 bytes.
+            decimals), UTF-8 bytes.
         greatest: upper bound, the same.
 
     Returns:
@@ -193,8 +218,6 @@ def delta_bounds(kind: pa.DataType, least: object, greatest: object) -> Bounds |
             return None
         case int(), int():
             return _int_bounds(kind, least, greatest)
-        case float(), float():
-            return _float_bounds(least, greatest)
         case _:
             return None
 

@@ -19,6 +19,7 @@
     │   ├── TargetRefusedError    its schema, partitioning or features forbid it: nothing was written
     │   ├── CommitRejectedError   the commit did not land: safe to try again
     │   └── CommitUnknownError    the commit may have landed: look it up, delete nothing
+    ├── SparkJobError             Spark did not start, or a task failed more often than it is retried
     ├── RowCountError             rows read are not rows committed + rows quarantined
     ├── StoppedError              the job was asked to stop; its open epoch is settled
     ├── InvariantError            storage contradicts the protocol: a person has to look
@@ -95,6 +96,10 @@ class CommitRejectedError(TargetError):
 
 class CommitUnknownError(TargetError):
     """The target's commit may have landed. Look it up; delete nothing."""
+
+
+class SparkJobError(TidelineError):
+    """Spark did not start, or a task failed more often than Spark retries it; the epoch is rolled back."""
 
 
 class RowCountError(TidelineError):

@@ -22,7 +22,12 @@ from sinks.partition import parse_partition
 from timeline.epoch import EpochRef
 from timeline.errors import TargetRefusedError
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # PySpark leaves the sockets of its results to the garbage collector.
+    pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:.*socket.socket.*:pytest.PytestUnraisableExceptionWarning"),
+]
 UTC = datetime.UTC
 
 
@@ -57,11 +62,11 @@ def read_delta_rs(path: Path, where: str = "true") -> list[dict[str, Any]]:
     return by_id(pa.table(batches).to_pylist())
 
 
-def files_read_by_spark(frame: DataFrame) -> int:
-    """Files that the scan opened, by Spark's own count."""
-    frame.collect()
+def ids_and_files(frame: DataFrame) -> tuple[list[int], int]:
+    """The ids, and how many files the scan opened by Spark's own count (which a second run resets)."""
+    ids = sorted(row.id for row in frame.collect())
     plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
-    return int(_scan(plan).metrics().apply("numFiles").value())
+    return ids, int(_scan(plan).metrics().apply("numFiles").value())
 
 
 def _scan(plan: Any) -> Any:
@@ -88,7 +93,10 @@ SCHEMA = pa.schema(
         ("long", pa.decimal128(18, 6)),
         ("wide", pa.decimal128(38, 10)),
         ("tags", pa.list_(pa.string())),
-        ("nested", pa.struct([("x", pa.int32()), ("deep", pa.struct([("y", pa.string()), ("z", pa.list_(pa.int64()))]))])),
+        (
+            "nested",
+            pa.struct([("x", pa.int32()), ("deep", pa.struct([("y", pa.string()), ("z", pa.list_(pa.int64()))]))]),
+        ),
         ("labels", pa.map_(pa.string(), pa.int64())),
         ("many", pa.list_(pa.struct([("k", pa.decimal128(20, 3))]))),
     ]
@@ -133,7 +141,7 @@ KEYS = [
     "with space",
     "a/b=c%d",
     "%41",
-    'q"u\'o',
+    "q\"u'o",
     "{x}:[y]^|~",
     "ünïcode \U0001f600",
     "+#?&;,@!$()",
@@ -165,7 +173,10 @@ def test_both_readers_find_every_partition_whatever_its_value_is(spark: SparkSes
 @pytest.mark.parametrize(
     ("by", "added"),
     [
-        (["date(ts)"], [{"ts_date": datetime.date(1969, 12, 31)}, {"ts_date": datetime.date(2024, 1, 2)}, {"ts_date": None}]),
+        (
+            ["date(ts)"],
+            [{"ts_date": datetime.date(1969, 12, 31)}, {"ts_date": datetime.date(2024, 1, 2)}, {"ts_date": None}],
+        ),
         (["hour(wall)"], [{"wall_hour": "2024-01-01-05"}, {"wall_hour": "0001-01-01-00"}, {"wall_hour": None}]),
         (["date(day)", "i32"], [{"day_date": datetime.date(2024, 1, 1)}, {"day_date": None}, {"day_date": None}]),
         (["flag", "small"], [{}, {}, {}]),
@@ -240,15 +251,16 @@ FILTERS = [
 def skip_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten files of ten rows each, in order."""
     path = tmp_path_factory.mktemp("skip") / "t"
-    commit(sink(path, SKIP_SCHEMA), 0, *[[_skip_row(n) for n in range(start, start + 10)] for start in range(0, 100, 10)])
+    commit(
+        sink(path, SKIP_SCHEMA), 0, *[[_skip_row(n) for n in range(start, start + 10)] for start in range(0, 100, 10)]
+    )
     return path
 
 
 @pytest.mark.parametrize("where", FILTERS)
 def test_spark_reads_one_file_of_ten_and_finds_the_row(spark: SparkSession, skip_table: Path, where: str) -> None:
     frame = spark.read.format("delta").load(str(skip_table)).where(where)
-    assert [row.id for row in frame.collect()] == [25]
-    assert files_read_by_spark(frame) == 1
+    assert ids_and_files(frame) == ([25], 1)
 
 
 @pytest.mark.parametrize("where", FILTERS)
@@ -259,12 +271,12 @@ def test_delta_rs_skips_files_and_finds_the_row(skip_table: Path, where: str, tm
     for action in pa.table(DeltaTable(copy).get_add_actions(flatten=True)).to_pylist():
         if not action["min.id"] <= 25 <= action["max.id"]:
             (copy / action["path"]).unlink()
-    sql = where.replace("T00", " 00").replace("ts = timestamp", "ts = timestamptz") if "ts" in where else where
+    sql = where.replace("d = 250000000000.0001", "d = cast('250000000000.0001' as decimal(30, 4))")
     assert [row["id"] for row in read_delta_rs(copy, sql)] == [25]
 
 
 def test_spark_counts_files_without_a_filter(spark: SparkSession, skip_table: Path) -> None:
-    assert files_read_by_spark(spark.read.format("delta").load(str(skip_table))) == 10
+    assert ids_and_files(spark.read.format("delta").load(str(skip_table))) == (list(range(100)), 10)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +315,9 @@ def test_a_long_string_is_never_skipped_wrongly(spark: SparkSession, tmp_path: P
 def test_a_long_decimal_is_never_skipped_wrongly(spark: SparkSession, tmp_path: Path, text: str, scale: int) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.decimal128(38, scale))])
     digits = text.lstrip("-").rjust(scale, "0")
-    value = Decimal(("-" if text[0] == "-" else "") + digits[: len(digits) - scale] + "." + digits[len(digits) - scale :])
+    value = Decimal(
+        ("-" if text[0] == "-" else "") + digits[: len(digits) - scale] + "." + digits[len(digits) - scale :]
+    )
     commit(sink(tmp_path / "t", schema), 0, [{"id": 1, "v": value}])
     literal = f"{value:f}BD"
     assert [row["v"] for row in read_spark(spark, tmp_path / "t", f"v = {literal} and v >= {literal}")] == [value]
@@ -331,7 +345,11 @@ ROW_SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
         ("id bigint, text string", "TBLPROPERTIES ('delta.appendOnly' = 'true')", None),
         ("id bigint, text string", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", None),
         ("id bigint NOT NULL, text string", "", "column id: the table has not null, the job's rows may hold null"),
-        ("id bigint, text string, g bigint GENERATED ALWAYS AS (id + 1)", "", "column g: is generated by an expression"),
+        (
+            "id bigint, text string, g bigint GENERATED ALWAYS AS (id + 1)",
+            "",
+            "column g: is generated by an expression",
+        ),
         ("id bigint, text string, g bigint GENERATED ALWAYS AS IDENTITY", "", "column g: is an identity column"),
         ("id bigint, text varchar(3)", "", "column text: is of type char or varchar"),
         ("id bigint, text string", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", "column mapping"),
@@ -391,5 +409,7 @@ def test_spark_skips_a_batch_that_the_job_has_applied(spark: SparkSession, tmp_p
     commit(sink(path, ROW_SCHEMA), 5, [{"id": 1, "text": "a"}])
     frame = spark.createDataFrame([(2, "b")], "id bigint, text string")
     for version in (5, 6):
-        frame.write.format("delta").mode("append").option("txnAppId", "job").option("txnVersion", version).save(str(path))
+        frame.write.format("delta").mode("append").option("txnAppId", "job").option("txnVersion", version).save(
+            str(path)
+        )
     assert [row["id"] for row in read_spark(spark, path)] == [1, 2]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.stats import INDEXED_LEAVES, columns_with_nan, file_statistics, float_leaves, leaves
+from sinks.stats import INDEXED_LEAVES, FloatStatistics, file_statistics, leaves
 from timeline.epoch import Json
 
 UTC = datetime.UTC
@@ -28,9 +28,10 @@ def statistics(rows: list[dict[str, Any]], schema: pa.Schema, *, group_rows: int
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(io.BytesIO(), schema, metadata_collector=footers, store_decimal_as_integer=True) as writer:
         writer.write_table(table, row_group_size=group_rows)
-    floats = float_leaves(schema)
-    with_nan = {path for batch in table.to_batches() for path in columns_with_nan(batch, floats)}
-    found: dict[str, Json] = file_statistics(footers[0], schema, nan_free=floats - with_nan)
+    floats = FloatStatistics(schema)
+    for batch in table.to_batches(max_chunksize=group_rows):
+        floats.add(batch)
+    found: dict[str, Json] = file_statistics(footers[0], schema, floats=floats)
     loaded: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False), parse_float=Decimal)
     return loaded
 
@@ -120,17 +121,27 @@ def test_a_row_group_without_statistics_leaves_the_column_without_bounds() -> No
 def test_structs_nest_and_lists_and_maps_are_left_out() -> None:
     schema = pa.schema(
         [
-            ("s", pa.struct([("x", pa.int32()), ("t", pa.struct([("y", pa.string())])), ("l", pa.list_(pa.int64()))])),
+            (
+                "s",
+                pa.struct(
+                    [
+                        ("x", pa.int32()),
+                        ("f", pa.float32()),
+                        ("t", pa.struct([("y", pa.string())])),
+                        ("l", pa.list_(pa.int64())),
+                    ]
+                ),
+            ),
             ("m", pa.map_(pa.string(), pa.int64())),
             ("after", pa.int64()),
         ]
     )
-    rows = [{"s": {"x": 1, "t": {"y": "a"}, "l": [1]}, "m": [("k", 1)], "after": 7}, {"s": None}]
+    rows = [{"s": {"x": 1, "f": 0.5, "t": {"y": "a"}, "l": [1]}, "m": [("k", 1)], "after": 7}, {"s": None}]
     assert statistics(rows, schema) == {
         "numRecords": 2,
-        "minValues": {"s": {"x": 1, "t": {"y": "a"}}, "after": 7},
-        "maxValues": {"s": {"x": 1, "t": {"y": "a"}}, "after": 7},
-        "nullCount": {"s": {"x": 1, "t": {"y": 1}}, "after": 1},
+        "minValues": {"s": {"x": 1, "f": 0.5, "t": {"y": "a"}}, "after": 7},
+        "maxValues": {"s": {"x": 1, "f": 0.5, "t": {"y": "a"}}, "after": 7},
+        "nullCount": {"s": {"x": 1, "f": 1, "t": {"y": 1}}, "after": 1},
     }
 
 
@@ -163,8 +174,8 @@ def test_leaves_are_numbered_as_parquet_numbers_its_columns() -> None:
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(io.BytesIO(), schema, metadata_collector=footers) as writer:
         writer.write_table(schema.empty_table())
-    names = [footers[0].schema.column(index).name for index in range(footers[0].num_columns)]
-    assert [leaf.path[-1] for leaf in leaves(schema)] == names
+    paths = [footers[0].schema.column(index).path for index in range(footers[0].num_columns)]
+    assert [".".join(leaf.path) for leaf in leaves(schema)] == paths
 
 
 def test_a_string_that_goes_on_with_the_last_code_point_stays_below_its_bound() -> None:
@@ -226,9 +237,7 @@ def test_every_decimal_is_within_its_bounds(data: st.DataObject) -> None:
 def test_every_timestamp_is_within_its_bounds(values: list[datetime.datetime | None], zone: str | None) -> None:
     aware = [value.replace(tzinfo=UTC) if value is not None and zone else value for value in values]
     bounds = one(aware, pa.timestamp("us", zone), group_rows=2)
-    _assert_bounds(
-        aware, bounds, lambda each: datetime.datetime.fromisoformat(each) if isinstance(each, str) else each
-    )
+    _assert_bounds(aware, bounds, lambda each: datetime.datetime.fromisoformat(each) if isinstance(each, str) else each)
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,6 +1,6 @@
-"""Lines of a block of bytes: counted, and taken apart with their offsets.
+r"""Lines of a block of bytes: counted, and taken apart with their offsets.
 
-One definition for everyone: a line ends at ``\\n`` or at the end of the data; a ``\\r`` before that
+One definition for everyone: a line ends at ``\n`` or at the end of the data; a ``\r`` before that
 belongs to the line end; a line with nothing in it is blank, is skipped and is no row.
 """
 

@@ -71,7 +71,9 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
                 return Location(fs, path)
             return Location(fs, path.rpartition("/")[0], single=path)
     except (ValueError, TypeError, ImportError, OSError) as failure:
-        raise SourceError(f"the source's path {_shown(url)} cannot be opened: {failure}; check it and storage") from failure
+        raise SourceError(
+            f"the source's path {_shown(url)} cannot be opened: {failure}; check it and storage"
+        ) from failure
     parts = path.split("/")
     fixed = next(place for place, part in enumerate(parts) if any(mark in part for mark in _MAGIC))
     return Location(fs, "/".join(parts[:fixed]), glob=path)

@@ -8,6 +8,7 @@ Compressed and Parquet files count whole, once settled.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,7 +74,7 @@ def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
             {**offsets.detail, "fresh_line": offsets.detail["fresh_line"] is True and start == offsets.start},
             offsets.after if until == offsets.until else {},
         )
-        for start, until in zip(cuts[:-1], cuts[1:], strict=True)
+        for start, until in itertools.pairwise(cuts)
     ]
 
 
@@ -128,8 +129,8 @@ def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float 
 def _whole_file(one: ShardFile, options: FilesOptions, now_s: float) -> Available:
     if one.offset > 0 and one.file.size > one.offset:
         raise SourceChangedError(
-            f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has {one.file.size}: "
-            "a compressed or Parquet file cannot be continued. Write new records to a new file; raise close_after if "
+            f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has "
+            f"{one.file.size}: a compressed or Parquet file cannot be continued. Write new records to a new file; raise close_after if "
             "the file is written for longer"
         )
     settles_in_s = _settles_in_s(one, options, now_s)
@@ -182,7 +183,7 @@ def _range(
 
 
 def first_bytes(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
-    """The beginning of a plan: ranges cut so that about `most` bytes are read in all, each range's share at least 64 KiB."""
+    """The beginning of a plan: ranges cut so that about `most` bytes are read in all."""
     sample: list[OffsetRange] = []
     for offsets in ranges:
         if most <= 0:

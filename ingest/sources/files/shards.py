@@ -115,7 +115,7 @@ def match_shards(location: Location, files: Sequence[FileInfo], after: Mapping[s
             elsewhere.append(shard)
     still: list[str] = []
     for shard in elsewhere:
-        file = by_identity.get(places[shard].identity)
+        file = by_identity.get(places[shard].identity or "")
         if file is not None and file.path not in taken and _same(location.fs, file, after[shard], places[shard]):
             assign(shard, file, checked=True)
         else:

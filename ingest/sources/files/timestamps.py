@@ -8,10 +8,11 @@ go that way altogether.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +33,11 @@ _DIRECTIVES: Mapping[str, tuple[str, str]] = {
 _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
 )
+_DAY = r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+_TIME = r"(?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?)?"
+_ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
+_INSTANT = pa.timestamp("us", tz="UTC")
+_WALL_CLOCK = pa.timestamp("us")
 _UTC = datetime.UTC
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -72,62 +78,67 @@ def format_micros(text: str, pattern: str, *, zoned: bool) -> int | None:
 
 def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
     """`iso_micros` of a column: timestamps, null where a text is none."""
-    kind = pa.timestamp("us", tz="UTC") if zoned else pa.timestamp("us")
-    for parsed_as in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")) if zoned else (pa.timestamp("us"),):
-        try:
-            return pc.cast(pc.cast(texts, parsed_as), kind)
-        except pa.ArrowInvalid:
-            continue
-    return _by_distinct(texts, kind, lambda text: iso_micros(text, zoned=zoned))
+    kind = _INSTANT if zoned else _WALL_CLOCK
+    for written_as in (_INSTANT, _WALL_CLOCK) if zoned else (_WALL_CLOCK,):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return pc.cast(pc.cast(texts, written_as), kind)
+    # With a zone everywhere the good ones convert together, bad ones among them or not.
+    whole = _full_iso(texts, zoned=zoned)
+    return _parsed(texts, whole, kind, lambda text: iso_micros(text, zoned=zoned))
 
 
 def format_column(texts: pa.Array, pattern: str, *, zoned: bool) -> pa.Array:
     """`format_micros` of a column: timestamps, null where a text does not match."""
-    kind = pa.timestamp("us", tz="UTC") if zoned else pa.timestamp("us")
-    slow = lambda some: _by_distinct(some, kind, lambda text: format_micros(text, pattern, zoned=zoned))  # noqa: E731
-    expression = _expression_of(pattern)
-    if expression is None or ("z" in _parts_of(pattern) and not zoned):
-        return slow(texts)
-    iso = _iso_texts(pc.extract_regex(texts, pattern=expression), _parts_of(pattern))
-    try:
-        parsed = pc.cast(pc.cast(iso, pa.timestamp("us", tz="UTC")), kind)
-    except pa.ArrowInvalid:
-        return slow(texts)
-    missed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
-    if not pc.any(missed).as_py():
-        return parsed
-    return pc.replace_with_mask(parsed, missed, slow(texts.filter(missed)))
-
-
-def micros_column(numbers: pa.Array, micros_per_unit: int, kind: pa.DataType) -> pa.Array:
-    """Counts since 1970 as timestamps; null where a count is out of range.
-
-    Args:
-        numbers: decimal(38, 6) counts.
-        micros_per_unit: microseconds in one unit of the counts.
-        kind: the timestamp type.
-    """
-    values = [_scaled(number, micros_per_unit) for number in numbers.to_pylist()]
-    return pc.cast(pa.array(values, pa.int64()), kind)
-
-
-def _scaled(number: object, micros_per_unit: int) -> int | None:
-    if number is None:
-        return None
-    micros = int(number * micros_per_unit)  # type: ignore[operator]
-    return micros if -(2**63) <= micros < 2**63 else None
+    kind = _INSTANT if zoned else _WALL_CLOCK
+    expression, parts = _expression_of(pattern), _parts_of(pattern)
+    if expression is None or ("z" in parts and not zoned):
+        whole = pa.nulls(len(texts), pa.string())
+    else:
+        whole = _iso_of_parts(pc.extract_regex(texts, pattern=expression), parts)
+    return _parsed(texts, whole, kind, lambda text: format_micros(text, pattern, zoned=zoned))
 
 
 def _micros(moment: datetime.datetime) -> int:
     return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=_UTC)) - _EPOCH) // _MICROSECOND
 
 
-def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: object) -> pa.Array:
+def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
+    """Timestamps of a column.
+
+    Args:
+        texts: what was written.
+        whole: the same as ISO 8601 with a zone, null where it could not be brought into that form.
+        kind: the timestamp type.
+        parse: decides about a text that is null in `whole`; called once for each distinct one.
+    """
+    try:
+        parsed = pc.cast(pc.cast(whole, _INSTANT), kind)
+    except pa.ArrowInvalid:
+        # A day that its month does not have: rare, and Arrow does not say which.
+        return _by_distinct(texts, kind, parse)
+    missed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
+    if not pc.any(missed).as_py():
+        return parsed
+    return pc.replace_with_mask(parsed, missed, _by_distinct(texts.filter(missed), kind, parse))
+
+
+def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
     """A column by a function of one text, called once for each distinct text."""
-    assert callable(parse)
     coded = pc.dictionary_encode(texts)
     values = pa.array([None if text is None else parse(text) for text in coded.dictionary.to_pylist()], pa.int64())
     return pc.cast(values.take(coded.indices), kind)
+
+
+def _full_iso(texts: pa.Array, *, zoned: bool) -> pa.Array:
+    """ISO 8601 texts with time and zone filled in; null where a text is not of Arrow's form."""
+    no_text = pa.scalar(None, pa.string())
+    date_only = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}\z")
+    clock = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}\z")
+    out = pc.if_else(clock, pc.binary_join_element_wise(texts, "Z", ""), no_text)
+    out = pc.if_else(date_only, pc.binary_join_element_wise(texts, "T00Z", ""), out)
+    if zoned:
+        out = pc.if_else(pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}{_ZONE}\z"), texts, out)
+    return out
 
 
 @functools.cache
@@ -156,7 +167,7 @@ def _expression_of(pattern: str) -> str | None:
     return rf"\A{''.join(out)}\z"
 
 
-def _iso_texts(fields: pa.Array, parts: tuple[str, ...]) -> pa.Array:
+def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...]) -> pa.Array:
     """The parts of timestamps joined to ISO 8601 with a zone; null stays null."""
     part = {name: fields.field(name) for name in parts}
     zero = pa.scalar("00")

@@ -1,0 +1,60 @@
+# The words of the house; `make` alone lists them. Needs Python 3.11, Java 17 or newer, make, bash.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+BIN := .venv/bin
+PACKAGES := timeline sinks ingest
+# Where real servers are not started (CI), they are not built either.
+REAL := $(if $(filter-out 0 false,$(CI)),,real)
+
+export PYTHON
+
+.PHONY: help
+help: ## list these words
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: env
+env: ## check the prerequisites and make .venv from requirements.lock
+	@scripts/setup.sh
+
+.PHONY: demo
+demo: env ## ingest a generated log, kill the job in the middle, recover, prove that each line is there once
+	@$(BIN)/tideline demo --crash
+
+.PHONY: test
+test: env ## lint, types, imports and all tests
+	@$(BIN)/python -m tests.warm_up $(REAL) & \
+	warm_up=$$!; \
+	trap 'kill $$warm_up 2>/dev/null || true' EXIT; \
+	$(MAKE) lint types; \
+	wait $$warm_up; \
+	trap - EXIT; \
+	$(BIN)/python -m pytest
+
+.PHONY: test-fast
+test-fast: env lint types ## the same without tests that need servers, Spark or minutes
+	@$(BIN)/python -m pytest -m "not real and not spark and not slow"
+
+.PHONY: lint
+lint: env ## ruff (rules and format) and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-logo --no-timing
+
+.PHONY: types
+types: env ## mypy, strict, tests included
+	@$(BIN)/mypy $(PACKAGES) tests
+
+.PHONY: lock
+lock: env ## pin the newest versions that setup.cfg allows into requirements.lock
+	@$(BIN)/uv pip compile setup.cfg --extra s3 --extra dev --generate-hashes --python-version 3.11 \
+		--no-header --upgrade --quiet --output-file requirements.lock
+
+.PHONY: clean
+clean: ## remove what the other words made, .venv included
+	@rm -rf .venv build dist *.egg-info demo spark-warehouse metastore_db derby.log
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,6 @@
+"""`python -m ingest` is `tideline`."""
+
+from ingest.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""From a job's configuration to the parts that the protocol works on. Starts nothing, opens no session."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ingest.config import JobConfig
+from ingest.config_models import place_of
+from ingest.job import Job
+from ingest.registry import load_sink
+from ingest.sources.base import Source
+from ingest.sources.files.source import FilesSource
+from ingest.task import QUARANTINE_SCHEMA
+from sinks.avro_schema import avro_schema
+from sinks.base import Sink, SinkContext, TargetOptions
+from sinks.partition import partitioned_schema
+from sinks.sql_types import parse_type, type_name
+from timeline.fsspec_store import open_store
+from timeline.hudi import TableIdentity, create_identity, read_identity
+from timeline.process import this_process
+from timeline.store import ObjectStore, Retry
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A job's timeline, whether it has been born or not.
+
+    Attributes:
+        config: the job file.
+        store: the timeline's base path.
+        retry: bounds of every retry.
+        identity: what was fixed at its birth; None before the first epoch.
+    """
+
+    config: JobConfig
+    store: ObjectStore
+    retry: Retry
+    identity: TableIdentity | None
+
+
+def open_timeline(config: JobConfig) -> Opened:
+    """Look at the timeline of a job; creates nothing.
+
+    Raises:
+        FormatError: the path holds a Hudi table that Tideline did not create.
+        StoreUnavailableError: it could not be looked at.
+    """
+    store = open_store(config.timeline.path, config.storage)
+    retry = Retry()
+    return Opened(config, store, retry, read_identity(store, retry))
+
+
+def open_source(config: JobConfig) -> Source:
+    """The job's source."""
+    return FilesSource(config.source, on_unknown_field=config.on_unknown_field, storage=config.storage)
+
+
+def known_schema(opened: Opened) -> pa.Schema | None:
+    """The columns to decode: declared in the job file, or kept from the first epoch; None before that."""
+    if opened.config.arrow_schema is not None:
+        return opened.config.arrow_schema
+    if opened.identity is None:
+        return None
+    return _arrow(opened.identity.schema)
+
+
+def give_birth(opened: Opened, schema: pa.Schema) -> Opened:
+    """Fix what holds for the timeline's whole life, or read what another process has fixed."""
+    config = opened.config
+    rows = partitioned_schema(config.row_schema(schema), config.partition_by)
+    wanted = TableIdentity(
+        timeline_id=uuid.uuid4().hex,
+        name=config.name,
+        schema={field.name: type_name(field.type) for field in schema},
+        avro_schema=avro_schema(config.name, rows),
+        partition_columns=tuple(field.column for field in config.partition_by),
+    )
+    return Opened(config, opened.store, opened.retry, create_identity(opened.store, wanted, opened.retry))
+
+
+def build_job(opened: Opened) -> Job:
+    """The job with its targets; the timeline must have been born."""
+    assert opened.identity is not None
+    config, identity = opened.config, opened.identity
+    schema = known_schema(opened)
+    assert schema is not None
+    app_id = f"tideline-{identity.timeline_id}"
+    context = SinkContext(app_id, config.row_schema(schema), config.partition_by, config.storage)
+    sinks = [_open_sink(options, context) for options in config.targets]
+    quarantine = _open_sink(config.quarantine, SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage))
+    return Job(
+        name=config.name,
+        store=opened.store,
+        identity=identity,
+        sinks=(*sinks, quarantine),
+        quarantine=quarantine.target,
+        base_target=next(
+            (
+                sink.target
+                for sink, options in zip(sinks, config.targets, strict=True)
+                if place_of(options) == config.timeline.path
+            ),
+            None,
+        ),
+        by=str(this_process()),
+        retry=opened.retry,
+    )
+
+
+def _open_sink(options: TargetOptions, context: SinkContext) -> Sink:
+    return load_sink(options.type).open(options, context)
+
+
+def _arrow(columns: Mapping[str, str]) -> pa.Schema:
+    return pa.schema([(name, parse_type(kind)) for name, kind in columns.items()])

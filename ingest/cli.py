@@ -1,0 +1,193 @@
+"""The command line: ``tideline run | recover | show | demo``.
+
+Exit codes:
+    0  done, or stopped by a signal with the open epoch settled
+    1  an error that Tideline did not foresee
+    2  the command or the job file is wrong
+    3  another process writes this timeline, or recovery waits for one
+    4  the source cannot be read as planned, or a row stops the job
+    5  a target cannot take the epoch
+    6  storage gives no clear answer, or contradicts the protocol
+    7  this writer was fenced: another process took over
+    8  Spark did not start, or a task failed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ingest.build import open_timeline
+from ingest.config import load_config
+from ingest.console import ProgressLine, clock, instants_table, summary_text
+from ingest.logs import configure_logging
+from ingest.loop import IngestLoop, Mode
+from ingest.recovery_text import recovery_json, recovery_lines
+from ingest.runner import Runner
+from ingest.show import instant_rows
+from ingest.signals import StopSignals
+from ingest.takeover import examine, run_recovery
+from timeline import errors, failpoints
+from timeline.view import Timeline
+
+EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
+    (errors.ConfigError, 2),
+    (errors.WriterBusyError, 3),
+    (errors.SourceError, 4),
+    (errors.DataError, 4),
+    (errors.TargetError, 5),
+    (errors.FencedError, 7),
+    (errors.SparkJobError, 8),
+    (errors.TidelineError, 6),
+)
+"""Exit code of each kind of error; the first that fits."""
+
+EPILOG = (
+    "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
+    "5 target · 6 storage unclear · 7 fenced · 8 Spark. A job file is described in docs/job-file.md."
+)
+
+app = typer.Typer(
+    help="Ingest append-only logs into Delta tables, exactly once, and show why on a timeline.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Conf = Annotated[Path, typer.Argument(help="Job file (YAML).", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every transition, also on a terminal.")]
+
+
+@app.command()
+def run(
+    conf: Conf,
+    once: Annotated[bool, typer.Option("--once/--continuous", help="Take what is there and end, or go on.")] = True,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Recover what is pending, then ingest.
+
+    One process at a time writes a timeline; a second one says who does. SIGTERM or Ctrl-C settles the
+    open epoch and ends; after anything harder the next start recovers.
+    """
+    console = Console(stderr=True)
+    configure_logging(console, as_json=log_json, verbose=verbose)
+    config = load_config(conf)
+    signals = StopSignals()
+    signals.install()
+    started = clock()
+    with ProgressLine(console) as progress:
+
+        def open_runner() -> Runner:
+            from ingest.spark import SparkRunner
+
+            runner = SparkRunner(config.name, config.spark.master, config.spark.conf, progress.tasks)
+            signals.install()
+            return runner
+
+        loop = IngestLoop(
+            open_timeline(config),
+            open_runner,
+            mode=Mode.ONCE if once else Mode.CONTINUOUS,
+            stop=signals.stop,
+            observer=progress,
+        )
+        summary = loop.run()
+    typer.echo(summary_text(config.name, summary, clock() - started))
+
+
+@app.command()
+def recover(
+    conf: Conf,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; touch nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not wait for a writer that may be alive.")] = False,
+    as_json: AsJson = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Bring every pending instant to its end, from storage alone: no Spark, no JVM, about a second.
+
+    A decided epoch is applied and completed. An undecided one is committed if it is prepared and every
+    file is there, else rolled back. A writer that may be alive is waited for.
+    """
+    console = Console(stderr=True)
+    configure_logging(console, as_json=log_json, verbose=verbose or log_json)
+    opened = open_timeline(load_config(conf))
+    if dry_run:
+        result = examine(opened, force=force)
+    else:
+        result = run_recovery(
+            opened,
+            force=force,
+            on_wait=lambda writer: console.print(
+                f"{writer.process} (generation {writer.generation}) may be alive: "
+                f"watching its lease for up to {writer.ttl_ms / 1000:.0f} s; --force takes over at once"
+            ),
+        )
+    if as_json:
+        typer.echo(json.dumps(recovery_json(result, dry_run=dry_run), indent=2))
+    else:
+        for line in recovery_lines(result, dry_run=dry_run):
+            typer.echo(line)
+    if result.is_waiting:
+        raise typer.Exit(3)
+
+
+@app.command()
+def show(
+    conf: Conf,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instants shown; 0: all.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Print the timeline: what was ingested when, what was rolled back and why, what is pending."""
+    config = load_config(conf)
+    opened = open_timeline(config)
+    timeline = Timeline.load(opened.store, opened.retry)
+    hidden = max(0, len(timeline) - limit) if limit else 0
+    rows = instant_rows(opened.store, Timeline(timeline.instants[hidden:]), opened.retry)
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    console = Console()
+    if not rows:
+        console.print(f"{opened.store.url}: no instants yet")
+        return
+    console.print(instants_table(rows))
+    if hidden:
+        console.print(f"{hidden} older instants not shown (--limit 0 shows all)")
+    for name in timeline.unreadable:
+        console.print(f"not read: {name}", style="yellow")
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(min=1000, help="Log lines to generate.")] = 200_000,
+    crash: Annotated[bool, typer.Option("--crash", help="Kill the job in the middle, recover, go on.")] = False,
+    folder: Annotated[Path, typer.Option(help="Where to work; what is in it from an earlier demo goes.")] = Path("demo"),
+) -> None:
+    """Generate a log, ingest it, and prove from the table that every line is there once."""
+    from ingest.demo import run_demo
+
+    run_demo(folder, rows, crash=crash, console=Console())
+
+
+def main() -> None:
+    """Entry point: errors become one message and an exit code."""
+    crash_at = os.environ.get("TIDELINE_CRASH_AT")
+    if crash_at:
+        failpoints.arm_from(crash_at)
+    try:
+        app()
+    except errors.TidelineError as error:
+        typer.echo(f"tideline: {error}", err=True)
+        raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None

@@ -1,0 +1,138 @@
+"""What the command line shows: a live progress line on a terminal, log lines elsewhere, tables at the end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from ingest.epoch import EpochResult
+from ingest.loop import Summary
+from ingest.show import InstantRow
+from ingest.sources.base import SourcePlan
+
+log = logging.getLogger(__name__)
+
+
+def size_text(size: float) -> str:
+    """Bytes as people read them, in powers of ten."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+class ProgressLine:
+    """One line that tells where ingestion is: epoch, rows/s, MB/s, what is left. See `ingest.loop.Observer`."""
+
+    def __init__(self, console: Console) -> None:
+        self._status: Status | None = console.status("starting") if console.is_terminal else None
+        self._planned_units = 0
+        self._epoch = 0
+        self._left = ""
+        self._rates = ""
+
+    def __enter__(self) -> ProgressLine:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def planned(self, epoch: int, plan: SourcePlan) -> None:
+        """See Observer."""
+        self._epoch = epoch
+        self._planned_units = sum(offsets.until - offsets.start for offsets in plan.ranges)
+        files = len(plan.ranges) + plan.behind_shards
+        self._left = f"{files} files left, {size_text(self._planned_units + plan.behind)} behind"
+        self._show("reading" + self._rates)
+
+    def tasks(self, done: int, tasks: int) -> None:
+        """Told by the runner while an epoch is written."""
+        self._show(f"{done}/{tasks} tasks{self._rates}")
+
+    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
+        """See Observer."""
+        rows = result.manifest.rows + result.manifest.rejected
+        per_s = max(elapsed_s, 1e-3)
+        self._rates = f" · {rows / per_s:,.0f} rows/s · {self._planned_units / 1e6 / per_s:.1f} MB/s"
+        log.info(
+            "epoch %d: %d rows, %d rejected, %s in %.2f s (%.0f rows/s, %.1f MB/s); %s behind in %d files",
+            epoch,
+            result.manifest.rows,
+            result.manifest.rejected,
+            size_text(self._planned_units),
+            elapsed_s,
+            rows / per_s,
+            self._planned_units / 1e6 / per_s,
+            size_text(plan.behind),
+            plan.behind_shards,
+        )
+        self._left = f"{plan.behind_shards} files left, {size_text(plan.behind)} behind"
+        self._show("completed" + self._rates)
+
+    def idle(self, wait_s: float) -> None:
+        """See Observer."""
+        if self._status is not None:
+            self._status.update(f"epoch {self._epoch} is the last one{self._rates} · nothing new, next look in {wait_s:.0f} s")
+
+    def _show(self, doing: str) -> None:
+        if self._status is not None:
+            self._status.update(f"epoch {self._epoch} · {doing} · {self._left}")
+
+
+def instants_table(rows: Sequence[InstantRow]) -> Table:
+    """Instants as a table that fits the terminal."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("time", "action", "state", "epoch", "outcome"):
+        table.add_column(name, no_wrap=True)
+    for name in ("rows", "rejected", "files", "size", "shards", "s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    styles = {"completed": None, "inflight": "yellow", "requested": "yellow"}
+    for row in rows:
+        table.add_row(
+            row.time,
+            row.action,
+            row.state,
+            _text(row.epoch),
+            row.outcome or "",
+            _number(row.rows),
+            _number(row.rejected),
+            _number(row.files),
+            "" if row.bytes is None else size_text(row.bytes),
+            "" if row.offsets is None else str(len(row.offsets)),
+            "" if row.seconds is None else f"{row.seconds:.1f}",
+            row.note or "",
+            style="red" if row.action == "rollback" else styles[row.state],
+        )
+    return table
+
+
+def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
+    """One sentence about a run."""
+    ending = "stopped by a signal" if summary.is_stopped else "done"
+    return (
+        f"{name}: {ending}: {summary.epochs} epochs, {summary.rows:,} rows committed, "
+        f"{summary.rejected:,} quarantined in {elapsed_s:.1f} s"
+    )
+
+
+def clock() -> float:
+    """Seconds for elapsed times."""
+    return time.monotonic()
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"

@@ -1,0 +1,134 @@
+"""The timeline as rows for people and machines: what `tideline show` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.protocol import ROLLBACK_PLAN
+from timeline.decision import Decision, read_decision
+from timeline.epoch import MANIFEST, PLAN, Manifest, Plan
+from timeline.errors import FormatError
+from timeline.hudi import read_completed
+from timeline.instant import Action, Instant, State, commit_inflight, commit_requested, parse_time
+from timeline.store import ObjectStore, Retry, read_or_none
+from timeline.view import Timeline
+
+
+@dataclass(frozen=True)
+class InstantRow:
+    """One instant with what its bodies say; None where nothing says it (yet).
+
+    Attributes:
+        time: when it was requested.
+        action: what it does.
+        state: how far it is.
+        epoch: its epoch.
+        outcome: what was decided.
+        rows: rows committed.
+        rejected: rows quarantined.
+        files: data files written, or deleted by a rollback.
+        bytes: size of the data files.
+        offsets: for each shard, the offsets it brings it to.
+        seconds: from requested to completed.
+        note: why it was rolled back, or who is responsible.
+    """
+
+    time: str
+    action: str
+    state: str
+    epoch: int | None = None
+    outcome: str | None = None
+    rows: int | None = None
+    rejected: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    offsets: Mapping[str, int] | None = None
+    seconds: float | None = None
+    note: str | None = None
+
+
+def instant_rows(store: ObjectStore, timeline: Timeline, retry: Retry) -> Sequence[InstantRow]:
+    """A row for each instant of the view, oldest first. Reads a body or two for each: filter the view before."""
+    return [_row(store, instant, retry) for instant in timeline]
+
+
+def _row(store: ObjectStore, instant: Instant, retry: Retry) -> InstantRow:
+    base = {"time": instant.time, "action": instant.action.value, "state": instant.state.value}
+    try:
+        match (instant.action, instant.state):
+            case (Action.COMMIT, State.COMPLETED):
+                return InstantRow(**base, **_completed_commit(read_completed(store, instant, retry)), **_took(instant))
+            case (Action.COMMIT, _):
+                return InstantRow(**base, **_pending_commit(store, instant.time, retry))
+            case (Action.ROLLBACK, State.COMPLETED):
+                return InstantRow(**base, **_rollback(read_completed(store, instant, retry)), **_took(instant))
+            case (Action.ROLLBACK, _):
+                path = Instant(instant.time, Action.ROLLBACK, State.REQUESTED).path
+                body = read_or_none(store, path, retry)
+                plan = ROLLBACK_PLAN.load(path, body) if body else None
+                return InstantRow(**base, note=f"of {plan.instant}: {plan.reason}" if plan else None)
+            case _:
+                return InstantRow(**base)
+    except FormatError as error:
+        return InstantRow(**base, note=f"unreadable: {error}")
+
+
+def _took(instant: Instant) -> dict[str, Any]:
+    assert instant.completion_time is not None
+    return {"seconds": (parse_time(instant.completion_time) - parse_time(instant.time)) / 1000}
+
+
+def _completed_commit(body: Mapping[str, Any]) -> dict[str, Any]:
+    extra = body.get("extraMetadata") or {}
+    if "tideline.epoch" not in extra:
+        return {"note": "not written by Tideline"}
+    targets = json.loads(extra["tideline.targets"])
+    offsets = json.loads(extra["tideline.offsets"])
+    return {
+        "epoch": int(extra["tideline.epoch"]),
+        "outcome": "commit",
+        "rows": int(extra["tideline.rows"]),
+        "rejected": int(extra["tideline.rejected"]),
+        "files": sum(target["files"] for target in targets.values()),
+        "bytes": sum(target["bytes"] for target in targets.values()),
+        "offsets": {shard: position["offset"] for shard, position in offsets.items()},
+    }
+
+
+def _pending_commit(store: ObjectStore, time: str, retry: Retry) -> dict[str, Any]:
+    requested = commit_requested(time).path
+    body = read_or_none(store, requested, retry)
+    if body is None:
+        return {"note": "rolled back before; left by a writer that woke up late"}
+    plan: Plan = PLAN.load(requested, body)
+    inflight = commit_inflight(time).path
+    prepared = read_or_none(store, inflight, retry)
+    manifest: Manifest | None = MANIFEST.load(inflight, prepared) if prepared else None
+    decision: Decision | None = read_decision(store, plan.ref.epoch, retry)
+    row: dict[str, Any] = {
+        "epoch": plan.ref.epoch,
+        "offsets": {offsets.shard: offsets.until for offsets in plan.ranges},
+        "note": f"by {plan.writer}, generation {plan.ref.generation}",
+    }
+    if decision is not None:
+        row["outcome"] = "commit" if decision.commits(time) else "rollback"
+    if manifest is not None:
+        row["rows"], row["rejected"] = manifest.rows, manifest.rejected
+        row["files"] = sum(len(part.files) for part in manifest.parts)
+        row["bytes"] = sum(part.bytes for part in manifest.parts)
+    return row
+
+
+def _rollback(body: Mapping[str, Any]) -> dict[str, Any]:
+    extra = body.get("extraMetadata") or {}
+    instants = ", ".join(body.get("commitsRollback") or ())
+    reason = extra.get("tideline.reason")
+    return {
+        "epoch": int(extra["tideline.epoch"]) if "tideline.epoch" in extra else None,
+        "outcome": "rollback",
+        "files": body.get("totalFilesDeleted"),
+        "note": f"of {instants}: {reason}" if reason else f"of {instants}",
+    }

@@ -1,0 +1,31 @@
+"""SIGTERM and Ctrl-C: the first one ends the job in order, the second one at once."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+
+log = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Sets an event at the first signal and gives the default reaction back for the next one."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    def install(self) -> None:
+        """React from now on; call it again after a library (Spark) has put its own handler in place."""
+        if not self.stop.is_set():
+            for number in STOP_SIGNALS:
+                signal.signal(number, self._received)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        self.stop.set()
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        log.warning("%s: stopping; the open epoch is settled first (again: stop at once)", signal.Signals(number).name)

@@ -1,0 +1,118 @@
+"""Blocks of JSON objects to columns by Arrow's reader, and what Arrow does not do right alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from ingest.sources.files.convert import convert
+from ingest.sources.files.lines import positions_of
+from ingest.sources.files.options import EPOCH_UNITS
+
+
+class Refused(Exception):
+    """Arrow does not take these lines together; at least one of them it does not take alone."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Columns of lines that Arrow took.
+
+    Attributes:
+        columns: in the schema's types, one value a line.
+        bad: lines among them with a value that does not fit after all.
+    """
+
+    columns: list[pa.Array]
+    bad: frozenset[int]
+
+
+def usable_by_arrow(schema: pa.Schema, timestamp_formats: Mapping[str, str | None]) -> bool:
+    """Whether Arrow can read this schema; maps, and some types inside of structs and arrays, it cannot."""
+    return all(
+        _nested_is_plain(field.type, timestamp_formats.get(field.name) is not None)
+        for field in schema
+        if pa.types.is_nested(field.type)
+    ) and not any(
+        timestamp_formats.get(field.name) in EPOCH_UNITS and pa.types.is_timestamp(field.type) for field in schema
+    )
+
+
+def parse_block(
+    data: bytes, rows: int, schema: pa.Schema, timestamp_formats: Mapping[str, str | None], *, strict: bool
+) -> Parsed:
+    """Columns of a block whose lines each begin with ``{`` and end with ``}``.
+
+    Args:
+        data: the lines.
+        rows: how many they are.
+        schema: the columns.
+        timestamp_formats: by column.
+        strict: refuse fields that the schema does not have.
+
+    Raises:
+        Refused: not every line is one object of the schema.
+    """
+    if not schema.names:
+        raise Refused("no column")
+    carriers = pa.schema([(field.name, _carrier(field.type, timestamp_formats.get(field.name))) for field in schema])
+    try:
+        table = pj.read_json(
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=carriers, unexpected_field_behavior="error" if strict else "ignore"
+            ),
+        )
+    except pa.ArrowInvalid as refusal:
+        raise Refused(str(refusal)) from None
+    if table.num_rows != rows:
+        raise Refused(f"{table.num_rows} objects in {rows} lines")
+    columns: list[pa.Array] = []
+    bad: set[int] = set()
+    for field, carrier in zip(schema, table.columns, strict=True):
+        values = carrier.combine_chunks()
+        if carriers.field(field.name).type != field.type:
+            converted = convert(values, field.name, field.type, timestamp_formats.get(field.name))
+            values = converted.values
+            bad.update(converted.bad)
+        else:
+            bad.update(_not_finite(values))
+        columns.append(values)
+    return Parsed(columns, frozenset(bad))
+
+
+def _carrier(kind: pa.DataType, timestamp_format: str | None) -> pa.DataType:
+    """What Arrow reads a column as: texts where its own conversion is not the one that `values` defines."""
+    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and (kind.tz is None or timestamp_format is not None)):
+        return pa.string()
+    return kind
+
+
+def _nested_is_plain(kind: pa.DataType, formatted: bool) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_nested_is_plain(field.type, formatted) for field in kind)
+    if pa.types.is_list(kind):
+        return _nested_is_plain(kind.value_type, formatted)
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None and not formatted
+    return not (pa.types.is_map(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind))
+
+
+def _not_finite(values: pa.Array) -> Sequence[int]:
+    """Rows with a NaN or an infinity: Arrow takes NaN, and floats too large for 32 bits."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        finite = pc.is_finite(values)
+        return [] if pc.all(finite).as_py() is not False else positions_of(pc.invert(finite))
+    if pa.types.is_struct(kind):
+        return [row for child in values.flatten() for row in _not_finite(child)]
+    if pa.types.is_list(kind):
+        inner = _not_finite(values.flatten())
+        parents = pc.list_parent_indices(values) if inner else None
+        return [parents[at].as_py() for at in inner] if parents is not None else []
+    return []

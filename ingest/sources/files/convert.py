@@ -1,0 +1,107 @@
+"""A column of texts (CSV, text, or JSON strings) to a column of its declared type; what does not fit is named.
+
+Arrow converts the whole column at once. Where it refuses, texts of the wrong form are found by one
+expression and left out; only if it refuses again, or for types that Arrow does not know, Python
+looks at each value. Which way was taken does not show in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.files.lines import positions_of
+from ingest.sources.files.options import EPOCH_UNITS
+from ingest.sources.files.timestamps import format_column, iso_column
+from ingest.sources.files.values import Number, Rejection, mismatch, parse_json, to_value
+
+_INTEGER = r"\A-?[0-9]{1,19}\z"
+_FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"
+_BOOLEAN = r"\A(?i:true|false|0|1)\z"
+_DIGIT = r"[0-9]"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A typed column.
+
+    Attributes:
+        values: as long as the texts; null where a text is null or does not fit.
+        bad: index and reason of each text that does not fit.
+    """
+
+    values: pa.Array
+    bad: dict[int, str]
+
+
+def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: str | None = None) -> Converted:
+    """The typed column of a column of texts; null stays null.
+
+    Numbers are decimal digits without blanks around them; booleans true/false/1/0 in any case; binary is the
+    text's UTF-8 bytes; arrays, structs and maps are JSON texts.
+    """
+    values = _typed(texts, column, kind, timestamp_format)
+    if values.null_count == texts.null_count:
+        return Converted(values, {})
+    missed = positions_of(pc.and_(pc.is_null(values), pc.is_valid(texts)))
+    expected = None
+    if timestamp_format is not None and pa.types.is_timestamp(kind):
+        expected = f"a timestamp in the format {timestamp_format}"
+    return Converted(values, {at: mismatch(column, texts[at].as_py(), kind, expected) for at in missed})
+
+
+def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: str | None) -> pa.Array:
+    """The column with null for every text that does not fit."""
+    if pa.types.is_string(kind):
+        return texts
+    if pa.types.is_binary(kind):
+        return pc.cast(texts, kind)
+    if pa.types.is_timestamp(kind):
+        if timestamp_format in EPOCH_UNITS:
+            return _each(texts, kind, lambda text: to_value(Number(text), column, kind, timestamp_format))
+        zoned = kind.tz is not None
+        if timestamp_format is not None:
+            return format_column(texts, timestamp_format, zoned=zoned)
+        return iso_column(texts, zoned=zoned)
+    if pa.types.is_integer(kind):
+        texts = _keep(texts, _INTEGER)
+    elif pa.types.is_floating(kind):
+        values = pc.cast(_keep(texts, _FLOAT), kind)
+        overflow = pc.and_(pc.is_inf(values), pc.match_substring_regex(texts, pattern=_DIGIT))
+        return pc.if_else(overflow, pa.scalar(None, kind), values)
+    elif pa.types.is_nested(kind):
+        return _each(texts, kind, lambda text: to_value(parse_json(text), column, kind, timestamp_format))
+    elif pa.types.is_boolean(kind):
+        texts = pc.utf8_lower(_keep(texts, _BOOLEAN))
+    try:
+        return pc.cast(texts, kind)
+    except pa.ArrowInvalid:
+        return _each(texts, kind, lambda text: _alone(text, kind))
+
+
+def _keep(texts: pa.Array, pattern: str) -> pa.Array:
+    """The texts of this form, null for the others."""
+    fits = pc.match_substring_regex(texts, pattern=pattern)
+    return texts if pc.all(fits).as_py() is not False else pc.if_else(fits, texts, pa.scalar(None, pa.string()))
+
+
+def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) -> pa.Array:
+    """Value by value; null where one is rejected."""
+    values: list[object] = []
+    for text in texts.to_pylist():
+        try:
+            values.append(None if text is None else parse(text))
+        except Rejection:
+            values.append(None)
+    return pa.array(values, kind)
+
+
+def _alone(text: str, kind: pa.DataType) -> object:
+    """What Arrow makes of one text, None where it refuses: the same answer as among others."""
+    try:
+        return pc.cast(pa.scalar(text), kind).as_py()
+    except pa.ArrowInvalid:
+        return None

@@ -1,0 +1,180 @@
+"""Decodes CSV: one record is one line, columns by the file's header.
+
+Arrow's reader lets a quoted value run over line ends, and takes a lone carriage return for one. Both
+show in the number of rows, so lines are parsed together as long as rows and lines agree, and apart
+where they do not: down to single lines, which are then rejected alone.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from ingest.sources.base import Block, Decoded
+from ingest.sources.files.convert import convert
+from ingest.sources.files.lines import as_text, positions_of, split_lines
+from ingest.sources.files.options import CsvOptions, UnknownField
+from ingest.sources.files.rows import all_rejected, select, unknown_field_error
+
+_OPEN_QUOTE = "a quote that is not closed, or a carriage return outside quotes"
+
+
+@dataclass(frozen=True)
+class CsvDecoder:
+    """Picklable; see `Decoder`.
+
+    Attributes:
+        schema: columns; one that the header does not have is null.
+        dialect: how the files are written.
+        nulls: texts outside quotes that mean null.
+        timestamp_formats: by column.
+        on_unknown_field: what happens when the header has a column that the schema does not have.
+        lineage: whether offsets are wanted.
+    """
+
+    schema: pa.Schema
+    dialect: CsvOptions
+    nulls: tuple[str, ...]
+    timestamp_formats: Mapping[str, str | None]
+    on_unknown_field: UnknownField
+    lineage: bool
+
+    def decode(self, block: Block) -> Decoded:
+        """See Decoder."""
+        if block.data is None:
+            return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
+        assert isinstance(block.data, bytes)
+        lines = split_lines(block.data, block.start)
+        names = header_names(str(block.detail["header"]), self.dialect) if self.dialect.header else self.schema.names
+        refused = self._refused_header(names, block)
+        table, bad = parse_csv(lines.texts, len(names), self.dialect, self.nulls)
+        if refused is not None:
+            bad = {index: refused for index in range(len(lines.texts))}
+        columns = []
+        for field in self.schema:
+            if field.name not in names:
+                columns.append(pa.nulls(len(lines.texts), field.type))
+                continue
+            found = table[names.index(field.name)]
+            converted = convert(found, field.name, field.type, self.timestamp_formats.get(field.name))
+            columns.append(converted.values)
+            for index, reason in converted.bad.items():
+                bad.setdefault(index, reason)
+        return select(block, self.schema, columns, lines.offsets, lines.texts, bad, lineage=self.lineage)
+
+    def _refused_header(self, names: Sequence[str], block: Block) -> str | None:
+        """Why every row of this file is rejected, if so."""
+        if not set(names) & set(self.schema.names):
+            return f"the file's header has none of the schema's columns: {','.join(names)[:200]}"
+        unknown = [name for name in names if name not in self.schema.names]
+        if unknown and self.on_unknown_field is UnknownField.FAIL:
+            raise unknown_field_error(block, block.start, unknown[0])
+        if unknown and self.on_unknown_field is UnknownField.QUARANTINE:
+            return f"the file's header has a column that the schema does not have: {unknown[0]}"
+        return None
+
+
+def header_names(line: str, dialect: CsvOptions) -> list[str]:
+    """Column names of a header line."""
+    return [name.strip() for name in next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote), [])]
+
+
+def parse_csv(
+    lines: pa.Array, width: int, dialect: CsvOptions, nulls: Sequence[str]
+) -> tuple[list[pa.Array], dict[int, str]]:
+    """Columns of texts, one value a line, and the lines that are not records.
+
+    Args:
+        lines: binary, not blank, without line ends.
+        width: columns that a record has.
+        dialect: delimiter and quote.
+        nulls: texts outside quotes that are null.
+    """
+    texts = as_text(lines)
+    bad = dict(texts.bad)
+    lone_return = pc.match_substring(texts.texts, pattern="\r")
+    together = pc.indices_nonzero(pc.invert(pc.fill_null(lone_return, True)))
+    pieces: list[_Piece] = []
+    for at in (together, *(pa.array([index], pa.uint64()) for index in positions_of(pc.fill_null(lone_return, False)))):
+        _parse(at, lines, _Dialect(width, dialect, tuple(nulls)), pieces, bad)
+    order = pa.concat_arrays([piece.at for piece in pieces]) if pieces else pa.nulls(0, pa.uint64())
+    columns = [
+        pa.concat_arrays([piece.columns[column] for piece in pieces]) if pieces else pa.nulls(0, pa.string())
+        for column in range(width)
+    ]
+    if len(pieces) <= 1 and len(order) == len(lines):
+        return columns, bad
+    place = pc.index_in(pa.arange(0, len(lines)).cast(pa.uint64()), value_set=order)
+    return [column.take(place) for column in columns], bad
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How lines are parsed."""
+
+    width: int
+    csv: CsvOptions
+    nulls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Lines that were parsed together: their indices and their columns."""
+
+    at: pa.Array
+    columns: list[pa.Array]
+
+
+def _parse(at: pa.Array, lines: pa.Array, dialect: _Dialect, pieces: list[_Piece], bad: dict[int, str]) -> None:
+    """Parse the lines of these indices, in halves where they do not come out as one record each."""
+    if len(at) == 0:
+        return
+    wrong: dict[int, str] = {}
+    columns = _parse_together(lines.take(at), dialect, wrong)
+    if columns is not None:
+        bad.update({at[index].as_py(): reason for index, reason in wrong.items()})
+        if wrong:
+            at = at.filter(pc.invert(pc.is_in(pa.arange(0, len(at)), value_set=pa.array(list(wrong), pa.int64()))))
+        pieces.append(_Piece(at, columns))
+    elif len(at) == 1:
+        bad[at[0].as_py()] = _OPEN_QUOTE
+    else:
+        middle = len(at) // 2
+        _parse(at[:middle], lines, dialect, pieces, bad)
+        _parse(at[middle:], lines, dialect, pieces, bad)
+
+
+def _parse_together(lines: pa.Array, dialect: _Dialect, wrong: dict[int, str]) -> list[pa.Array] | None:
+    """Columns of the lines, those in `wrong` left out; None unless every line is one record."""
+    names = [str(column) for column in range(dialect.width)]
+    # A quote left open by the last line would swallow nothing and go unseen: it gets one more line to swallow.
+    data = b"\n".join([*lines.to_pylist(), dialect.csv.delimiter.join("0" * dialect.width).encode(), b""])
+
+    def skip(row: pv.InvalidRow) -> str:
+        wrong[row.number - 1] = f"{row.actual_columns} columns where {row.expected_columns} are expected"
+        return "skip"
+
+    try:
+        table = pv.read_csv(
+            pa.BufferReader(data),
+            read_options=pv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+            parse_options=pv.ParseOptions(
+                delimiter=dialect.csv.delimiter, quote_char=dialect.csv.quote, invalid_row_handler=skip
+            ),
+            convert_options=pv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=list(dialect.nulls),
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if table.num_rows + len(wrong) != len(lines) + 1:
+        return None
+    return [table.column(column).slice(0, table.num_rows - 1).combine_chunks() for column in range(dialect.width)]

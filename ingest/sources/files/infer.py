@@ -1,0 +1,190 @@
+"""A schema from a sample: the narrowest types that hold every value seen, text where they disagree."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.files.convert import convert
+from ingest.sources.files.timestamps import iso_micros
+from ingest.sources.files.values import Number, Rejection, parse_object
+from timeline.errors import SourceError
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_CSV_CANDIDATES = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), _INSTANT)
+_DATE_LENGTH = len("2020-01-01")
+
+
+@dataclass
+class _Seen:
+    """What one JSON field held so far."""
+
+    kinds: set[str] = field(default_factory=set)
+    fields: dict[str, _Seen] = field(default_factory=dict)
+    items: _Seen | None = None
+
+    def add(self, value: object) -> None:
+        """Take one value into account; null says nothing."""
+        match value:
+            case None:
+                return
+            case bool():
+                self.kinds.add("boolean")
+            case Number():
+                self.kinds.add(_number_kind(value))
+            case str():
+                is_moment = len(value) > _DATE_LENGTH and iso_micros(value, zoned=True) is not None
+                self.kinds.add("timestamp" if is_moment else "string")
+            case list():
+                self.kinds.add("array")
+                self.items = self.items or _Seen()
+                for item in value:
+                    self.items.add(item)
+            case dict():
+                self.kinds.add("struct")
+                for name, item in value.items():
+                    self.fields.setdefault(name, _Seen()).add(item)
+
+    def kind(self) -> pa.DataType:
+        """The type that holds everything seen."""
+        if self.kinds == {"boolean"}:
+            return pa.bool_()
+        if self.kinds == {"bigint"}:
+            return pa.int64()
+        if self.kinds and self.kinds <= {"bigint", "double"}:
+            return pa.float64()
+        if self.kinds == {"timestamp"}:
+            return _INSTANT
+        if self.kinds == {"array"} and self.items is not None:
+            return pa.list_(self.items.kind())
+        # A struct without fields is no type to Delta: text keeps it.
+        if self.kinds == {"struct"} and self.fields and not _ambiguous(self.fields):
+            return pa.struct([(name, seen.kind()) for name, seen in self.fields.items()])
+        return pa.string()
+
+
+def infer_json(lines: Iterable[bytes]) -> pa.Schema:
+    """Columns of JSON lines, in the order in which they are first seen; lines that are no objects are left out.
+
+    Raises:
+        SourceError: no line is an object, or two fields differ in letters' case only.
+    """
+    seen = _Seen()
+    for line in lines:
+        try:
+            seen.add(parse_object(line.decode()))
+        except (Rejection, UnicodeDecodeError):
+            continue
+    return _checked([(name, one.kind()) for name, one in seen.fields.items()])
+
+
+def infer_texts(columns: Mapping[str, pa.Array]) -> pa.Schema:
+    """Columns of CSV files by their texts: bigint, double, boolean, date, timestamp, or string.
+
+    Raises:
+        SourceError: there is no column, or two differ in letters' case only.
+    """
+    return _checked([(name, _kind_of_texts(texts)) for name, texts in columns.items()])
+
+
+def infer_groups(groups: Sequence[str]) -> pa.Schema:
+    """Columns of a text pattern: strings, as the pattern says nothing about types.
+
+    Raises:
+        SourceError: two groups differ in letters' case only.
+    """
+    return _checked([(name, pa.string()) for name in groups])
+
+
+def infer_parquet(schema: pa.Schema) -> pa.Schema:
+    """The file's columns, in types that the targets have.
+
+    Raises:
+        SourceError: a type has no counterpart, or two columns differ in letters' case only.
+    """
+    return _checked([(column.name, _plain(column.type, column.name)) for column in schema])
+
+
+def csv_header(line: bytes, delimiter: str, quote: str) -> list[str]:
+    """Names in a header line."""
+    return next(csv.reader([line.decode(errors="replace")], delimiter=delimiter, quotechar=quote), [])
+
+
+def _number_kind(text: str) -> str:
+    if not text.lstrip("-").isdigit():
+        return "double"
+    return "bigint" if -(2**63) <= int(text[:30]) < 2**63 else "string"
+
+
+def _kind_of_texts(texts: pa.Array) -> pa.DataType:
+    present = pc.drop_null(texts)
+    if len(present) == 0:
+        return pa.string()
+    # Leading zeros are part of a code (a postcode, a phone number), not of a number.
+    zeros = pc.any(pc.match_substring_regex(present, pattern=r"\A-?0[0-9]")).as_py()
+    for kind in _CSV_CANDIDATES:
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            fits = not zeros
+        elif pa.types.is_boolean(kind):
+            fits = not pc.any(pc.match_substring_regex(present, pattern="[0-9]")).as_py()
+        else:
+            fits = True
+        if fits and not convert(present, "", kind).bad:
+            return kind
+    return pa.string()
+
+
+def _ambiguous(names: Iterable[str]) -> bool:
+    lowered = [name.lower() for name in names]
+    return len(set(lowered)) != len(lowered)
+
+
+def _checked(fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
+    if not fields:
+        raise SourceError(
+            "no schema can be inferred: nothing in the sample can be decoded; write schema in the job file"
+        )
+    if _ambiguous(name for name, _ in fields):
+        raise SourceError(
+            f"no schema can be inferred: two of {', '.join(name for name, _ in fields)} differ in letters' case only, "
+            "which tables do not allow; write schema in the job file with the one that is meant"
+        )
+    return pa.schema(fields)
+
+
+def _plain(kind: pa.DataType, name: str) -> pa.DataType:
+    """A Parquet column's type as one of the types that a schema can declare."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type, name)
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type, name), _plain(kind.item_type, name))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain(kind.value_type, name))
+    if pa.types.is_struct(kind):
+        return pa.struct([(child.name, _plain(child.type, f"{name}.{child.name}")) for child in kind])
+    if pa.types.is_timestamp(kind):
+        return _INSTANT if kind.tz is not None else pa.timestamp("us")
+    for holds, plain in (
+        (pa.types.is_large_string, pa.string()),
+        (pa.types.is_string_view, pa.string()),
+        (pa.types.is_large_binary, pa.binary()),
+        (pa.types.is_fixed_size_binary, pa.binary()),
+        (pa.types.is_uint8, pa.int16()),
+        (pa.types.is_uint16, pa.int32()),
+        (pa.types.is_uint32, pa.int64()),
+        (pa.types.is_uint64, pa.decimal128(20, 0)),
+        (pa.types.is_float16, pa.float32()),
+        (pa.types.is_date64, pa.date32()),
+        (pa.types.is_null, pa.string()),
+    ):
+        if holds(kind):
+            return plain
+    if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_decimal256(kind):
+        raise SourceError(
+            f"column {name} has type {kind}, which no target has; write schema in the job file without it"
+        )
+    return kind

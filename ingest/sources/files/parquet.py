@@ -1,0 +1,150 @@
+"""Parquet files: row groups of a range into record batches, and those into the job's columns.
+
+A row group belongs to the range in which its first page starts; the offset of a row is its index
+in the file. A row group that cannot be read further is one rejected row; the others are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from fsspec import AbstractFileSystem
+
+from ingest.sources.base import Block, Decoded
+from ingest.sources.files.convert import Converted
+from ingest.sources.files.lines import positions_of
+from ingest.sources.files.options import UnknownField
+from ingest.sources.files.read import locate, open_file, range_gone
+from ingest.sources.files.rows import all_rejected, select, unknown_field_error
+from ingest.sources.files.values import mismatch
+from timeline.epoch import OffsetRange
+from timeline.errors import SourceError
+
+_BATCH_ROWS = 16 * 1024
+_BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, OSError)
+"""What pyarrow raises for a damaged file (thrift errors are OSError)."""
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Picklable; see `RangeReader`."""
+
+    fs: AbstractFileSystem
+
+    def read(self, offsets: OffsetRange) -> Iterator[Block]:
+        """See RangeReader."""
+        path = locate(self.fs, offsets)
+        try:
+            source = open_file(self.fs, path)
+        except FileNotFoundError as failure:
+            raise range_gone(offsets, f"file {path} does not exist any more") from failure
+        except OSError as failure:
+            raise SourceError(f"file {path} (shard {offsets.shard}) cannot be read: {failure}; try again") from failure
+        with source:
+            try:
+                file = pq.ParquetFile(source)
+            except _BROKEN as failure:
+                # One row for the whole file, whatever it is split into.
+                if offsets.start == 0:
+                    yield _broken(offsets, 0, f"{path} is not readable as Parquet: {failure}")
+                return
+            first = 0
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if offsets.start <= _starts_at(file.metadata.row_group(group)) < offsets.until:
+                    yield from _read_group(file, group, first, offsets, path)
+                first += rows
+
+
+def _read_group(file: pq.ParquetFile, group: int, first: int, offsets: OffsetRange, path: str) -> Iterator[Block]:
+    batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False)
+    while True:
+        try:
+            batch = next(batches, None)
+        except _BROKEN as failure:
+            yield _broken(offsets, first, f"{path}: row group {group} cannot be read from here on: {failure}")
+            return
+        if batch is None:
+            return
+        yield Block(offsets.shard, first, batch.num_rows, batch)
+        first += batch.num_rows
+
+
+def _starts_at(group: pq.RowGroupMetaData) -> int:
+    starts = []
+    for column in range(group.num_columns):
+        chunk = group.column(column)
+        starts.append(chunk.dictionary_page_offset or chunk.data_page_offset)
+    return min(starts, default=0)
+
+
+def _broken(offsets: OffsetRange, at: int, reason: str) -> Block:
+    return Block(offsets.shard, at, 1, None, {"reason": reason})
+
+
+@dataclass(frozen=True)
+class ParquetDecoder:
+    """Picklable; see `Decoder`. Values are cast as far as nothing but digits beyond microseconds is lost."""
+
+    schema: pa.Schema
+    on_unknown_field: UnknownField
+    lineage: bool
+
+    def decode(self, block: Block) -> Decoded:
+        """See Decoder."""
+        if block.data is None:
+            return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
+        batch = block.data
+        assert isinstance(batch, pa.RecordBatch)
+        bad: dict[int, str] = {}
+        unknown = [name for name in batch.schema.names if name not in self.schema.names]
+        if unknown and self.on_unknown_field is UnknownField.FAIL:
+            raise unknown_field_error(block, block.start, unknown[0])
+        if unknown and self.on_unknown_field is UnknownField.QUARANTINE:
+            bad = dict.fromkeys(range(batch.num_rows), f"{unknown[0]}: the schema has no such field")
+        columns = []
+        for field in self.schema:
+            at = batch.schema.get_field_index(field.name)
+            if at < 0:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            converted = _cast(batch.column(at), field)
+            columns.append(converted.values)
+            for index, reason in converted.bad.items():
+                bad.setdefault(index, reason)
+        offsets = pa.arange(block.start, block.start + batch.num_rows)
+        raw = pa.nulls(batch.num_rows, pa.binary())
+        if bad:
+            shown = {index: _row_text(batch, index) for index in bad}
+            raw = pa.array([shown.get(index) for index in range(batch.num_rows)], pa.binary())
+        return select(block, self.schema, columns, offsets, raw, bad, lineage=self.lineage)
+
+
+def _cast(values: pa.Array, field: pa.Field) -> Converted:
+    if values.type == field.type:
+        return Converted(values, {})
+    options = pc.CastOptions(field.type, allow_time_truncate=True)
+    try:
+        return Converted(pc.cast(values, options=options), {})
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    cast = pa.array([_cast_alone(value, options) for value in values], field.type)
+    missed = positions_of(pc.and_(pc.is_null(cast), pc.is_valid(values)))
+    return Converted(cast, {at: mismatch(field.name, str(values[at].as_py()), field.type) for at in missed})
+
+
+def _cast_alone(value: pa.Scalar, options: pc.CastOptions) -> object:
+    try:
+        return pc.cast(value, options=options).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def _row_text(batch: pa.RecordBatch, index: int) -> bytes:
+    """A rejected row as JSON: Parquet has no bytes of one row."""
+    return json.dumps(batch.slice(index, 1).to_pylist()[0], default=str, ensure_ascii=False).encode()

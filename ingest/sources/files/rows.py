@@ -1,0 +1,85 @@
+"""A block's decoded columns and its rejections, put together to what a decoder returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded
+from timeline.errors import DataError
+
+
+def decoded(
+    block: Block, schema: pa.Schema, columns: Sequence[pa.Array], offsets: pa.Array | None, rejected: pa.RecordBatch
+) -> Decoded:
+    """The rows of a block; `columns` and `offsets` hold the accepted ones only."""
+    rows = len(columns[0]) if columns else block.rows - rejected.num_rows
+    struct = (
+        pa.StructArray.from_arrays(columns, fields=list(schema)) if columns else pa.array([{}] * rows, pa.struct([]))
+    )
+    return Decoded(pa.RecordBatch.from_struct_array(struct).cast(schema), offsets, rejected)
+
+
+def select(
+    block: Block,
+    schema: pa.Schema,
+    columns: Sequence[pa.Array],
+    offsets: pa.Array,
+    raw: pa.Array,
+    bad: Mapping[int, str],
+    *,
+    lineage: bool,
+) -> Decoded:
+    """Part whole columns into the accepted and the rejected rows.
+
+    Args:
+        block: whose rows.
+        schema: of the accepted rows.
+        columns: one value a row, rejected rows included.
+        offsets: where each row starts.
+        raw: each row's bytes.
+        bad: index and reason of each rejected row.
+        lineage: whether the offsets of accepted rows are wanted.
+    """
+    if not bad:
+        return decoded(block, schema, columns, offsets if lineage else None, no_rejects())
+    at = pa.array(sorted(bad), pa.int64())
+    keep = pc.invert(pc.is_in(pa.arange(0, len(raw)), value_set=at))
+    rejected = rejects(block.shard, offsets.take(at), [bad[index] for index in at.to_pylist()], raw.take(at))
+    kept = [column.filter(keep) for column in columns]
+    return decoded(block, schema, kept, offsets.filter(keep) if lineage else None, rejected)
+
+
+def all_rejected(block: Block, schema: pa.Schema, reason: str, *, lineage: bool) -> Decoded:
+    """A block without data: its one row is rejected, and stands for what cannot be read."""
+    rejected = rejects(block.shard, pa.array([block.start], pa.int64()), [reason], pa.nulls(1, pa.binary()))
+    return Decoded(_empty(schema), _no_offsets(lineage), rejected)
+
+
+def rejects(shard: str, offsets: pa.Array, reasons: Sequence[str], raw: pa.Array) -> pa.RecordBatch:
+    """Rejected rows of one shard."""
+    columns = [pa.repeat(pa.scalar(shard), len(offsets)), offsets, pa.array(reasons, pa.string()), raw]
+    return pa.RecordBatch.from_arrays(columns, schema=REJECTED_SCHEMA)
+
+
+def no_rejects() -> pa.RecordBatch:
+    """No rejected row."""
+    return _empty(REJECTED_SCHEMA)
+
+
+def unknown_field_error(block: Block, offset: int, field: str) -> DataError:
+    """What stops a job that says ``on_unknown_field: fail``."""
+    return DataError(
+        f"shard {block.shard}, offset {offset}: the schema has no field {field!r} and the job says "
+        "on_unknown_field: fail; add the field to schema, or say drop or quarantine"
+    )
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _no_offsets(lineage: bool) -> pa.Array | None:
+    return pa.nulls(0, pa.int64()) if lineage else None

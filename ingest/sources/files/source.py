@@ -1,0 +1,138 @@
+"""Files as a source: shards are files, offsets are bytes (rows in Parquet); see `ingest.sources.base`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.base import Block, Decoder, RangeReader, SourcePlan
+from ingest.sources.files.decode_csv import CsvDecoder, header_names, parse_csv
+from ingest.sources.files.decode_json import JsonDecoder
+from ingest.sources.files.decode_text import TextDecoder, check_pattern
+from ingest.sources.files.infer import infer_groups, infer_json, infer_parquet, infer_texts
+from ingest.sources.files.lines import split_lines
+from ingest.sources.files.listing import resolve
+from ingest.sources.files.options import FileFormat, FilesOptions, UnknownField
+from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
+from ingest.sources.files.plan import first_bytes, plan_files, split_range
+from ingest.sources.files.read import LineReader
+from timeline.epoch import OffsetRange, Position
+from timeline.errors import SourceError
+
+SAMPLE_BYTES = 1_000_000
+"""How much of a plan a schema is inferred from."""
+
+
+class FilesSource:
+    """Append-only files below one path of an fsspec store; see `Source`.
+
+    Args:
+        options: the job file's ``source`` block.
+        on_unknown_field: what happens to a record with a field that the schema does not have.
+        storage: fsspec options.
+        now: the clock that files' times are compared with, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        options: FilesOptions,
+        *,
+        on_unknown_field: UnknownField = UnknownField.DROP,
+        storage: Mapping[str, Any] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._options = options
+        self._on_unknown_field = on_unknown_field
+        self._storage = dict(storage or {})
+        self._now = now
+
+    def plan(self, after: Mapping[str, Position]) -> SourcePlan:
+        """See Source."""
+        return plan_files(resolve(self._options.path, self._storage), self._options, after, self._now())
+
+    def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
+        """See Source; a compressed file is one piece."""
+        return split_range(offsets, most)
+
+    def infer_schema(self, plan: SourcePlan) -> pa.Schema:
+        """See Source; looks at about the first megabyte."""
+        match self._options.format:
+            case FileFormat.TEXT:
+                return infer_groups(list(re.compile(self._options.pattern or "").groupindex))
+            case FileFormat.JSON:
+                blocks = self._sample(plan)
+                return infer_json(line for block in blocks for line in split_lines(_data(block), 0).texts.to_pylist())
+            case FileFormat.CSV:
+                return self._infer_csv(plan)
+            case FileFormat.PARQUET:
+                block = next(self._sample(plan), None)
+                if block is None or not isinstance(block.data, pa.RecordBatch):
+                    raise SourceError(
+                        "no schema can be inferred: no Parquet file can be read; write schema in the job file"
+                    )
+                return infer_parquet(block.data.schema)
+
+    def reader(self) -> RangeReader:
+        """See Source."""
+        fs = resolve(self._options.path, self._storage).fs
+        if self._options.format is FileFormat.PARQUET:
+            return ParquetReader(fs)
+        return LineReader(fs, header=self._options.format is FileFormat.CSV and self._options.csv.header)
+
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
+        """See Source.
+
+        Raises:
+            ConfigError: a column is no group of the text pattern, or Arrow does not take the pattern.
+        """
+        options = self._options
+        formats = {name: options.timestamp_format_of(name) for name in schema.names}
+        match options.format:
+            case FileFormat.JSON:
+                return JsonDecoder(schema, formats, self._on_unknown_field, lineage)
+            case FileFormat.CSV:
+                return CsvDecoder(schema, options.csv, options.nulls, formats, self._on_unknown_field, lineage)
+            case FileFormat.TEXT:
+                pattern = options.pattern or ""
+                check_pattern(pattern, schema)
+                return TextDecoder(schema, pattern, options.nulls, formats, lineage)
+            case FileFormat.PARQUET:
+                return ParquetDecoder(schema, self._on_unknown_field, lineage)
+
+    def _sample(self, plan: SourcePlan) -> Iterator[Block]:
+        """Blocks with data from the beginning of the plan, about `SAMPLE_BYTES` of them."""
+        reader = self.reader()
+        left = SAMPLE_BYTES
+        for offsets in first_bytes(plan.ranges, SAMPLE_BYTES):
+            for block in reader.read(offsets):
+                if block.data is not None:
+                    yield block
+                    left -= block.rows if isinstance(block.data, pa.RecordBatch) else len(_data(block))
+                if left <= 0:
+                    return
+
+    def _infer_csv(self, plan: SourcePlan) -> pa.Schema:
+        dialect = self._options.csv
+        found: dict[str, list[pa.Array]] = {}
+        for block in self._sample(plan):
+            lines = split_lines(_data(block)[:SAMPLE_BYTES], 0).texts
+            if dialect.header:
+                names = header_names(str(block.detail["header"]), dialect)
+            else:
+                first = lines[0].as_py().decode(errors="replace")
+                names = [f"_c{at}" for at in range(len(header_names(first, dialect)))]
+            columns, bad = parse_csv(lines, len(names), dialect, self._options.nulls)
+            good = pa.array([at not in bad for at in range(len(lines))], pa.bool_())
+            for name, column in zip(names, columns, strict=True):
+                found.setdefault(name, []).append(column.filter(good))
+        return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
+
+
+def _data(block: Block) -> bytes:
+    assert isinstance(block.data, bytes)
+    return block.data

@@ -1,0 +1,255 @@
+"""One JSON value to one column value: the definition of what a declared type accepts.
+
+Slow and exact: it decides about every value that Arrow refuses, and its reasons are what people read.
+Numbers are kept as they are written until a type is known, so that none loses a digit.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import json
+import math
+import re
+from collections.abc import Mapping
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import NoReturn
+
+import pyarrow as pa
+
+from ingest.sources.files.options import EPOCH_UNITS
+from ingest.sources.files.timestamps import format_micros, iso_micros
+from sinks.sql_types import type_name
+
+_SHOWN = 60
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_INTEGER = re.compile(r"-?[0-9]+")
+_EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+
+
+class Number(str):
+    """A JSON number as it was written."""
+
+    __slots__ = ()
+
+
+class Rejection(Exception):
+    """Why a value or a line is not a row; never leaves the decoders."""
+
+
+def parse_object(line: str) -> dict[str, object]:
+    """The object that a line of JSON is (RFC 8259), numbers as `Number`; of a repeated field the last one counts.
+
+    Raises:
+        Rejection: it is not JSON, or not an object.
+    """
+    try:
+        found = _loads(line)
+    except json.JSONDecodeError as failure:
+        raise Rejection(f"malformed JSON: {failure.msg} at character {failure.pos}") from None
+    except RecursionError:
+        raise Rejection("malformed JSON: nested too deeply") from None
+    if not isinstance(found, dict):
+        raise Rejection(f"a JSON object is expected, found {_kind(found)}")
+    return found
+
+
+def parse_json(text: str) -> object:
+    """Any JSON value, numbers as `Number`.
+
+    Raises:
+        Rejection: it is not JSON.
+    """
+    try:
+        return _loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        raise Rejection("is not JSON") from None
+
+
+def json_text(value: object) -> str:
+    """A value as JSON text again: order of fields and digits of numbers kept, no blanks."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case Number():
+            return value[:]
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case dict():
+            return "{" + ",".join(f"{json_text(name)}:{json_text(item)}" for name, item in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(json_text, value)) + "]"
+    raise AssertionError(f"not a JSON value: {type(value)}")
+
+
+def shown(value: object) -> str:
+    """A value for a reason, short."""
+    text = value if isinstance(value, Number) else repr(value) if isinstance(value, str) else json_text(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None = None) -> str:
+    """The reason for a value that does not fit its column."""
+    return f"{column}: {shown(value)} is not {expected or _article(type_name(kind))}"
+
+
+def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
+    """What Arrow takes for this value in a column of this type; timestamps as microseconds.
+
+    Raises:
+        Rejection: the value does not fit.
+    """
+    if value is None:
+        return None
+    converted = _scalar(value, kind, timestamp_format)
+    if converted is not None:
+        return converted
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [to_value(item, f"{column}[{at}]", kind.value_type, timestamp_format) for at, item in enumerate(value)]
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return {
+            field.name: to_value(value.get(field.name), f"{column}.{field.name}", field.type, timestamp_format)
+            for field in kind
+        }
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        return [
+            (
+                _key(name, column, kind.key_type, timestamp_format),
+                to_value(item, f"{column}[{shown(name)}]", kind.item_type, timestamp_format),
+            )
+            for name, item in value.items()
+        ]
+    _refuse(value, column, kind, timestamp_format)
+
+
+def _refuse(value: object, column: str, kind: pa.DataType, timestamp_format: str | None) -> NoReturn:
+    of_format = timestamp_format if pa.types.is_timestamp(kind) else None
+    raise Rejection(
+        mismatch(column, value, kind, f"a {type_name(kind)} in the format {of_format}" if of_format else None)
+    )
+
+
+def _key(name: str, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
+    """A map's key: the field's name, as a number where the map has numbers for keys."""
+    plain: object = name if pa.types.is_string(kind) or not _INTEGER.fullmatch(name) else Number(name)
+    converted = _scalar(plain, kind, timestamp_format)
+    if converted is None:
+        _refuse(name, f"{column}, key", kind, timestamp_format)
+    return converted
+
+
+def _scalar(value: object, kind: pa.DataType, timestamp_format: str | None) -> object:
+    """The converted value; None where it does not fit or the type is nested."""
+    if pa.types.is_string(kind):
+        return _text(value)
+    if pa.types.is_boolean(kind):
+        return value if isinstance(value, bool) else None
+    if pa.types.is_integer(kind):
+        return _integer(value, kind.bit_width)
+    if pa.types.is_floating(kind):
+        return _float(value, kind.bit_width)
+    if pa.types.is_decimal(kind):
+        return _decimal(value, kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(value, zoned=kind.tz is not None, timestamp_format=timestamp_format)
+    if pa.types.is_date(kind):
+        return _date(value)
+    if pa.types.is_binary(kind):
+        return _base64(value)
+    return None
+
+
+def _text(value: object) -> str | None:
+    text = value if isinstance(value, str) and not isinstance(value, Number) else json_text(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text
+
+
+def _integer(value: object, bits: int) -> int | None:
+    if not isinstance(value, Number) or not _INTEGER.fullmatch(value) or len(value) > 20:
+        return None
+    number = int(value)
+    return number if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else None
+
+
+def _float(value: object, bits: int) -> float | None:
+    if not isinstance(value, Number):
+        return None
+    number = float(value)
+    if bits == 32:
+        number = pa.scalar(number, pa.float32()).as_py()
+    return number if math.isfinite(number) else None
+
+
+def _decimal(value: object, precision: int, scale: int) -> Decimal | None:
+    if not isinstance(value, str) or not _DECIMAL.fullmatch(value) or len(value) > 200:
+        return None
+    try:
+        number = _EXACT.create_decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+    except (Inexact, InvalidOperation):
+        return None
+    return number if number.is_zero() or number.adjusted() + scale < precision else None
+
+
+def _timestamp(value: object, *, zoned: bool, timestamp_format: str | None) -> int | None:
+    if not isinstance(value, str):
+        return None
+    if timestamp_format is not None and timestamp_format in EPOCH_UNITS:
+        return _epoch(value, EPOCH_UNITS[timestamp_format])
+    if isinstance(value, Number):
+        return None
+    if timestamp_format is not None:
+        return format_micros(value, timestamp_format, zoned=zoned)
+    return iso_micros(value, zoned=zoned)
+
+
+def _epoch(value: str, micros_per_unit: int) -> int | None:
+    number = _decimal(value, 38, 6)
+    if number is None:
+        return None
+    micros = int(number * micros_per_unit)
+    return micros if -(1 << 63) <= micros < 1 << 63 else None
+
+
+def _date(value: object) -> datetime.date | None:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        return None
+    try:
+        return datetime.date.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+def _base64(value: object) -> bytes | None:
+    if not isinstance(value, str) or isinstance(value, Number):
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _loads(text: str) -> object:
+    found: object = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name.startswith(("int", "array")) else f"a {name}"
+
+
+_KINDS: Mapping[type, str] = {bool: "true or false", Number: "a number", str: "a string", list: "an array"}
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else _KINDS.get(type(value), "a value")

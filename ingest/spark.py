@@ -1,0 +1,149 @@
+"""Runs an epoch's tasks on Spark: one pass in Python inside each task, no record through the JVM.
+
+A job is one partition for each task, holding the task's spec; one report comes back from each. Spark
+retries a task that raises and may run speculative copies; the reports that come back are those of the
+attempts that it accepted, and everything else was announced by markers before it was written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDone
+from typing import TYPE_CHECKING
+
+from ingest.task import TASK_REPORT, TaskReport, TaskSpec, run_task
+from sinks.base import TaskAttempt
+from timeline.errors import SparkJobError, StoppedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.2
+
+
+class SparkRunner:
+    """Runs tasks on a Spark session that it starts and owns."""
+
+    def __init__(
+        self, name: str, master: str, conf: Mapping[str, str], on_progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Start a session.
+
+        Args:
+            name: the application's name.
+            master: Spark's master URL.
+            conf: further Spark settings; they win over Tideline's.
+            on_progress: told of finished tasks and of all tasks while a job runs.
+
+        Raises:
+            SparkJobError: Spark does not start.
+        """
+        self._on_progress = on_progress
+        self._spark = start_session(name, master, conf)
+
+    @property
+    def slots(self) -> int:
+        """See Runner."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        """See Runner.
+
+        Raises:
+            SparkJobError: a task failed more often than Spark retries it.
+        """
+        group = f"tideline-{uuid.uuid4().hex[:8]}"
+        with ThreadPoolExecutor(1, thread_name_prefix="tideline-spark") as pool:
+            future = pool.submit(self._collect, specs, group)
+            while True:
+                try:
+                    return future.result(timeout=_POLL_S)
+                except NotDone:
+                    if stop.is_set():
+                        self._spark.sparkContext.cancelJobGroup(group)
+                        future.exception()
+                        raise StoppedError("stopped while tasks were running; they were cancelled") from None
+                    self._report_progress(group, len(specs))
+
+    def close(self) -> None:
+        """Stop the session."""
+        self._spark.stop()
+
+    def _collect(self, specs: Sequence[TaskSpec], group: str) -> Sequence[TaskReport]:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        context = self._spark.sparkContext
+        context.setJobGroup(group, f"tideline: {len(specs)} tasks", interruptOnCancel=True)
+        try:
+            bodies = context.parallelize(specs, len(specs)).map(_run_on_executor).collect()
+        except (PySparkException, Py4JError, OSError) as error:
+            raise SparkJobError(f"a task failed on Spark: {_cause_of(str(error))}") from error
+        return [TASK_REPORT.load("task report", body) for body in bodies]
+
+    def _report_progress(self, group: str, tasks: int) -> None:
+        if self._on_progress is None:
+            return
+        tracker = self._spark.sparkContext.statusTracker()
+        done = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                stage_info = tracker.getStageInfo(stage)
+                done += stage_info.numCompletedTasks if stage_info else 0
+        self._on_progress(done, tasks)
+
+
+def start_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    """A Spark session with the settings that Tideline needs; the same Python runs in driver and tasks.
+
+    Raises:
+        SparkJobError: Spark does not start; the message says why.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        **conf,
+    }
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
+        raise SparkJobError(f"Spark does not start on {master}: {_cause_of(str(error))}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _run_on_executor(spec: TaskSpec) -> bytes:
+    """Runs in a Spark task: do the work as this attempt, and send its report as bytes."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    attempt = TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+    return TASK_REPORT.dump(run_task(spec, attempt))
+
+
+def _cause_of(message: str) -> str:
+    """The line of a Spark error that names the cause: the last one of the Python traceback, or the first."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    causes = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "^", "JVM stacktrace"))]
+    errors = [line for line in causes if "Error:" in line or "Exception:" in line]
+    return (errors or causes or ["unknown"])[-1 if errors else 0][:500]

@@ -1,0 +1,118 @@
+"""`tideline recover`: look at what is pending, take the timeline over if that is allowed, settle it. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ingest.build import Opened, build_job
+from ingest.job import Job
+from ingest.recovery import (
+    Evidence,
+    RecoveryStep,
+    Settled,
+    StepKind,
+    Unknown,
+    gather,
+    next_step,
+    pending_commits,
+    recover,
+)
+from timeline.errors import StoreUnavailableError, WriterBusyError
+from timeline.instant import Action
+from timeline.lease import LeaseObserver, LeaseState, WriterRecord, take_lease
+from timeline.view import Timeline
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What recovery found and did.
+
+    Attributes:
+        found: evidence and step for each pending commit instant, as they were at first, by epoch.
+        settled: the last evidence and step for each instant that was brought to its end.
+        writer: the timeline's latest writer before this one.
+        leftovers: instants of which late files or markers were looked after.
+        is_waiting: whether something is left for a writer that may be alive.
+    """
+
+    found: Sequence[tuple[Evidence, RecoveryStep]] = ()
+    settled: Sequence[Settled] = ()
+    writer: WriterRecord | None = None
+    leftovers: Sequence[str] = ()
+    is_waiting: bool = False
+
+
+def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:
+    """What recovery would do; reads only.
+
+    The lease is looked at once: a writer on another machine that has just died still counts as live.
+    """
+    if opened.identity is None:
+        return Recovery()
+    job = build_job(opened)
+    observer = observer or LeaseObserver(opened.store, opened.retry)
+    lease = _look(observer)
+    timeline = Timeline.load(job.store, job.retry)
+    found = []
+    for time in pending_commits(job, timeline):
+        evidence = gather(job, time, lease)
+        found.append((evidence, next_step(evidence, force=force)))
+    return Recovery(
+        found=found,
+        writer=observer.writer,
+        leftovers=_leftovers(job, timeline),
+        is_waiting=any(step.kind is StepKind.WAIT for _, step in found),
+    )
+
+
+def run_recovery(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None) -> Recovery:
+    """Settle everything that is pending, as this timeline's writer.
+
+    Args:
+        opened: the job's timeline.
+        force: do not wait for a writer that may be alive.
+        on_wait: told before the lease of a silent writer is watched, which takes up to its TTL.
+
+    Raises:
+        HaltError: storage gives no clear answer; nothing was touched.
+        TargetError: a decided epoch could not be applied; it stays pending and decided.
+    """
+    observer = LeaseObserver(opened.store, opened.retry)
+    before = examine(opened, force=force, observer=observer)
+    rollbacks = Timeline.load(opened.store, opened.retry).pending().by_action(Action.ROLLBACK)
+    if not before.found and not before.leftovers and not len(rollbacks):
+        return before
+    if before.is_waiting and observer.writer is not None and on_wait is not None:
+        on_wait(observer.writer)
+    try:
+        lease = take_lease(
+            opened.store,
+            job=opened.config.name,
+            ttl_ms=round(opened.config.writer.lease_ttl * 1000),
+            retry=opened.retry,
+            observer=observer,
+            force=force,
+        )
+    except WriterBusyError:
+        return replace(before, is_waiting=True)
+    lease.keep()
+    try:
+        settled = recover(build_job(opened), lease, force=force)
+    finally:
+        lease.release()
+    return replace(before, settled=settled, is_waiting=False)
+
+
+def _look(observer: LeaseObserver) -> LeaseState | Unknown:
+    try:
+        return observer.look()
+    except StoreUnavailableError as error:
+        return Unknown(str(error))
+
+
+def _leftovers(job: Job, timeline: Timeline) -> list[str]:
+    """Instants with markers that are not pending: something may have been written late."""
+    times = {time for sink in job.sinks for time in sink.leftovers()}
+    pending = {instant.time for instant in timeline.pending()}
+    return sorted(times - pending)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("timeline", "sinks", "ingest")
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+)
+
+# Runs in a fresh interpreter: imports every module named on the command line and reports what that did beyond reading
+# code. Threads and sockets of libraries count as well: a command that only prints a timeline pays for them too.
+_WATCH = """
+import importlib, os, sys, threading
+opened = []
+def watch(event, arguments):
+    if event in ("socket.connect", "subprocess.Popen", "os.mkdir", "os.remove", "os.rename"):
+        opened.append((event, str(arguments)[:200]))
+    if event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
+        opened.append((event, str(arguments)[:200]))
+sys.dont_write_bytecode = True
+environment = dict(os.environ)
+sys.addaudithook(watch)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+assert not opened, opened
+assert dict(os.environ) == environment
+assert threading.active_count() == 1, threading.enumerate()
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def loaded_by(*modules: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", _WATCH, *modules], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_imports_point_down_and_engines_stay_where_they_belong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+    status = lint_imports(config_filename=".importlinter", no_cache=True)
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_importing_every_module_does_nothing_else() -> None:
+    loaded_by(*MODULES)
+
+
+def test_timeline_loads_no_engine() -> None:
+    modules = [module for module in MODULES if module.startswith("timeline") and module != "timeline.s3_store"]
+    assert not loaded_by(*modules) & {"pyspark", "deltalake", "pyarrow", "s3fs", "boto3", "botocore"}
+
+
+def test_sinks_and_recovery_load_no_spark() -> None:
+    modules = [module for module in MODULES if module.startswith(("timeline", "sinks"))]
+    assert "pyspark" not in loaded_by(*modules, "ingest.config", "ingest.recovery")
