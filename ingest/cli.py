@@ -25,7 +25,7 @@ from rich.console import Console
 
 from ingest.build import open_timeline
 from ingest.config import load_config
-from ingest.console import ProgressLine, clock, instants_table, summary_text
+from ingest.console import ProgressLine, clock, instants_table, output, summary_text
 from ingest.logs import configure_logging
 from ingest.loop import IngestLoop, Mode
 from ingest.recovery_text import recovery_json, recovery_lines
@@ -158,7 +158,7 @@ def show(
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
-    console = Console()
+    console = output()
     if not rows:
         console.print(f"{opened.store.url}: no instants yet")
         return
@@ -178,7 +178,7 @@ def demo(
     """Generate a log, ingest it, and prove from the table that every line is there once."""
     from ingest.demo import run_demo
 
-    run_demo(folder, rows, crash=crash, console=Console())
+    run_demo(folder, rows, crash=crash, console=output())
 
 
 def main() -> None:

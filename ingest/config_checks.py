@@ -89,6 +89,7 @@ def check_source_columns(job: JobConfig) -> Iterator[Finding]:
 def check_places(job: JobConfig) -> Iterator[Finding]:
     """Every table has a folder of its own, and the source reads from none of them."""
     tables: list[tuple[KeyPath, str]] = []
+    apart = True
     for path, options in _tables(job):
         place = place_of(options)
         if place is None:
@@ -100,11 +101,12 @@ def check_places(job: JobConfig) -> Iterator[Finding]:
                     (*path, "path"),
                     f"the same place as {dotted(other_path)}, or inside or around it; a table needs its own folder",
                 )
+                apart = False
                 break
         tables.append(((*path, "path"), place))
     timeline = resolved_place(job.timeline.path)
     for path, place in tables:
-        if timeline != place and _overlap(timeline, place):
+        if apart and timeline != place and _overlap(timeline, place):
             yield ("timeline", "path"), f"inside or around {dotted(path)}; allowed are that place itself, or one apart"
             break
     yield from _source_overlap(job, tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.status import Status
@@ -25,6 +25,12 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def output() -> Console:
+    """Where results go: as wide as the terminal, and wide enough for every table where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
 class ProgressLine:
@@ -91,11 +97,12 @@ class ProgressLine:
 def instants_table(rows: Sequence[InstantRow]) -> Table:
     """Instants as a table that fits the terminal."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("time", "action", "state", "epoch", "outcome"):
-        table.add_column(name, no_wrap=True)
-    for name in ("rows", "rejected", "files", "size", "shards", "s"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("note", overflow="fold")
+    for name, width in (("time", 17), ("action", 8), ("state", 9), ("epoch", 5), ("outcome", 8)):
+        table.add_column(name, min_width=width, no_wrap=True)
+    for name, width in (("rows", 7), ("rejected", 8), ("files", 5), ("size", 8), ("s", 4)):
+        table.add_column(name, min_width=width, justify="right", no_wrap=True)
+    table.add_column("offsets", no_wrap=True, max_width=32)
+    table.add_column("note", no_wrap=True, max_width=60)
     styles = {"completed": None, "inflight": "yellow", "requested": "yellow"}
     for row in rows:
         table.add_row(
@@ -108,8 +115,8 @@ def instants_table(rows: Sequence[InstantRow]) -> Table:
             _number(row.rejected),
             _number(row.files),
             "" if row.bytes is None else size_text(row.bytes),
-            "" if row.offsets is None else str(len(row.offsets)),
             "" if row.seconds is None else f"{row.seconds:.1f}",
+            _offsets(row.offsets),
             row.note or "",
             style="red" if row.action == "rollback" else styles[row.state],
         )
@@ -128,6 +135,15 @@ def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
 def clock() -> float:
     """Seconds for elapsed times."""
     return time.monotonic()
+
+
+def _offsets(offsets: Mapping[str, int] | None) -> str:
+    """Where the first shard stands, and how many more there are."""
+    if not offsets:
+        return ""
+    shard, offset = next(iter(offsets.items()))
+    more = f" +{len(offsets) - 1}" if len(offsets) > 1 else ""
+    return f"{shard}:{offset}{more}"
 
 
 def _text(value: object) -> str:

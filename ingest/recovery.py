@@ -206,7 +206,7 @@ def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, force:
                 return Settled(evidence, step, True)
             case StepKind.ROLLBACK:
                 ref = evidence.plan.ref if evidence.plan else EpochRef(-1, instant, generation)
-                roll_back(job, ref, manifest, step.reason)
+                roll_back(job, ref, manifest, _rollback_reason(evidence, step))
                 return Settled(evidence, step, True)
             case StepKind.CLAIM_COMMIT:
                 assert evidence.plan is not None and manifest is not None
@@ -214,6 +214,15 @@ def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, force:
             case StepKind.CLAIM_ROLLBACK:
                 assert evidence.plan is not None
                 claim_rollback(job, evidence.plan.ref, generation, step.reason)
+
+
+def _rollback_reason(evidence: Evidence, step: RecoveryStep) -> str:
+    """Why the instant went: what was said when it was decided, where that decided its rollback."""
+    match evidence.decision:
+        case Decision(outcome=Outcome.ROLLBACK, instant=instant, reason=reason) if instant == evidence.instant:
+            return reason
+        case _:
+            return step.reason
 
 
 def pending_commits(job: Job, timeline: Timeline) -> list[str]:

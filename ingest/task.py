@@ -12,6 +12,7 @@ from sinks.base import BatchWriter, PartitionWriter, TaskAttempt
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
 from timeline.errors import DataError, SourceError
+from timeline.failpoints import reach
 
 LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
 """Columns that say where a row came from, behind the job's own ones when ``lineage: true``."""
@@ -77,12 +78,15 @@ def run_task(spec: TaskSpec, attempt: TaskAttempt) -> TaskReport:
     """
     writers: dict[str, BatchWriter] = {}
     try:
+        reach("task-started")
         for name, writer in [*spec.writers, spec.quarantine]:
             writers[name] = writer.open(attempt)
         accepting = [writers[name] for name, _ in spec.writers]
         rejecting = writers[spec.quarantine[0]]
         counts = tuple(_run_range(spec, offsets, accepting, rejecting) for offsets in spec.ranges)
-        return TaskReport(counts, {name: writer.close() for name, writer in writers.items()})
+        reports = {name: writer.close() for name, writer in writers.items()}
+        reach("task-written")
+        return TaskReport(counts, reports)
     except (DataError, SourceError) as error:
         _abort(writers)
         return TaskReport(failure=(type(error).__name__, str(error)))

@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self, cast
 
 import pyarrow as pa
 from pydantic import ByteSize, Field
@@ -89,7 +89,7 @@ class DeltaSink:
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     wall_clock: Callable[[], float] = time.time
 
-    Options: ClassVar[type[TargetOptions]] = DeltaOptions
+    Options = cast(type[TargetOptions], DeltaOptions)
 
     @classmethod
     def open(cls, options: TargetOptions, context: SinkContext) -> Self:

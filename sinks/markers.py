@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from timeline.epoch import WrittenFile
+from timeline.failpoints import reach
 from timeline.store import ObjectStore, Retry
 
 TEMP_FOLDER = ".hoodie/.temp"
@@ -30,6 +31,7 @@ def marker_path(instant: str, path: str) -> str:
 def announce(store: ObjectStore, instant: str, path: str, retry: Retry) -> None:
     """Put a data file's marker; the file may be opened once this has returned."""
     retry.call(partial(store.put, marker_path(instant, path), b""))
+    reach("file-announced")
 
 
 def announced(store: ObjectStore, instant: str, retry: Retry) -> list[str]:

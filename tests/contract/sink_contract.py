@@ -374,7 +374,7 @@ class SinkContract:
         for file in report.files:
             assert rig.store.size(file.path) == file.size
             name = file.path.rpartition("/")[2]
-            assert uuid.UUID(name[:36])
+            assert str(uuid.UUID(name[:36])) == name[:36]
             assert name[36:].startswith(f"-0_3-2-1_{ref(0).instant}.")
 
     def test_attempts_of_one_task_never_share_a_file(self, rig: SinkRig) -> None:

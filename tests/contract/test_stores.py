@@ -1,10 +1,16 @@
 from __future__ import annotations
 
-import io
+import errno
+import http.server
 import os
+import pickle
+import subprocess
+import sys
 import threading
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,7 @@ import pytest
 
 from tests.contract.store_contract import SharedStoreContract, StoreContract
 from tests.real.s3_server import S3Server
+from timeline import s3_store
 from timeline.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -22,7 +29,7 @@ from timeline.errors import (
 )
 from timeline.fsspec_store import open_store
 from timeline.local_store import TEMPORARY_FOLDER, LocalStore
-from timeline.store import MemoryStore, ObjectStore
+from timeline.store import MemoryStore, ObjectStore, Retry, create_or_read
 
 
 class TestMemoryStore(StoreContract):
@@ -39,6 +46,170 @@ class TestLocalStore(SharedStoreContract):
     def store(self, tmp_path: Path) -> ObjectStore:
         return open_store(str(tmp_path / "lake"))
 
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        return tmp_path / "lake"
+
+    def test_nothing_is_made_before_the_first_object(self, store: ObjectStore, root: Path) -> None:
+        store.list("")
+        store.size("x")
+        store.delete("x/y")
+        store.sweep()
+        assert not root.exists()
+
+    def test_no_temporary_file_stays(self, store: ObjectStore, root: Path) -> None:
+        store.put_if_absent("a", b"1")
+        store.put("a", b"2")
+        with pytest.raises(AlreadyExistsError):
+            store.put_if_absent("a", b"3")
+        assert list((root / TEMPORARY_FOLDER).iterdir()) == []
+
+    def test_delete_leaves_no_empty_folder(self, store: ObjectStore, root: Path) -> None:
+        store.put("a/b/c/one", b"")
+        store.put("a/two", b"")
+        store.sweep()
+        store.delete("a/b/c/one")
+        assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/two"]
+        store.delete("a/two")
+        assert list(root.iterdir()) == []
+
+    def test_deleting_again_removes_folders_that_a_killed_delete_left(self, store: ObjectStore, root: Path) -> None:
+        (root / "a/b").mkdir(parents=True)
+        store.delete("a/b/gone")
+        assert list(root.iterdir()) == []
+
+    def test_discard_leaves_no_empty_folder(self, store: ObjectStore, root: Path) -> None:
+        writer = store.open_write("p=1/q=2/part")
+        writer.sink.write(b"1")
+        writer.discard()
+        assert list(root.iterdir()) == []
+
+    def test_writers_survive_deletes_that_remove_their_folder(self, store: ObjectStore, root: Path) -> None:
+        stop = threading.Event()
+
+        def remove() -> None:
+            while not stop.is_set():
+                store.delete("p/q/other")
+
+        with ThreadPoolExecutor(2) as pool:
+            removers = [pool.submit(remove) for _ in range(2)]
+            try:
+                for number in range(300):
+                    store.put_if_absent(f"p/q/{number}", b"1")
+                    store.delete(f"p/q/{number}")
+                    writer = store.open_write(f"p/q/s{number}")
+                    assert writer.close() == 0
+                    store.delete(f"p/q/s{number}")
+            finally:
+                stop.set()
+            for remover in removers:
+                remover.result()
+
+    def test_sweep_removes_what_a_killed_put_left(self, store: ObjectStore, root: Path) -> None:
+        store.put("a", b"1")
+        (root / TEMPORARY_FOLDER / "left").write_bytes(b"half")
+        assert [info.path for info in store.list("", recursive=True)] == ["a"]
+        store.sweep()
+        assert [path.name for path in root.iterdir()] == ["a"]
+        store.sweep()
+
+    def test_put_that_a_sweep_disturbs_is_not_lost(self, store: ObjectStore) -> None:
+        stop = threading.Event()
+
+        def sweep() -> None:
+            while not stop.is_set():
+                store.sweep()
+
+        with ThreadPoolExecutor(1) as pool:
+            sweeper = pool.submit(sweep)
+            try:
+                patient = Retry(attempts=1000, first_pause_s=0, deadline_s=60)
+                for number in range(200):
+                    body = b"%d" % number
+                    assert create_or_read(store, f"d/{number}", body, patient) == body
+            finally:
+                stop.set()
+            sweeper.result()
+        assert all(store.get(f"d/{number}") == b"%d" % number for number in range(200))
+
+    def test_closing_a_stream_that_was_deleted_is_an_error(self, store: ObjectStore) -> None:
+        writer = store.open_write("p/part")
+        writer.sink.write(b"1")
+        store.delete("p/part")
+        with pytest.raises(StoreUnavailableError, match="deleted by another process"):
+            writer.close()
+
+    def test_path_out_of_the_root_is_never_followed(self, store: ObjectStore, root: Path) -> None:
+        outside = root.parent / "outside"
+        outside.write_bytes(b"mine")
+        for path in ("../outside", "a/../../outside", str(outside), "", ".", "a//b", "a/./b", "a/", "a\0b"):
+            for act in (store.delete, store.get, store.size, lambda path: store.put(path, b"")):
+                with pytest.raises(StoreError, match="is no key below"):
+                    act(path)
+        with pytest.raises(StoreError):
+            store.put(f"{TEMPORARY_FOLDER}/x", b"")
+        assert outside.read_bytes() == b"mine"
+
+    def test_file_where_a_folder_is_needed_is_no_lost_race(self, store: ObjectStore) -> None:
+        store.put("a", b"1")
+        with pytest.raises(StoreUnavailableError, match="a file is where a folder is needed"):
+            store.put_if_absent("a/b", b"2")
+        with pytest.raises(StoreUnavailableError):
+            store.open_write("a/b")
+        store.delete("a/b")
+        assert store.get("a") == b"1"
+
+    def test_listing_of_ten_thousand_objects_opens_none(self, store: ObjectStore, root: Path) -> None:
+        (root / "timeline").mkdir(parents=True)
+        for number in range(10_000):
+            (root / "timeline" / f"{number:05}").touch()
+        os.chmod(root / "timeline" / "00000", 0)
+        assert len(store.list("timeline")) == 10_000
+
+    def test_full_disk_is_told_while_writing_and_leaves_nothing(self, tmp_path: Path) -> None:
+        # RLIMIT_FSIZE is the one full disk that needs no rights; it must not hit this process.
+        program = f"""
+import errno, resource, signal
+from timeline.errors import StoreUnavailableError
+from timeline.fsspec_store import open_store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+store = open_store({str(tmp_path / "full")!r})
+for put in (store.put, store.put_if_absent):
+    try:
+        put("big", bytes(200_000))
+    except StoreUnavailableError as error:
+        assert error.__cause__.errno == errno.EFBIG, error
+        assert "File too large" in str(error), error
+    else:
+        raise SystemExit("no error")
+writer = store.open_write("p/stream")
+try:
+    for _ in range(100):
+        writer.sink.write(bytes(50_000))
+    writer.close()
+except StoreUnavailableError:
+    writer.discard()
+else:
+    raise SystemExit("no error")
+store.sweep()
+assert store.list("", recursive=True) == []
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert list((tmp_path / "full").iterdir()) == []
+
+    def test_file_system_without_hard_links_is_refused(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def link(*_: object) -> None:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+        monkeypatch.setattr(os, "link", link)
+        with pytest.raises(ConfigError, match="cannot be linked into place .*one file system with hard links"):
+            store.put_if_absent("a", b"1")
+        assert store.size("a") is None
+
 
 @pytest.mark.real
 @pytest.mark.slow
@@ -52,3 +223,188 @@ class TestS3Store(SharedStoreContract):
     @pytest.fixture
     def store(self, s3: S3Server) -> ObjectStore:
         return open_store(f"s3://lake/{uuid.uuid4().hex}/below", s3.options)
+
+    def test_wrong_bucket_is_never_an_empty_store(self, s3: S3Server) -> None:
+        store = open_store("s3://no-such-bucket/x", s3.options)
+        calls = (
+            lambda: store.get("a"),
+            lambda: store.size("a"),
+            lambda: store.list(""),
+            lambda: store.put_if_absent("a", b""),
+        )
+        for call in calls:
+            with pytest.raises(StoreUnavailableError, match="NoSuchBucket"):
+                call()
+
+    def test_wrong_secret_is_never_an_absent_object(self, s3: S3Server) -> None:
+        store = open_store("s3://lake/x", s3.options | {"secret": "wrong-but-private"})
+        for call in (lambda: store.get("a"), lambda: store.size("a"), lambda: store.list("")):
+            with pytest.raises(StoreUnavailableError) as caught:
+                call()
+            assert "wrong-but-private" not in str(caught.value)
+
+    def test_sweep_aborts_old_uploads_and_spares_new_ones(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        abandoned, live = store.open_write("old"), store.open_write("new")
+        abandoned.sink.write(bytes(20 << 20))
+        live.sink.write(bytes(20 << 20))
+        store.sweep()
+        assert live.close() == 20 << 20
+        monkeypatch.setattr(s3_store, "ABANDONED_AFTER", -s3_store.ABANDONED_AFTER)
+        store.sweep()
+        with pytest.raises(StoreUnavailableError, match="NoSuchUpload"):
+            abandoned.close()
+        abandoned.discard()
+        assert [info.path for info in store.list("")] == ["new"]
+
+
+@contextmanager
+def answering(status: int, body: bytes, *, length: int | None = None) -> Iterator[tuple[ObjectStore, list[str]]]:
+    """A store behind a server on loopback that gives one answer to everything, and the requests it got."""
+    requests: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            requests.append(f"{self.command} {self.headers.get('If-None-Match', '')}".strip())
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body) if length is None else length))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+            self.close_connection = True
+
+        do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            options = {
+                "key": "k",
+                "secret": "private",
+                "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "region_name": "us-east-1"},
+                "config_kwargs": {"retries": {"max_attempts": 0}, "read_timeout": 5},
+            }
+            yield open_store("s3://lake/x", options), requests
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def error_body(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>said so</Message></Error>".encode()
+
+
+class TestAnswersOfS3:
+    """What S3's documented answers mean, without a server that gives them on demand."""
+
+    def test_creation_asks_for_absence(self) -> None:
+        with answering(200, b"") as (store, requests):
+            store.put_if_absent("a", b"1")
+            store.put("a", b"1")
+        assert requests == ["PUT *", "PUT"]
+
+    def test_failed_precondition_is_a_lost_race(self) -> None:
+        with answering(412, error_body("PreconditionFailed")) as (store, _), pytest.raises(AlreadyExistsError):
+            store.put_if_absent("a", b"1")
+
+    @pytest.mark.parametrize(
+        ("status", "code"),
+        [
+            (409, "ConditionalRequestConflict"),
+            (503, "SlowDown"),
+            (500, "InternalError"),
+            (403, "AccessDenied"),
+            (404, "NoSuchBucket"),
+            (501, "NotImplemented"),
+            (400, "RequestTimeout"),
+        ],
+    )
+    def test_unclear_answer_is_neither_won_nor_lost(self, status: int, code: str) -> None:
+        with answering(status, error_body(code)) as (store, _):
+            for call in (lambda: store.put_if_absent("a", b"1"), lambda: store.get("a"), lambda: store.delete("a")):
+                with pytest.raises(StoreUnavailableError, match=code) as caught:
+                    call()
+                assert caught.value.__cause__ is not None
+                assert "private" not in str(caught.value)
+
+    def test_only_a_missing_key_is_an_absent_object(self) -> None:
+        with answering(404, error_body("NoSuchKey")) as (store, _):
+            with pytest.raises(NotFoundError):
+                store.get("a")
+            with pytest.raises(StoreUnavailableError):
+                store.put_if_absent("a", b"1")
+
+    def test_answer_that_breaks_off_is_never_a_shorter_object(self) -> None:
+        with answering(200, b"half", length=100) as (store, _), pytest.raises(StoreUnavailableError):
+            store.get("a")
+
+    def test_server_that_is_not_there_is_unavailable(self) -> None:
+        with answering(200, b"") as (store, _):
+            pass
+        with pytest.raises(StoreUnavailableError):
+            store.get("a")
+
+
+def test_store_shows_no_credentials() -> None:
+    store = open_store("s3://lake/x", {"key": "AKIAX", "secret": "private", "client_kwargs": {"token": "private"}})
+    assert "private" not in repr(store) + str(store) + store.url
+    assert "AKIAX" not in repr(store)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("s3://key:private@lake/x", {}, "credentials in a URL end up in logs"),
+        ("s3://", {}, "names no bucket"),
+        ("", {}, "the path is empty"),
+        ("file://", {}, "the path is empty"),
+        ("ftp://host/x", {}, "no store that creates objects exclusively"),
+        ("http://host/x", {}, "allowed are local paths, file://, s3://, memory://"),
+    ],
+)
+def test_url_that_cannot_be_a_store_is_refused(url: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        open_store(url, options)
+    assert "private" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nonsense": "private"},
+        {"client_kwargs": {"nonsense": "private"}},
+        {"client_kwargs": {"endpoint_url": "no-url"}},
+        {"config_kwargs": {"nonsense": "private"}},
+        {"client_kwargs": "private"},
+        {"config_kwargs": "private"},
+        {"key": "a", "username": "private"},
+    ],
+)
+def test_options_that_s3fs_does_not_take_are_a_mistake_in_the_job_file(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="s3fs does not take the options") as caught:
+        open_store("s3://lake/x", {"key": "k", "secret": "s"} | options).get("a")
+    assert "private" not in str(caught.value)
+    assert isinstance(caught.value, TidelineError)
+
+
+def test_one_memory_url_is_one_store_in_the_process() -> None:
+    name = f"memory://{uuid.uuid4().hex}"
+    open_store(name).put("a", b"1")
+    assert open_store(name).get("a") == b"1"
+    assert open_store(f"{name}-other").size("a") is None
+
+
+def test_relative_path_is_below_the_current_folder_once_and_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store("lake/x")
+    monkeypatch.chdir("/")
+    assert store.url == f"file://{tmp_path}/lake/x"
+    assert open_store(store.url) == pickle.loads(pickle.dumps(store)) == LocalStore(f"{tmp_path}/lake/x")

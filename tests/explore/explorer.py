@@ -168,7 +168,9 @@ class World:
         while frame is not None:
             if "/tests/explore/explorer.py" not in frame.f_code.co_filename:
                 values = tuple(
-                    (name, _ADDRESS.sub("", repr(value))) for name, value in frame.f_locals.items() if isinstance(value, _LOCAL_STATE)
+                    (name, _ADDRESS.sub("", repr(value)))
+                    for name, value in frame.f_locals.items()
+                    if isinstance(value, _LOCAL_STATE)
                 )
                 stack.append((frame.f_code.co_qualname, frame.f_lasti, values))
             frame = frame.f_back

@@ -65,7 +65,7 @@ def read_delta_rs(path: Path, where: str = "true") -> list[dict[str, Any]]:
 def ids_and_files(frame: DataFrame) -> tuple[list[int], int]:
     """The ids, and how many files the scan opened by Spark's own count (which a second run resets)."""
     ids = sorted(row.id for row in frame.collect())
-    plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+    plan = frame._jdf.queryExecution().executedPlan()
     return ids, int(_scan(plan).metrics().apply("numFiles").value())
 
 
@@ -186,7 +186,7 @@ def test_both_readers_give_the_partition_columns(
     spark: SparkSession, tmp_path: Path, by: list[str], added: list[dict[str, Any]]
 ) -> None:
     schema = pa.schema([SCHEMA.field(name) for name in ("id", "ts", "wall", "day", "i32", "flag", "small")])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "id": 1,
             "ts": datetime.datetime(1969, 12, 31, 23, 59, tzinfo=UTC),

@@ -311,6 +311,17 @@ def test_rows_of_a_rare_partition_do_not_hold_the_batches_they_came_in() -> None
     open_writer.abort()
 
 
+def test_rows_that_wait_are_bounded_over_all_partitions() -> None:
+    schema = pa.schema([("key", pa.int32()), ("text", pa.string())])
+    open_writer = writer(MemoryStore(), "key", schema=schema, waiting_bytes=1 << 20).open(ATTEMPT)
+    before = pa.total_allocated_bytes()
+    for _ in range(20):
+        rows = {"key": list(range(200)), "text": ["x" * 2_000] * 200}
+        open_writer.write(pa.RecordBatch.from_pydict(rows, schema=schema))
+    assert pa.total_allocated_bytes() - before < 4 << 20
+    assert open_writer.close().rows == 4_000
+
+
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 

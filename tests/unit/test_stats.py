@@ -136,7 +136,10 @@ def test_structs_nest_and_lists_and_maps_are_left_out() -> None:
             ("after", pa.int64()),
         ]
     )
-    rows = [{"s": {"x": 1, "f": 0.5, "t": {"y": "a"}, "l": [1]}, "m": [("k", 1)], "after": 7}, {"s": None}]
+    rows: list[dict[str, Any]] = [
+        {"s": {"x": 1, "f": 0.5, "t": {"y": "a"}, "l": [1]}, "m": [("k", 1)], "after": 7},
+        {"s": None},
+    ]
     assert statistics(rows, schema) == {
         "numRecords": 2,
         "minValues": {"s": {"x": 1, "f": 0.5, "t": {"y": "a"}}, "after": 7},

@@ -59,7 +59,7 @@ def parse_block(
     """
     if not schema.names:
         raise Refused("no column")
-    carriers = pa.schema([(field.name, _carrier(field.type, timestamp_formats.get(field.name))) for field in schema])
+    carriers = pa.schema([(field.name, _carrier(field.type)) for field in schema])
     try:
         table = pj.read_json(
             pa.BufferReader(data),
@@ -86,9 +86,9 @@ def parse_block(
     return Parsed(columns, frozenset(bad))
 
 
-def _carrier(kind: pa.DataType, timestamp_format: str | None) -> pa.DataType:
-    """What Arrow reads a column as: texts where its own conversion is not the one that `values` defines."""
-    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and (kind.tz is None or timestamp_format is not None)):
+def _carrier(kind: pa.DataType) -> pa.DataType:
+    """What Arrow reads a column as: texts where its own conversion is another, or would refuse the whole block."""
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.string()
     return kind
 

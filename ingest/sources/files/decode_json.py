@@ -5,29 +5,30 @@
     block ── every line is {...} ── Arrow, all lines at once ─────────────────→ columns
                │ no                  │ refused
                ▼                     ▼
-             lines of that form ── windows ── bad lines found ── Arrow, the rest at once
-               │ others                        │
-               ▼                               ▼
+             what does not look wrong ── Arrow, around the lines it refuses (`narrow`)
+               │ what does                       │ refused
+               ▼                                 ▼
              one by one: the definition of what is accepted (`values`), and the reasons
 
 Arrow parses a stream of objects, not lines. With every line beginning with ``{`` and ending with ``}``
 no object runs over a line's end (a raw line end inside a string is refused), and each line is at
-least one object; so if rows and lines are equal in number, each line is exactly one. A line is
-accepted together with others exactly when it is accepted alone.
+least one object; so if rows and lines are equal in number, each line is exactly one. What Arrow takes
+is what `values` takes, so it does not show which way a line went.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoded
-from ingest.sources.files.arrow_json import Refused, parse_block, usable_by_arrow
-from ingest.sources.files.lines import invalid_utf8, split_lines
-from ingest.sources.files.narrow import find_bad_lines
+from ingest.sources.files.arrow_json import Parsed, Refused, parse_block, usable_by_arrow
+from ingest.sources.files.lines import Lines, invalid_utf8, positions_of, split_lines
+from ingest.sources.files.narrow import Taken, suspicious, take_what_parses
 from ingest.sources.files.options import UnknownField
 from ingest.sources.files.rows import all_rejected, decoded, no_rejects, rejects, unknown_field_error
 from ingest.sources.files.values import Rejection, parse_object, to_value
@@ -57,76 +58,60 @@ class JsonDecoder:
         data = block.data
         assert isinstance(data, bytes)
         strict = self.on_unknown_field is not UnknownField.DROP
-        by_arrow = usable_by_arrow(self.schema, self.timestamp_formats)
-        if by_arrow and _is_plain(data, block.rows):
-            try:
-                parsed = parse_block(data, block.rows, self.schema, self.timestamp_formats, strict=strict)
-                if not parsed.bad:
-                    offsets = split_lines(data, block.start).offsets if self.lineage else None
-                    return decoded(block, self.schema, parsed.columns, offsets, no_rejects())
-            except Refused:
-                pass
+        parse = self._parse if usable_by_arrow(self.schema, self.timestamp_formats) else None
+        parsed: Parsed | None = None
+        if parse is not None and _is_plain(data, block.rows):
+            with contextlib.suppress(Refused):
+                parsed = parse(data, block.rows)
+        if parsed is not None and not parsed.bad:
+            offsets = split_lines(data, block.start).offsets if self.lineage else None
+            return decoded(block, self.schema, parsed.columns, offsets, no_rejects())
         lines = split_lines(data, block.start)
-        raw: list[bytes] = lines.texts.to_pylist()
-        good: list[int] = []
-        pieces: list[list[pa.Array]] = []
-        if by_arrow:
-            plain = [index for index, line in enumerate(raw) if _is_plain(line, 1)]
-            found = find_bad_lines(
-                [raw[index] for index in plain],
-                lambda some: parse_block(
-                    b"\n".join(some), len(some), self.schema, self.timestamp_formats, strict=strict
-                ),
-            )
-            good = [plain[index] for index in found.good]
-            pieces = found.columns
-        alone = sorted(set(range(len(raw))) - set(good)) if good else range(len(raw))
-        return self._assemble(block, raw, lines.offsets, good, pieces, alone)
+        taken = Taken()
+        if parsed is not None:
+            taken.add(list(range(block.rows)), parsed)
+        elif parse is not None and _is_utf8(data):
+            self._take(lines.texts, parse, taken)
+        return self._with_lines_alone(block, lines, taken)
 
-    def _assemble(
-        self,
-        block: Block,
-        raw: Sequence[bytes],
-        offsets: pa.Array,
-        good: list[int],
-        pieces: list[list[pa.Array]],
-        alone: Sequence[int],
-    ) -> Decoded:
-        """Put Arrow's columns and the lines decoded alone together, in the order of the lines."""
-        values: list[list[object]] = [[] for _ in self.schema]
+    def _parse(self, data: bytes, rows: int) -> Parsed:
+        strict = self.on_unknown_field is not UnknownField.DROP
+        return parse_block(data, rows, self.schema, self.timestamp_formats, strict=strict)
+
+    def _take(self, texts: pa.Array, parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
+        """Take what Arrow parses, leaving out what looks wrong."""
+        plain = pc.invert(suspicious(texts, self.schema))
+        take_what_parses(texts.filter(plain), positions_of(plain), parse, taken)
+
+    def _with_lines_alone(self, block: Block, lines: Lines, taken: Taken) -> Decoded:
+        """Decode the lines that were not taken one by one, and put all rows in the order of the lines."""
+        left = pa.array(sorted(set(range(len(lines.texts))).difference(taken.lines)), pa.int64())
+        rows: list[list[object]] = []
         accepted: list[int] = []
         bad: list[int] = []
         reasons: list[str] = []
-        for index in alone:
+        offsets = lines.offsets.take(left).to_pylist()
+        for index, offset, raw in zip(left.to_pylist(), offsets, lines.texts.take(left).to_pylist(), strict=True):
             try:
-                row = self._decode_line(raw[index], block, offsets, index)
+                rows.append(self._decode_line(raw, block, offset))
+                accepted.append(index)
             except Rejection as rejection:
                 bad.append(index)
                 reasons.append(str(rejection))
-                continue
-            accepted.append(index)
-            for column, value in zip(values, row, strict=True):
-                column.append(value)
-        if accepted:
-            pieces = [
-                *pieces,
-                [pa.array(column, field.type) for column, field in zip(values, self.schema, strict=True)],
-            ]
-        columns = (
-            [pa.concat_arrays([piece[at] for piece in pieces]) for at in range(len(self.schema))] if pieces else []
-        )
-        if not pieces:
-            columns = [pa.nulls(0, field.type) for field in self.schema]
-        order = pa.array([*good, *accepted], pa.int64())
-        if good and accepted:
+        alone = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(self.schema)]
+        columns = [
+            pa.concat_arrays([*(piece[at] for piece in taken.columns), alone[at]]) for at in range(len(self.schema))
+        ]
+        order = pa.array([*taken.lines, *accepted], pa.int64())
+        if taken.lines and accepted:
             by_line = pc.sort_indices(order)
             columns = [column.take(by_line) for column in columns]
             order = order.take(by_line)
         at = pa.array(bad, pa.int64())
-        rejected = rejects(block.shard, offsets.take(at), reasons, pa.array([raw[index] for index in bad], pa.binary()))
-        return decoded(block, self.schema, columns, offsets.take(order) if self.lineage else None, rejected)
+        rejected = rejects(block.shard, lines.offsets.take(at), reasons, lines.texts.take(at))
+        return decoded(block, self.schema, columns, lines.offsets.take(order) if self.lineage else None, rejected)
 
-    def _decode_line(self, line: bytes, block: Block, offsets: pa.Array, index: int) -> list[object]:
+    def _decode_line(self, line: bytes, block: Block, offset: int) -> list[object]:
         try:
             text = line.decode()
         except UnicodeDecodeError as failure:
@@ -135,7 +120,7 @@ class JsonDecoder:
         if self.on_unknown_field is not UnknownField.DROP:
             unknown = _unknown(found, pa.struct(list(self.schema)))
             if unknown is not None and self.on_unknown_field is UnknownField.FAIL:
-                raise unknown_field_error(block, offsets[index].as_py(), unknown)
+                raise unknown_field_error(block, offset, unknown)
             if unknown is not None:
                 raise Rejection(f"{unknown}: the schema has no such field")
         return [
@@ -151,6 +136,10 @@ def _is_plain(data: bytes, rows: int) -> bool:
         return False
     if data.count(b"}\n{") + data.count(b"}\r\n{") != rows - 1:
         return False
+    return _is_utf8(data)
+
+
+def _is_utf8(data: bytes) -> bool:
     if not data.isascii():
         try:
             data.decode()

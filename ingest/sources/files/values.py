@@ -25,6 +25,8 @@ from sinks.sql_types import type_name
 _SHOWN = 60
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _INTEGER = re.compile(r"-?[0-9]+")
+_CONSTANTS = ("NaN", "Infinity", "-Infinity")
+"""Not JSON, but read as numbers by many, Arrow too; they fit no type."""
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 
@@ -236,12 +238,8 @@ def _base64(value: object) -> bytes | None:
 
 
 def _loads(text: str) -> object:
-    found: object = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_no_constant)
+    found: object = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Number)
     return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise json.JSONDecodeError(f"{name} is not JSON", name, 0)
 
 
 def _article(name: str) -> str:

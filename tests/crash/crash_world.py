@@ -1,0 +1,170 @@
+"""Processes that die at named crash points, one after the other, over one storage.
+
+A dead process touches nothing any more: its own attempt to clean up fails like the real one's would.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ingest.epoch import Pipeline, run_epoch
+from ingest.job import Job
+from ingest.recovery import recover
+from ingest.runner import LocalRunner
+from sinks.base import Sink
+from tests.fakes import IDENTITY, NUMBER_SCHEMA, NumberSource
+from timeline import failpoints
+from timeline.chain import load_chain
+from timeline.instant import Action
+from timeline.lease import LeaseObserver, take_lease
+from timeline.process import ProcessId
+from timeline.store import ObjectInfo, ObjectStore, ObjectWriter, Retry
+from timeline.view import Timeline
+
+QUICK = Retry(attempts=3, first_pause_s=0.0, sleep=lambda pause_s: None)
+
+
+class Crashed(BaseException):
+    """The process is gone: nothing catches this."""
+
+
+@dataclass
+class Mortal:
+    """Whether a process still lives."""
+
+    is_dead: bool = False
+
+
+class MortalStore:
+    """A store that a dead process cannot reach."""
+
+    def __init__(self, inner: ObjectStore, life: Mortal) -> None:
+        self._inner = inner
+        self._life = life
+        self.url = inner.url
+
+    def _alive(self) -> ObjectStore:
+        if self._life.is_dead:
+            raise Crashed
+        return self._inner
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        self._alive().put_if_absent(path, body)
+
+    def put(self, path: str, body: bytes) -> None:
+        self._alive().put(path, body)
+
+    def get(self, path: str) -> bytes:
+        return self._alive().get(path)
+
+    def size(self, path: str) -> int | None:
+        return self._alive().size(path)
+
+    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+        return self._alive().list(folder, recursive=recursive)
+
+    def delete(self, path: str) -> None:
+        self._alive().delete(path)
+
+    def open_write(self, path: str) -> ObjectWriter:
+        return self._alive().open_write(path)
+
+    def sweep(self) -> None:
+        self._alive().sweep()
+
+
+@dataclass(frozen=True)
+class CrashAt:
+    """Die when a crash point is passed for the n-th time."""
+
+    point: str
+    count: int = 1
+
+
+class Lake(Protocol):
+    """Where a crash test's job writes to, and how its rows are read back."""
+
+    def timeline_store(self) -> ObjectStore:
+        """A fresh handle on the timeline's base path."""
+
+    def sinks(self, reach_store: Callable[[ObjectStore], ObjectStore]) -> tuple[Sink, ...]:
+        """Fresh sinks, the quarantine (named "quarantine") last; every store goes through `reach_store`."""
+
+    def rows(self) -> list[int]:
+        """Visible numbers of the table, sorted."""
+
+    def rejected(self) -> list[int]:
+        """Visible offsets of the quarantine, sorted."""
+
+    def orphans(self) -> Sequence[str]:
+        """Data files that no reader sees."""
+
+
+def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | None = None) -> bool:
+    """One process from start to end, or to its crash.
+
+    Returns:
+        whether it reached the source's end.
+    """
+    life = Mortal()
+    passed = 0
+
+    def die(name: str) -> None:
+        nonlocal passed
+        if crash is not None and name == crash.point:
+            passed += 1
+            if passed == crash.count:
+                life.is_dead = True
+                raise Crashed(name)
+
+    failpoints.arm(die)
+    try:
+        _run(lake, source, number, life)
+        return True
+    except Crashed:
+        return False
+    finally:
+        failpoints.arm(None)
+
+
+def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
+    store = MortalStore(lake.timeline_store(), life)
+    job = Job(
+        name="numbers",
+        store=store,
+        identity=IDENTITY,
+        sinks=lake.sinks(lambda inner: MortalStore(inner, life)),
+        quarantine="quarantine",
+        base_target="table",
+        by=f"process {number}",
+        retry=QUICK,
+    )
+    process = ProcessId("host", "", number, 0, "")
+    observer = LeaseObserver(store, QUICK, process_is_gone=lambda other: True)
+    lease = take_lease(store, job="numbers", ttl_ms=60_000, retry=QUICK, observer=observer, process=lambda: process)
+    failpoints.reach("lease-taken")
+    recover(job, lease)
+    chain = load_chain(store, Timeline.load(store, QUICK), QUICK, repair=True)
+    pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
+    while ranges := source.plan(chain.positions).ranges:
+        chain = chain.advanced(
+            run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision
+        )
+    lease.release()
+
+
+def check_exact(lake: Lake, source: NumberSource) -> None:
+    """Everything there once, nothing else left, nothing pending."""
+    numbers = sorted(number for end in source.shards.values() for number in range(end))
+    bad = [number for number in numbers if source.bad_every and number % source.bad_every == 0]
+    good = [number for number in numbers if number not in bad]
+    assert lake.rows() == good
+    assert lake.rejected() == bad
+    assert not lake.orphans()
+    timeline = Timeline.load(lake.timeline_store(), QUICK)
+    assert not timeline.pending().instants, timeline.pending().instants
+    commits = timeline.completed().by_action(Action.COMMIT)
+    assert len({instant.time for instant in commits}) == len(commits)
