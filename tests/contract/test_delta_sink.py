@@ -7,9 +7,11 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +24,7 @@ from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.partition import PartitionField, Transform
 from tests.contract.sink_contract import SCHEMA, SinkContract, prepared, ref, write
+from tests.real.s3_server import S3Server
 from timeline.errors import (
     CommitRejectedError,
     CommitUnknownError,
@@ -84,20 +87,22 @@ class BlindAfterPut(DeltaLog):
 
 @dataclass
 class DeltaRig:
-    """A table in a local folder."""
+    """A table in a local folder, or at `url`."""
 
     path: Path
     schema: pa.Schema = SCHEMA
     partition_by: tuple[PartitionField, ...] = ()
+    url: str | None = None
+    storage: Mapping[str, Any] = field(default_factory=dict)
 
     def sink(self, app_id: str = "job-a") -> DeltaSink:
-        options = DeltaOptions(type="delta", path=str(self.path))
-        sink = DeltaSink.open(options, SinkContext(app_id, self.schema, self.partition_by))
+        options = DeltaOptions(type="delta", path=self.url or str(self.path))
+        sink = DeltaSink.open(options, SinkContext(app_id, self.schema, self.partition_by, self.storage))
         return replace(sink, commit_retry=Retry(attempts=30, first_pause_s=0.005))
 
     def with_log(self, log: type[DeltaLog], **options: object) -> DeltaSink:
         sink = self.sink()
-        made = log(sink.log.location, sink.store, **options)  # type: ignore[arg-type]
+        made = log(sink.log.location, sink.store, sink.log.storage_options, **options)  # type: ignore[arg-type]
         return replace(sink, log=made, retry=AT_ONCE, commit_retry=AT_ONCE)
 
     @property
@@ -111,12 +116,14 @@ class DeltaRig:
         return self.with_log(UnreachableLog)
 
     def visible(self) -> list[int]:
-        if not (self.path / "_delta_log").exists():
+        log = self.sink().log
+        if not DeltaTable.is_deltatable(log.location, dict(log.storage_options)):
             return []
         return sorted(self.table()["id"].to_pylist())
 
     def table(self) -> pa.Table:
-        return pa.table(DeltaTable(self.path).scan().read_all())
+        log = self.sink().log
+        return pa.table(DeltaTable(log.location, storage_options=dict(log.storage_options)).scan().read_all())
 
     @property
     def versions(self) -> int:
@@ -138,6 +145,14 @@ class TestPartitionedDeltaSink(SinkContract):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> DeltaRig:
         return DeltaRig(tmp_path / "ta ble #ü", partition_by=(PartitionField("text"),))
+
+
+@pytest.mark.real
+class TestDeltaSinkOnS3(SinkContract):
+    @pytest.fixture
+    def rig(self, s3: S3Server, tmp_path: Path) -> DeltaRig:
+        url = f"s3://lake/{uuid.uuid4().hex}/ta ble ü"
+        return DeltaRig(tmp_path, partition_by=(PartitionField("text"),), url=url, storage=s3.options)
 
 
 class TestCommit:

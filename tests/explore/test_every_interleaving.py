@@ -23,3 +23,10 @@ def test_a_writer_of_two_epochs_beside_a_recovery_stays_exact() -> None:
     explored = explore([writer(2, source), recoverer()], check=check_visible, recover=check_recovered)
     print(explored)
     assert explored.states > 1_000
+
+
+def test_two_writers_of_consecutive_epochs_and_a_crash_anywhere_stay_exact() -> None:
+    source = NumberSource({"s": 2})
+    explored = explore([writer(1, source), writer(1, source)], check=check_visible, recover=check_recovered)
+    print(explored)
+    assert explored.states > 1_000

@@ -1,0 +1,105 @@
+"""Each guard of the protocol taken out of the real code: the explorer finds what goes wrong then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+import ingest.protocol
+import ingest.recovery
+from ingest.job import Job
+from sinks.base import Sink
+from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
+from tests.explore.explorer import HashedStore, explore
+from tests.explore.protocol_world import NEVER_AGAIN, check_recovered, check_visible, writer
+from tests.fakes import EmptySink, NumberSource
+from timeline.decision import DECISION, Decision, decision_path
+from timeline.epoch import EpochRef, Part
+from timeline.errors import InvariantError
+from timeline.store import MemoryStore, ObjectStore, Retry
+
+CAUGHT = (AssertionError, InvariantError)
+
+
+def explore_two_writers(
+    records: int,
+    *,
+    store_type: type[HashedStore] = HashedStore,
+    sinks: Callable[[ObjectStore, Callable[[], str]], tuple[Sink, ...]] | None = None,
+) -> None:
+    source = NumberSource({"s": records})
+    body = writer(1, source, sinks) if sinks else writer(1, source)
+
+    def recovered(store: MemoryStore) -> None:
+        check_recovered(store, sinks) if sinks else check_recovered(store)
+
+    explore([body, body], check=check_visible, recover=recovered, store_type=store_type)
+
+
+@dataclass
+class OverwritingStore(HashedStore):
+    """A store whose put-if-absent is a plain put."""
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        self.put(path, body)
+
+
+@dataclass(frozen=True)
+class ForgetfulSink(MemorySink):
+    """A target without an idempotent marker."""
+
+    def commit(self, part: Part) -> None:
+        if part.rows:
+            version = len(self.store.list("_log"))
+            entry = LogEntry(
+                self.app_id, part.epoch.epoch, part.epoch.instant, tuple(file.path for file in part.files), self.new_id()
+            )
+            self.store.put_if_absent(f"_log/{version:020d}.json", LOG_ENTRY.dump(entry))
+
+
+def forgetful(store: ObjectStore, new_id: Callable[[], str]) -> tuple[Sink, ...]:
+    return (ForgetfulSink("table", "app", store, NEVER_AGAIN, new_id), EmptySink())
+
+
+def test_without_put_if_absent_a_fault_is_found() -> None:
+    with pytest.raises(CAUGHT):
+        explore_two_writers(1, store_type=OverwritingStore)
+
+
+def test_without_the_decision_check_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide_blindly(store: ObjectStore, wanted: Decision, retry: Retry) -> Decision:
+        store.put(decision_path(wanted.epoch), DECISION.dump(wanted))
+        return wanted
+
+    monkeypatch.setattr(ingest.protocol, "decide", decide_blindly)
+    with pytest.raises(CAUGHT):
+        explore_two_writers(1)
+
+
+def test_without_the_targets_marker_a_fault_is_found() -> None:
+    with pytest.raises(CAUGHT):
+        explore_two_writers(1, sinks=forgetful)
+
+
+def test_without_the_order_of_epochs_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing_before(job: Job, epoch: int, applied_through: int) -> Sequence[Decision]:
+        return ()
+
+    monkeypatch.setattr(ingest.protocol, "decided_before", nothing_before)
+    with pytest.raises(CAUGHT):
+        explore_two_writers(2)
+
+
+def test_deleting_before_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim_rollback = ingest.recovery.claim_rollback
+
+    def delete_first(job: Job, ref: EpochRef, generation: int, reason: str) -> Decision:
+        for sink in job.sinks:
+            sink.abort(ref, None)
+        return claim_rollback(job, ref, generation, reason)
+
+    monkeypatch.setattr(ingest.recovery, "claim_rollback", delete_first)
+    with pytest.raises(CAUGHT):
+        explore_two_writers(1)
