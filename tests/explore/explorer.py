@@ -126,7 +126,7 @@ class World:
     store: HashedStore = field(init=False)
     views: list[SteppedStore] = field(init=False)
     running: list[greenlet.greenlet] = field(init=False)
-    places: list[int] = field(init=False)
+    places: list[int | None] = field(init=False)
     endings: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class World:
         self.running = [greenlet.greenlet(self._body(number)) for number in range(len(self.bodies))]
         for process in self.running:
             process.switch()
-        self.places = [self._place(number) for number in range(len(self.running))]
+        self.places = [None] * len(self.running)
 
     def _body(self, number: int) -> Callable[[], None]:
         def run() -> None:
@@ -153,13 +153,19 @@ class World:
 
     def step(self, number: int) -> None:
         self.running[number].switch()
-        self.places[number] = self._place(number)
+        self.places[number] = None
 
     def key(self) -> tuple[int, ...]:
         """Equal for equal states: what the store holds, and where each process is."""
-        return (self.store.digest, *self.places)
+        return (self.store.digest, *(self._place(number) for number in range(len(self.running))))
 
     def _place(self, number: int) -> int:
+        known = self.places[number]
+        if known is None:
+            known = self.places[number] = self._hash_of_place(number)
+        return known
+
+    def _hash_of_place(self, number: int) -> int:
         process = self.running[number]
         if process.dead:
             return 0

@@ -79,7 +79,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table) -> P
     """A process that recovers and then runs some epochs, as `tideline run` does."""
 
     def run(store: SteppedStore, number: int) -> None:
-        job = make_job(store, "ABCD"[number], number, sinks)
+        job = make_job(store, f"P{number}", number, sinks)
         lease = make_lease(store, number)
         with contextlib.suppress(TidelineError):
             recover(job, lease)
@@ -100,7 +100,7 @@ def recoverer(sinks: SinkMaker = one_table) -> Process:
 
     def run(store: SteppedStore, number: int) -> None:
         with contextlib.suppress(TidelineError):
-            recover(make_job(store, "ABCD"[number], number, sinks), make_lease(store, number))
+            recover(make_job(store, f"P{number}", number, sinks), make_lease(store, number))
 
     return run
 

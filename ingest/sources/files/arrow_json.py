@@ -32,14 +32,14 @@ class Parsed:
 
 
 def usable_by_arrow(schema: pa.Schema, timestamp_formats: Mapping[str, str | None]) -> bool:
-    """Whether Arrow can read this schema; maps, and some types inside of structs and arrays, it cannot."""
-    return all(
-        _nested_is_plain(field.type, timestamp_formats.get(field.name) is not None)
-        for field in schema
-        if pa.types.is_nested(field.type)
-    ) and not any(
-        timestamp_formats.get(field.name) in EPOCH_UNITS and pa.types.is_timestamp(field.type) for field in schema
-    )
+    """Whether Arrow reads this schema; not so maps, base64, epoch numbers, and dates inside of structs and arrays."""
+    for field in schema:
+        timestamp_format = timestamp_formats.get(field.name)
+        if pa.types.is_nested(field.type) and not _nested_is_plain(field.type, timestamp_format is not None):
+            return False
+        if pa.types.is_binary(field.type) or (pa.types.is_timestamp(field.type) and timestamp_format in EPOCH_UNITS):
+            return False
+    return True
 
 
 def parse_block(

@@ -57,7 +57,6 @@ class JsonDecoder:
             return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
         data = block.data
         assert isinstance(data, bytes)
-        strict = self.on_unknown_field is not UnknownField.DROP
         parse = self._parse if usable_by_arrow(self.schema, self.timestamp_formats) else None
         parsed: Parsed | None = None
         if parse is not None and _is_plain(data, block.rows):
@@ -81,7 +80,7 @@ class JsonDecoder:
     def _take(self, texts: pa.Array, parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
         """Take what Arrow parses, leaving out what looks wrong."""
         plain = pc.invert(suspicious(texts, self.schema))
-        take_what_parses(texts.filter(plain), positions_of(plain), parse, taken)
+        take_what_parses(texts.filter(plain), list(positions_of(plain)), parse, taken)
 
     def _with_lines_alone(self, block: Block, lines: Lines, taken: Taken) -> Decoded:
         """Decode the lines that were not taken one by one, and put all rows in the order of the lines."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import BinaryIO
 
 import pyarrow as pa
+
+from ingest.sources.files.raw import RawFile
 
 _STEP = 1 << 20
 
@@ -22,7 +23,7 @@ class DecompressedStream:
         compression: gzip or zstd.
     """
 
-    def __init__(self, open_raw: Callable[[], BinaryIO], compression: str) -> None:
+    def __init__(self, open_raw: Callable[[], RawFile], compression: str) -> None:
         self.broken: str | None = None
         self._open_raw = open_raw
         self._compression = compression
@@ -38,6 +39,7 @@ class DecompressedStream:
             try:
                 piece = bytes(self._stream.read(min(left, _STEP)))
             except OSError as failure:
+                self._raw.require_store()
                 self.broken = str(failure)
                 piece = self._before_the_break(min(left, _STEP))
             if not piece:
@@ -67,5 +69,5 @@ class DecompressedStream:
             while len(found) < most:
                 found += self._stream.read(1)
         except OSError:
-            pass
+            self._raw.require_store()
         return bytes(found)

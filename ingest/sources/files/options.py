@@ -66,7 +66,7 @@ class FilesOptions(BaseModel):
     r"""The ``source`` block of a job file for ``type: files``.
 
     Attributes:
-        path: a folder (walked), a glob or one file, on any fsspec store; names with ``.`` or ``_`` in front are skipped.
+        path: a folder (walked), a glob or one file, on any fsspec store; names with ``.`` or ``_`` first are skipped.
         format: how the files are written; json is one object a line.
         pattern: for text, an RE2 expression that matches a whole line; its named groups are the columns.
         max_bytes_per_epoch: most bytes of files that one epoch takes.

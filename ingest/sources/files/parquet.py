@@ -19,11 +19,11 @@ from ingest.sources.base import Block, Decoded
 from ingest.sources.files.convert import Converted
 from ingest.sources.files.lines import positions_of
 from ingest.sources.files.options import UnknownField
-from ingest.sources.files.read import locate, open_file, range_gone
+from ingest.sources.files.raw import RawFile, unavailable
+from ingest.sources.files.read import locate, range_gone
 from ingest.sources.files.rows import all_rejected, select, unknown_field_error
 from ingest.sources.files.values import mismatch
 from timeline.epoch import OffsetRange
-from timeline.errors import SourceError
 
 _BATCH_ROWS = 16 * 1024
 _BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, OSError)
@@ -32,7 +32,11 @@ _BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, OSErr
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Picklable; see `RangeReader`."""
+    """Picklable; see `RangeReader`.
+
+    Attributes:
+        fs: the store.
+    """
 
     fs: AbstractFileSystem
 
@@ -40,15 +44,16 @@ class ParquetReader:
         """See RangeReader."""
         path = locate(self.fs, offsets)
         try:
-            source = open_file(self.fs, path)
+            source = RawFile(self.fs, path)
         except FileNotFoundError as failure:
             raise range_gone(offsets, f"file {path} does not exist any more") from failure
         except OSError as failure:
-            raise SourceError(f"file {path} (shard {offsets.shard}) cannot be read: {failure}; try again") from failure
+            unavailable(path, failure)
         with source:
             try:
                 file = pq.ParquetFile(source)
             except _BROKEN as failure:
+                source.require_store()
                 # One row for the whole file, whatever it is split into.
                 if offsets.start == 0:
                     yield _broken(offsets, 0, f"{path} is not readable as Parquet: {failure}")
@@ -57,17 +62,18 @@ class ParquetReader:
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 if offsets.start <= _starts_at(file.metadata.row_group(group)) < offsets.until:
-                    yield from _read_group(file, group, first, offsets, path)
+                    yield from _read_group(source, file, group, first, offsets)
                 first += rows
 
 
-def _read_group(file: pq.ParquetFile, group: int, first: int, offsets: OffsetRange, path: str) -> Iterator[Block]:
+def _read_group(source: RawFile, file: pq.ParquetFile, group: int, first: int, offsets: OffsetRange) -> Iterator[Block]:
     batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False)
     while True:
         try:
             batch = next(batches, None)
         except _BROKEN as failure:
-            yield _broken(offsets, first, f"{path}: row group {group} cannot be read from here on: {failure}")
+            source.require_store()
+            yield _broken(offsets, first, f"row group {group} cannot be read from here on: {failure}")
             return
         if batch is None:
             return

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import cast
 
 from fsspec import AbstractFileSystem
 
@@ -23,8 +23,9 @@ from ingest.sources.base import Block
 from ingest.sources.files.decompress import DecompressedStream
 from ingest.sources.files.lines import count_rows
 from ingest.sources.files.listing import FileInfo, file_info, find_renamed, tail_before
+from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange
-from timeline.errors import RangeGoneError, SourceError
+from timeline.errors import RangeGoneError
 
 BLOCK_BYTES = 4 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
@@ -56,16 +57,16 @@ class LineReader:
         compression = offsets.detail["compression"]
         try:
             if compression is None:
-                with open_file(self.fs, path) as file:
+                with RawFile(self.fs, path) as file:
                     yield from self._read_plain(offsets, file)
             else:
                 yield from self._read_compressed(offsets, path, str(compression))
         except FileNotFoundError as failure:
             raise range_gone(offsets, f"file {path} does not exist any more") from failure
         except OSError as failure:
-            raise SourceError(f"file {path} (shard {offsets.shard}) cannot be read: {failure}; try again") from failure
+            unavailable(path, failure)
 
-    def _read_plain(self, offsets: OffsetRange, file: BinaryIO) -> Iterator[Block]:
+    def _read_plain(self, offsets: OffsetRange, file: RawFile) -> Iterator[Block]:
         def feed_at(position: int) -> _Feed:
             return _Feed(_Planned(file, offsets, position).read, position)
 
@@ -81,7 +82,7 @@ class LineReader:
         yield from self._blocks(feed, offsets.shard, offsets.until, detail)
 
     def _read_compressed(self, offsets: OffsetRange, path: str, compression: str) -> Iterator[Block]:
-        stream = DecompressedStream(lambda: open_file(self.fs, path), compression)
+        stream = DecompressedStream(lambda: RawFile(self.fs, path), compression)
         try:
             feed = _Feed(stream.read, 0, broken=lambda: stream.broken)
             detail = self._read_head(feed)
@@ -118,6 +119,7 @@ def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
 
     Raises:
         RangeGoneError: the file is gone, shorter than planned, or has other content.
+        StoreUnavailableError: the store does not answer.
     """
     path = str(offsets.detail["path"])
     identity = offsets.detail.get("id")
@@ -138,13 +140,8 @@ def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
     except FileNotFoundError as failure:
         raise range_gone(offsets, f"file {path} does not exist any more") from failure
     except OSError as failure:
-        raise SourceError(f"file {path} (shard {offsets.shard}) cannot be read: {failure}; try again") from failure
+        unavailable(path, failure)
     return found.path
-
-
-def open_file(fs: AbstractFileSystem, path: str) -> BinaryIO:
-    """The file, for reading large pieces: an object store is asked for exactly what is read."""
-    return cast(BinaryIO, fs.open(path, "rb", cache_type="none"))
 
 
 def limit_of(offsets: OffsetRange) -> int:
@@ -163,7 +160,7 @@ def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
 class _Planned:
     """The planned bytes of a file from a position on: ends at the limit, and fails where the file ends before it."""
 
-    def __init__(self, file: BinaryIO, offsets: OffsetRange, position: int) -> None:
+    def __init__(self, file: RawFile, offsets: OffsetRange, position: int) -> None:
         file.seek(position)
         self._file = file
         self._offsets = offsets

@@ -25,13 +25,17 @@ from sinks.sql_types import type_name
 _SHOWN = 60
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _INTEGER = re.compile(r"-?[0-9]+")
-_CONSTANTS = ("NaN", "Infinity", "-Infinity")
-"""Not JSON, but read as numbers by many, Arrow too; they fit no type."""
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 
 
 class Number(str):
     """A JSON number as it was written."""
+
+    __slots__ = ()
+
+
+class Constant(Number):
+    """NaN, Infinity or -Infinity: not JSON, but read as numbers by many, Arrow too. It fits no type."""
 
     __slots__ = ()
 
@@ -70,12 +74,18 @@ def parse_json(text: str) -> object:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON text again: order of fields and digits of numbers kept, no blanks."""
+    """A value as JSON text again: order of fields and digits of numbers kept, no blanks.
+
+    Raises:
+        Rejection: a `Constant` is in it.
+    """
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
+        case Constant():
+            raise Rejection(f"{value[:]} is not JSON")
         case Number():
             return value[:]
         case str():
@@ -89,7 +99,12 @@ def json_text(value: object) -> str:
 
 def shown(value: object) -> str:
     """A value for a reason, short."""
-    text = value if isinstance(value, Number) else repr(value) if isinstance(value, str) else json_text(value)
+    text = value if isinstance(value, Number) else repr(value if isinstance(value, str) else None)
+    if not isinstance(value, str):
+        try:
+            text = json_text(value)
+        except Rejection as rejection:
+            text = str(rejection)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -165,10 +180,10 @@ def _scalar(value: object, kind: pa.DataType, timestamp_format: str | None) -> o
 
 
 def _text(value: object) -> str | None:
-    text = value if isinstance(value, str) and not isinstance(value, Number) else json_text(value)
     try:
+        text = value if isinstance(value, str) and not isinstance(value, Number) else json_text(value)
         text.encode()
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, Rejection):
         return None
     return text
 
@@ -238,7 +253,7 @@ def _base64(value: object) -> bytes | None:
 
 
 def _loads(text: str) -> object:
-    found: object = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Number)
+    found: object = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Constant)
     return found
 
 

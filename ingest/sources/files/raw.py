@@ -1,0 +1,71 @@
+"""The bytes of a file on a store, with the store's failures kept apart from those of the content.
+
+A damaged file is a fact about the data: its rows go to the quarantine. A store that does not answer
+is not, and must never look like one.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import BinaryIO, NoReturn, cast
+
+from fsspec import AbstractFileSystem
+
+from timeline.errors import StoreUnavailableError
+
+
+class RawFile(io.RawIOBase):
+    """A file of a store, for reading, that remembers whether the store failed.
+
+    Attributes:
+        failure: the store's error, once a read or seek has failed.
+    """
+
+    def __init__(self, fs: AbstractFileSystem, path: str) -> None:
+        # Without fsspec's cache an object store is asked for exactly what is read.
+        self._file = cast(BinaryIO, fs.open(path, "rb", cache_type="none"))
+        self._path = path
+        self.failure: OSError | None = None
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes; empty at the end."""
+        try:
+            return self._file.read(size)
+        except OSError as failure:
+            self.failure = failure
+            raise
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move to an offset."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """The offset."""
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+        super().close()
+
+    def require_store(self) -> None:
+        """Raise what the store failed with, if it did.
+
+        Raises:
+            StoreUnavailableError: a read failed; the content is not to blame.
+        """
+        if self.failure is not None:
+            unavailable(self._path, self.failure)
+
+
+def unavailable(path: str, failure: OSError) -> NoReturn:
+    """Raise StoreUnavailableError for a file that cannot be read now."""
+    raise StoreUnavailableError(f"{path} cannot be read now: {failure}; the task is tried again") from failure
