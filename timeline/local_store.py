@@ -45,7 +45,7 @@ TEMPORARY_FOLDER = ".tideline-tmp"
 
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
-_FOLDER_ATTEMPTS = 50  # a concurrent delete can win some times in a row, not this often
+_FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
 _BUFFER_BYTES = 1 << 20
 
 
@@ -192,8 +192,6 @@ class LocalStore:
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             os.mkdir(folder)
         _sync_folder(above)
-        if os.path.lexists(folder) and not os.path.isdir(folder):
-            raise NotADirectoryError(errno.ENOTDIR, "a file is where a folder is needed", folder)
 
     def _remove_empty_folders(self, folder: str) -> None:
         """Remove a folder and those above it up to the root, as far as they are empty."""

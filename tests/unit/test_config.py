@@ -398,7 +398,7 @@ def test_job_travels_to_another_process(job: Folder) -> None:
 
 def test_job_does_not_change(job: Folder) -> None:
     with pytest.raises(ValueError, match="frozen"):
-        job.load(SMALL).name = "other"  # type: ignore[misc]
+        job.load(SMALL).name = "other"
 
 
 def test_one_place_has_one_spelling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow.json as pj
 from ingest.sources.files.convert import convert
 from ingest.sources.files.lines import positions_of
 from ingest.sources.files.options import EPOCH_UNITS
+from ingest.sources.files.timestamps import outside
 
 
 class Refused(Exception):
@@ -81,7 +82,7 @@ def parse_block(
             values = converted.values
             bad.update(converted.bad)
         else:
-            bad.update(_not_finite(values))
+            bad.update(_unfit(values))
         columns.append(values)
     return Parsed(columns, frozenset(bad))
 
@@ -103,16 +104,18 @@ def _nested_is_plain(kind: pa.DataType, formatted: bool) -> bool:
     return not (pa.types.is_map(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind))
 
 
-def _not_finite(values: pa.Array) -> Sequence[int]:
-    """Rows with a NaN or an infinity: Arrow takes NaN, and floats too large for 32 bits."""
+def _unfit(values: pa.Array) -> Sequence[int]:
+    """Rows with a value that Arrow takes and no column does: NaN, floats too large for 32 bits, years beyond 9999."""
     kind = values.type
+    if pa.types.is_timestamp(kind):
+        return positions_of(outside(values))
     if pa.types.is_floating(kind):
         finite = pc.is_finite(values)
         return [] if pc.all(finite).as_py() is not False else positions_of(pc.invert(finite))
     if pa.types.is_struct(kind):
-        return [row for child in values.flatten() for row in _not_finite(child)]
+        return [row for child in values.flatten() for row in _unfit(child)]
     if pa.types.is_list(kind):
-        inner = _not_finite(values.flatten())
+        inner = _unfit(values.flatten())
         parents = pc.list_parent_indices(values) if inner else None
         return [parents[at].as_py() for at in inner] if parents is not None else []
     return []

@@ -130,8 +130,8 @@ def _whole_file(one: ShardFile, options: FilesOptions, now_s: float) -> Availabl
     if one.offset > 0 and one.file.size > one.offset:
         raise SourceChangedError(
             f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has "
-            f"{one.file.size}: a compressed or Parquet file cannot be continued. Write new records to a new file; raise "
-            "close_after if the file is written for longer"
+            f"{one.file.size}: a compressed or Parquet file cannot be continued. Write new records to a new file; "
+            "raise close_after if the file is written for longer"
         )
     settles_in_s = _settles_in_s(one, options, now_s)
     limit = one.file.size if settles_in_s is None else one.offset

@@ -39,6 +39,8 @@ _ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
 _INSTANT = pa.timestamp("us", tz="UTC")
 _WALL_CLOCK = pa.timestamp("us")
 _UTC = datetime.UTC
+FIRST_MICROS = -62_135_596_800_000_000
+LAST_MICROS = 253_402_300_799_999_999
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -59,7 +61,7 @@ def iso_micros(text: str, *, zoned: bool) -> int | None:
         moment = datetime.datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}:{second or '00'}{zone or ''}")
     except ValueError:
         return None
-    return _micros(moment) + int(((fraction or "") + "000000")[:6])
+    return in_range(_micros(moment) + int(((fraction or "") + "000000")[:6]))
 
 
 def format_micros(text: str, pattern: str, *, zoned: bool) -> int | None:
@@ -70,10 +72,18 @@ def format_micros(text: str, pattern: str, *, zoned: bool) -> int | None:
         return None
     if moment.tzinfo is not None and not zoned:
         return None
-    try:
-        return _micros(moment)
-    except OverflowError:
-        return None
+    return in_range(_micros(moment))
+
+
+def in_range(micros: int) -> int | None:
+    """The timestamp if it lies in the years 1 to 9999, which is what Spark and Delta hold; else None."""
+    return micros if FIRST_MICROS <= micros <= LAST_MICROS else None
+
+
+def outside(values: pa.Array) -> pa.Array:
+    """Which timestamps of a column do not lie in the years 1 to 9999; null for null."""
+    micros = pc.cast(values, pa.int64())
+    return pc.or_(pc.less(micros, FIRST_MICROS), pc.greater(micros, LAST_MICROS))
 
 
 def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
@@ -81,7 +91,7 @@ def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
     kind = _INSTANT if zoned else _WALL_CLOCK
     for written_as in (_INSTANT, _WALL_CLOCK) if zoned else (_WALL_CLOCK,):
         with contextlib.suppress(pa.ArrowInvalid):
-            return pc.cast(pc.cast(texts, written_as), kind)
+            return _within(pc.cast(pc.cast(texts, written_as), kind))
     # With a zone everywhere the good ones convert together, bad ones among them or not.
     whole = _full_iso(texts, zoned=zoned)
     return _parsed(texts, whole, kind, lambda text: iso_micros(text, zoned=zoned))
@@ -112,7 +122,7 @@ def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable
         parse: decides about a text that is null in `whole`; called once for each distinct one.
     """
     try:
-        parsed = pc.cast(pc.cast(whole, _INSTANT), kind)
+        parsed = _within(pc.cast(pc.cast(whole, _INSTANT), kind))
     except pa.ArrowInvalid:
         # A day that its month does not have: rare, and Arrow does not say which.
         return _by_distinct(texts, kind, parse)
@@ -120,6 +130,11 @@ def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable
     if not pc.any(missed).as_py():
         return parsed
     return pc.replace_with_mask(parsed, missed, _by_distinct(texts.filter(missed), kind, parse))
+
+
+def _within(values: pa.Array) -> pa.Array:
+    beyond = outside(values)
+    return pc.if_else(beyond, pa.scalar(None, values.type), values) if pc.any(beyond).as_py() else values
 
 
 def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:

@@ -19,7 +19,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from ingest.sources.files.options import EPOCH_UNITS
-from ingest.sources.files.timestamps import format_micros, iso_micros
+from ingest.sources.files.timestamps import format_micros, in_range, iso_micros
 from sinks.sql_types import type_name
 
 _SHOWN = 60
@@ -230,8 +230,7 @@ def _epoch(value: str, micros_per_unit: int) -> int | None:
     number = _decimal(value, 38, 6)
     if number is None:
         return None
-    micros = int(number * micros_per_unit)
-    return micros if -(1 << 63) <= micros < 1 << 63 else None
+    return in_range(int(number * micros_per_unit))
 
 
 def _date(value: object) -> datetime.date | None:

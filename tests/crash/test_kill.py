@@ -1,0 +1,151 @@
+"""`kill -9` of the real job at seeded moments: its driver, its JVM, one of its Python workers.
+
+After each kill `tideline recover` runs, then the job goes on; in the end the table and the quarantine
+are compared with the files row by row.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from ingest.demo import line_starts
+from ingest.generate import DEMO_COLUMNS, log_lines
+from timeline.fsspec_store import open_store
+from timeline.instant import Action
+from timeline.view import Timeline
+
+pytestmark = pytest.mark.slow
+
+MOMENTS = 40
+LINES_A_ROUND = 6_000
+VICTIMS = ("driver", "driver", "jvm", "worker")
+TIDELINE = (sys.executable, "-m", "ingest")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "killed",
+                "source": {
+                    "type": "files",
+                    "path": f"{tmp_path}/logs/*.jsonl",
+                    "format": "json",
+                    "max_bytes_per_epoch": "300kB",
+                    "close_after": "0s",
+                },
+                "schema": DEMO_COLUMNS,
+                "partition_by": ["date(ts)"],
+                "lineage": True,
+                "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
+                "quarantine": {"path": f"{tmp_path}/quarantine"},
+                "spark": {"master": "local[2,3]"},
+            }
+        )
+    )
+    return path
+
+
+def append_lines(job: Path, round_number: int) -> None:
+    """New lines every round: some in a file that exists, some in a new one."""
+    lines = list(log_lines(LINES_A_ROUND, seed=round_number))
+    for name, part in ((f"new-{round_number:02d}", lines[: len(lines) // 2]), ("grows", lines[len(lines) // 2 :])):
+        with (job.parent / "logs" / f"{name}.jsonl").open("ab") as out:
+            out.writelines(line + b"\n" for line in part)
+
+
+def tideline(*arguments: str | Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TIDELINE, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
+
+
+def kill_at_some_moment(job: Path, draw: random.Random) -> str:
+    """Start the job, and kill one of its processes some time after it began its first epoch."""
+    store = open_store(str(job.parent / "lake"))
+    before = len(Timeline.load(store))
+    with (job.parent / "run.log").open("ab") as log:
+        process = subprocess.Popen([*TIDELINE, "run", str(job), "--once"], stdout=log, stderr=log)
+    try:
+        while process.poll() is None and len(Timeline.load(store)) == before:
+            time.sleep(0.005)
+        deadline = time.monotonic() + draw.uniform(0.0, 2.5)
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        victim = draw.choice(VICTIMS)
+        if process.poll() is None:
+            for each in victims(process.pid, victim):
+                each.kill()
+        if victim == "driver":
+            process.wait(timeout=60)
+        process.wait(timeout=240)
+        return victim
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def victims(pid: int, victim: str) -> list[psutil.Process]:
+    driver = psutil.Process(pid)
+    if victim == "driver":
+        return [driver]
+    below = driver.children(recursive=True)
+    jvm = [process for process in below if process.name() == "java"]
+    workers = [process for process in below if process.name().startswith("python")]
+    return jvm if victim == "jvm" else workers[-1:]
+
+
+def test_forty_kills_lose_nothing_and_double_nothing(job: Path) -> None:
+    draw = random.Random(20260301)
+    outcomes: Counter[str] = Counter()
+    for number in range(MOMENTS):
+        append_lines(job, number)
+        outcomes[kill_at_some_moment(job, draw)] += 1
+        recovered = tideline("recover", job, "--json")
+        assert recovered.returncode == 0, recovered.stderr
+        for settled in json.loads(recovered.stdout)["settled"]:
+            outcomes[settled["step"]] += 1
+        assert not Timeline.load(open_store(str(job.parent / "lake"))).pending().instants
+    last = tideline("run", job, "--once")
+    assert last.returncode == 0, last.stderr
+    check_row_by_row(job)
+    print(dict(outcomes))
+    assert outcomes["rollback"] > 0
+    assert outcomes["driver"] and outcomes["jvm"] and outcomes["worker"]
+
+
+def check_row_by_row(job: Path) -> None:
+    folder = job.parent
+    expected: dict[tuple[str, int], bytes] = {}
+    for path in sorted((folder / "logs").iterdir()):
+        body = path.read_bytes()
+        lines = dict(zip(line_starts(path), body.splitlines(), strict=True))
+        expected.update(((path.name, start), line) for start, line in lines.items())
+    committed = DeltaTable(folder / "lake").to_pyarrow_table().to_pylist()
+    rejected = DeltaTable(folder / "quarantine").to_pyarrow_table().to_pylist()
+    places = Counter((row["_shard"], row["_offset"]) for row in committed)
+    places.update((row["shard"], row["offset"]) for row in rejected)
+    assert places == Counter(expected.keys())
+    for row in committed:
+        line = json.loads(expected[row["_shard"], row["_offset"]])
+        assert (row["id"], row["path"], row["bytes"]) == (line["id"], line["path"], line["bytes"])
+    for row in rejected:
+        assert row["raw"] == expected[row["shard"], row["offset"]]
+    visible = {Path(uri).name for table in ("lake", "quarantine") for uri in DeltaTable(folder / table).file_uris()}
+    there = {path.name for table in ("lake", "quarantine") for path in (folder / table).glob("**/*-0_*.parquet")}
+    assert there == visible, "orphans"
+    epochs = Timeline.load(open_store(str(folder / "lake"))).completed().by_action(Action.COMMIT)
+    assert len(epochs) > MOMENTS
