@@ -12,10 +12,12 @@ atomic visibility) and nothing else, so it shows the protocol without a format a
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Self, cast
 
 import pyarrow as pa
 
@@ -30,7 +32,7 @@ from sinks.base import (
 )
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
-from timeline.errors import CommitUnknownError, StoreUnavailableError
+from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry, create_or_read
 
@@ -67,10 +69,10 @@ class MemorySink:
     target: str
     app_id: str
     store: ObjectStore
-    retry: Retry = Retry()
+    retry: Retry = field(default_factory=Retry)
     new_id: Callable[[], str] = new_id
 
-    Options = MemoryOptions
+    Options = cast(type[TargetOptions], MemoryOptions)
 
     @classmethod
     def open(cls, options: TargetOptions, context: SinkContext) -> Self:
@@ -110,7 +112,11 @@ class MemorySink:
             self.app_id, part.epoch.epoch, part.epoch.instant, tuple(file.path for file in part.files), self.new_id()
         )
         while True:
-            log = self._log()
+            try:
+                log = self._log()
+            except StoreUnavailableError as error:
+                # Nothing was put yet, or what was put lost its version to another job for good.
+                raise CommitRejectedError(f"{self.target}: {part.epoch} is not committed: {error}") from error
             if any(known.app_id == self.app_id and known.epoch >= entry.epoch for known in log):
                 return
             path = f"_log/{len(log):020d}.json"
@@ -149,7 +155,8 @@ class MemorySink:
 
     def _log(self) -> list[LogEntry]:
         listed = self.retry.call(lambda: self.store.list("_log"))
-        return [LOG_ENTRY.load(info.path, self.store.get(info.path)) for info in listed]
+        bodies = [(info.path, self.retry.call(partial(self.store.get, info.path))) for info in listed]
+        return [LOG_ENTRY.load(path, body) for path, body in bodies]
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,9 @@ class _BatchWriter:
 
     def abort(self) -> None:
         self._batches.clear()
+        # What cannot be removed now is announced: rollback or release removes it.
+        with contextlib.suppress(StoreUnavailableError):
+            self._writer.store.delete(self._path)
 
 
 def _load(body: bytes) -> pa.Table:

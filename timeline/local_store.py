@@ -2,9 +2,9 @@
 
 ::
 
-    put_if_absent   .tideline-tmp/<unique>  write, fsync ── link ────▶ <path>   fsync the folder, unlink the temporary
-    put             .tideline-tmp/<unique>  write, fsync ── replace ─▶ <path>   fsync the folder
-    open_write                                 stream ───────────────▶ <path>   fsync the file and the folder on close
+    put_if_absent   .tideline-tmp/<unique>  lock, write, fsync ── link ────▶ <path>   fsync the folder
+    put             .tideline-tmp/<unique>  lock, write, fsync ── replace ─▶ <path>   fsync the folder
+    open_write                                       stream ───────────────▶ <path>   fsync both on close
 
 A file becomes visible under its name only when its bytes are on disk, so a process may die, and the
 machine may lose power, at any point. "Check that it does not exist, then write" has two winners
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
 from timeline.errors import (
     AlreadyExistsError,
@@ -69,7 +70,7 @@ class LocalStore:
         target = self._file(path)
         with self._temporary(path, body) as temporary:
             try:
-                self._place(lambda: os.link(temporary, target), temporary, target)
+                self._place(lambda: os.link(temporary, target), target)
             except FileExistsError as error:
                 raise AlreadyExistsError(f"{self.url}/{path} exists") from error
             except OSError as error:
@@ -84,7 +85,7 @@ class LocalStore:
         """See ObjectStore."""
         target = self._file(path)
         with self._temporary(path, body) as temporary:
-            self._place(lambda: os.replace(temporary, target), temporary, target)
+            self._place(lambda: os.replace(temporary, target), target)
 
     def get(self, path: str) -> bytes:
         """See ObjectStore."""
@@ -126,12 +127,13 @@ class LocalStore:
         return LocalWriter(self, path, raw)
 
     def sweep(self) -> None:
-        """See ObjectStore; a live put whose temporary file goes fails with StoreUnavailableError and is tried again."""
+        """See ObjectStore: a temporary file that nobody has locked was left by a process that is gone."""
         folder = os.path.join(self.root, TEMPORARY_FOLDER)
-        with _translated(folder), contextlib.suppress(FileNotFoundError):
+        with _translated(folder, writing=True), contextlib.suppress(FileNotFoundError):
             for name in os.listdir(folder):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(folder, name))
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
+                    if _lock(file):
+                        os.unlink(file.name)
             _remove_folder(folder)
 
     def _file(self, path: str) -> str:
@@ -145,53 +147,39 @@ class LocalStore:
     def _temporary(self, path: str, body: bytes) -> Iterator[str]:
         """A durable temporary file with the body; gone afterwards, however it ends."""
         folder = os.path.join(self.root, TEMPORARY_FOLDER)
-        temporary = os.path.join(folder, uuid.uuid4().hex)
         with _translated(f"{self.url}/{path}", writing=True):
+            temporary, file = self._in_folder(lambda: _open_locked(folder), folder)
             try:
-                with self._in_folder(lambda: open(temporary, "xb", buffering=0), folder) as file:
+                with file:
                     view = memoryview(body)
                     while view:
                         view = view[file.write(view) :]
                     os.fsync(file.fileno())
-                yield temporary
+                    yield temporary
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
 
-    def _place(self, place: Callable[[], None], temporary: str, target: str) -> None:
+    def _place(self, place: Callable[[], None], target: str) -> None:
         """Give the temporary file its final name, durably."""
         folder = os.path.dirname(target)
-
-        def attempt() -> None:
-            try:
-                place()
-            except FileNotFoundError as error:
-                if not os.path.exists(temporary):
-                    raise StoreUnavailableError(f"{target}: a sweep took the temporary file; not written") from error
-                raise
-
-        self._in_folder(attempt, folder)
+        self._in_folder(place, folder)
         _sync_folder(folder)
 
     def _in_folder(self, action: Callable[[], T], folder: str) -> T:
         """Run an action that needs a folder; deletes beside it may remove the folder again and again."""
+        changed: set[str] = set()
         for _ in range(_FOLDER_ATTEMPTS):
             try:
-                return action()
+                result = action()
             except FileNotFoundError:
-                self._make_folder(folder)
+                changed |= _make_folder(folder)
+                continue
+            # Only now: to wait for the disk between making a folder and using it would lose it each time.
+            for above in changed:
+                _sync_folder(above)
+            return result
         raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
-
-    def _make_folder(self, folder: str) -> None:
-        """Make a folder and those above it, durably: a file is no safer than the folder entry that leads to it."""
-        if os.path.isdir(folder):
-            return
-        above = os.path.dirname(folder)
-        self._make_folder(above)
-        # Either someone else made it, or removed the one above: the caller tries again.
-        with contextlib.suppress(FileExistsError, FileNotFoundError):
-            os.mkdir(folder)
-        _sync_folder(above)
 
     def _remove_empty_folders(self, folder: str) -> None:
         """Remove a folder and those above it up to the root, as far as they are empty."""
@@ -251,6 +239,41 @@ class _TranslatingFile(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         with _translated(self.name, writing=True):
             return super().write(data)
+
+
+def _make_folder(folder: str) -> set[str]:
+    """Make a folder and those above it; returns the folders whose entries changed, which are to be made durable."""
+    changed = set()
+    above = os.path.dirname(folder)
+    while above not in changed and not os.path.isdir(above):
+        changed.add(above)
+        above = os.path.dirname(above)
+    # Someone else made it, or removed one above, or a file is in the way: the action tells.
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        os.makedirs(folder, exist_ok=True)
+    return changed | {above}
+
+
+def _open_locked(folder: str) -> tuple[str, io.FileIO]:
+    """A new temporary file, locked for as long as it is open, so that a sweep knows its writer to be alive."""
+    while True:
+        temporary = os.path.join(folder, uuid.uuid4().hex)
+        file = io.FileIO(temporary, "x")
+        # A sweep may have locked and removed it before it was locked here: then it has no name any more.
+        if _lock(file) and os.fstat(file.fileno()).st_nlink > 0:
+            return temporary, file
+        file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _lock(file: IO[bytes] | io.FileIO) -> bool:
+    """Whether this open file has the lock now; the system gives it back when the process ends, however it ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _scan(folder: str, prefix: str, recursive: bool, found: list[ObjectInfo]) -> None:

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import botocore.exceptions
+import aiohttp
 import fsspec.asyn
 import s3fs
+from botocore.exceptions import BotoCoreError, ClientError
 
 from timeline.errors import AlreadyExistsError, ConfigError, NotFoundError, StoreError, StoreUnavailableError
 from timeline.store import ObjectInfo, ObjectWriter
@@ -136,15 +137,17 @@ class S3Store:
     def _s3(self) -> s3fs.S3FileSystem:
         """This process's client; one that a fork copied shares sockets with its parent and is not used."""
         if self._client is None or self._client_pid != os.getpid():
-            retries = {"retries": {"mode": "standard", "max_attempts": 3}}
             given = dict(self.options)
-            given["config_kwargs"] = retries | given.get("config_kwargs", {})
-            given |= {"use_listings_cache": False, "skip_instance_cache": True}
             try:
+                retries = {"retries": {"mode": "standard", "max_attempts": 3}}
+                given["config_kwargs"] = retries | dict(given.get("config_kwargs") or {})
+                given |= {"use_listings_cache": False, "skip_instance_cache": True}
                 client = s3fs.S3FileSystem(**given)
                 client.connect()
             except (TypeError, ValueError, KeyError, AttributeError) as error:
-                raise ConfigError(f"storage: s3fs does not take the options {sorted(self.options)}: {error}") from None
+                raise ConfigError(
+                    f"storage: s3fs does not take the options {sorted(self.options)}: {_without_values(error, given)}"
+                ) from None
             # Retries are botocore's and the protocol's; a third layer in between would multiply them.
             client.retries = 1
             self._client, self._client_pid = client, os.getpid()
@@ -236,8 +239,22 @@ class _PartSink(io.RawIOBase):
         return size
 
 
+def _without_values(error: BaseException, given: Mapping[str, Any]) -> str:
+    """An error's words unless they repeat an option's value, which may be a secret."""
+    text = str(error)
+    return type(error).__name__ if any(value and value in text for value in _texts(given)) else text
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+
+
 async def _read_at_once(client: s3fs.S3FileSystem, bucket: str, key: str) -> bytes:
-    """An object by one request: s3fs's own `cat_file` asks for the size first, then reads what may be a newer version."""
+    """An object by one request: s3fs's `cat_file` asks for the size first, then reads what may be a newer version."""
     answer = await client._call_s3("get_object", Bucket=bucket, Key=key)
     async with answer["Body"] as stream:
         body: bytes = await stream.read()
@@ -249,7 +266,7 @@ def _translated(name: str, *, reading: bool = False) -> Iterator[None]:
     """Turn what s3fs, botocore and the network raise into store errors."""
     try:
         yield
-    except (OSError, botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
+    except (OSError, BotoCoreError, ClientError, aiohttp.ClientError) as error:
         code = _error_code(error)
         if isinstance(error, FileExistsError) or code == "PreconditionFailed":
             raise AlreadyExistsError(f"{name} exists") from error
@@ -261,7 +278,7 @@ def _translated(name: str, *, reading: bool = False) -> Iterator[None]:
 def _error_code(error: BaseException | None) -> str:
     """S3's own code of an error, which s3fs keeps as the cause; empty where no server answered."""
     while error is not None:
-        if isinstance(error, botocore.exceptions.ClientError):
+        if isinstance(error, ClientError):
             return str(error.response.get("Error", {}).get("Code", ""))
         error = error.__cause__
     return ""

@@ -24,6 +24,7 @@ _COLUMNS = {
     "n": "timestamp_ntz",
     "y": "date",
     "m": "decimal(10,2)",
+    "e": "timestamp",
     "o": "struct<x:bigint,y:string>",
     "a": "array<double>",
 }
@@ -73,6 +74,9 @@ _JSON_VALUES = [
     "[[[]]]",
     '"yesterday"',
     "1.10",
+    "1600000000001.5",
+    "99999999999999999999999",
+    "-62135596800001",
     "-",
     '"2020-01-01T24:00:00Z"',
     '"T"',
@@ -118,7 +122,9 @@ _ENDS = st.sampled_from([b"\n", b"\r\n"])
 
 
 def _decoder(kind: UnknownField = UnknownField.DROP, **columns: str) -> Decoder:
-    return source_of("x", on_unknown_field=kind).decoder(schema_of(columns or _COLUMNS), lineage=True)
+    return source_of("x", on_unknown_field=kind, timestamp_format={"e": "epoch_ms"}).decoder(
+        schema_of(columns or _COLUMNS), lineage=True
+    )
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.json as pj
 from ingest.sources.files.convert import convert
 from ingest.sources.files.lines import positions_of
 from ingest.sources.files.options import EPOCH_UNITS
-from ingest.sources.files.timestamps import outside
+from ingest.sources.files.timestamps import EPOCH_PRECISION, epoch_column, epoch_scale, outside
 
 
 class Refused(Exception):
@@ -33,12 +33,12 @@ class Parsed:
 
 
 def usable_by_arrow(schema: pa.Schema, timestamp_formats: Mapping[str, str | None]) -> bool:
-    """Whether Arrow reads this schema; not so maps, base64, epoch numbers, and dates inside of structs and arrays."""
+    """Whether Arrow reads this schema; not so maps, base64, and dates inside of structs and arrays."""
     for field in schema:
         timestamp_format = timestamp_formats.get(field.name)
         if pa.types.is_nested(field.type) and not _nested_is_plain(field.type, timestamp_format is not None):
             return False
-        if pa.types.is_binary(field.type) or (pa.types.is_timestamp(field.type) and timestamp_format in EPOCH_UNITS):
+        if pa.types.is_binary(field.type):
             return False
     return True
 
@@ -60,7 +60,7 @@ def parse_block(
     """
     if not schema.names:
         raise Refused("no column")
-    carriers = pa.schema([(field.name, _carrier(field.type)) for field in schema])
+    carriers = pa.schema([(field.name, _carrier(field.type, timestamp_formats.get(field.name))) for field in schema])
     try:
         table = pj.read_json(
             pa.BufferReader(data),
@@ -77,8 +77,12 @@ def parse_block(
     bad: set[int] = set()
     for field, carrier in zip(schema, table.columns, strict=True):
         values = carrier.combine_chunks()
-        if carriers.field(field.name).type != field.type:
-            converted = convert(values, field.name, field.type, timestamp_formats.get(field.name))
+        timestamp_format = timestamp_formats.get(field.name)
+        if pa.types.is_decimal(values.type) and timestamp_format is not None and pa.types.is_timestamp(field.type):
+            counts, values = values, epoch_column(values, EPOCH_UNITS[timestamp_format], field.type)
+            bad.update(positions_of(pc.and_(pc.is_null(values), pc.is_valid(counts))))
+        elif carriers.field(field.name).type != field.type:
+            converted = convert(values, field.name, field.type, timestamp_format)
             values = converted.values
             bad.update(converted.bad)
         else:
@@ -87,8 +91,10 @@ def parse_block(
     return Parsed(columns, frozenset(bad))
 
 
-def _carrier(kind: pa.DataType) -> pa.DataType:
+def _carrier(kind: pa.DataType, timestamp_format: str | None) -> pa.DataType:
     """What Arrow reads a column as: texts where its own conversion is another, or would refuse the whole block."""
+    if pa.types.is_timestamp(kind) and timestamp_format is not None and timestamp_format in EPOCH_UNITS:
+        return pa.decimal128(EPOCH_PRECISION, epoch_scale(EPOCH_UNITS[timestamp_format]))
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.string()
     return kind

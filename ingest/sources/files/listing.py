@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 from timeline.errors import SourceError
 
@@ -27,6 +29,7 @@ class FileInfo:
         size: bytes.
         mtime_s: last change, seconds since 1970; 0 where the store does not say.
         identity: stays with the file when it is renamed (local: inode; object stores: etag); None where there is none.
+        is_link: the path is a link to the file.
     """
 
     path: str
@@ -98,11 +101,12 @@ def list_files(location: Location) -> list[FileInfo]:
         return []
     except OSError as failure:
         raise SourceError(f"{location.root} cannot be listed: {failure}") from failure
-    files = [
-        _file_info(path, info)
+    named = [
+        (path, info)
         for path, info in sorted(found.items())
-        if info["type"] == "file" and (location.single or not _is_hidden(location.name_of(path)))
+        if location.single is not None or not _is_hidden(location.name_of(path))
     ]
+    files = [file for path, info in named if (file := _file_info(fs, path, info)) is not None]
     real = {(file.identity, file.size, file.mtime_s) for file in files if not file.is_link}
     return [file for file in files if not (file.is_link and (file.identity, file.size, file.mtime_s) in real)]
 
@@ -110,15 +114,19 @@ def list_files(location: Location) -> list[FileInfo]:
 def file_info(fs: AbstractFileSystem, path: str) -> FileInfo:
     """One file as it is now; FileNotFoundError where it is not."""
     fs.invalidate_cache()
-    return _file_info(path, fs.info(path))
+    found = _file_info(fs, path, fs.info(path))
+    if found is None:
+        raise FileNotFoundError(path)
+    return found
 
 
 def find_renamed(fs: AbstractFileSystem, path: str, identity: str) -> FileInfo | None:
     """The file of this identity in the folder of `path`, after a rotation renamed it."""
     fs.invalidate_cache()
     for info in fs.ls(path.rpartition("/")[0], detail=True):
-        if info["type"] == "file" and _identity(info) == identity:
-            return _file_info(info["name"], info)
+        found = _file_info(fs, info["name"], info)
+        if found is not None and found.identity == identity:
+            return found
     return None
 
 
@@ -137,8 +145,17 @@ def tail_before(fs: AbstractFileSystem, path: str, offset: int) -> str:
     return tail_hash(read_bytes(fs, path, max(0, offset - TAIL_BYTES), offset))
 
 
-def _file_info(path: str, info: Mapping[str, Any]) -> FileInfo:
-    return FileInfo(path, int(info["size"] or 0), _mtime_s(info), _identity(info), bool(info.get("islink", False)))
+def _file_info(fs: AbstractFileSystem, path: str, info: Mapping[str, Any]) -> FileInfo | None:
+    """The file behind a listing's entry, through a local link; None where it is no file."""
+    is_link = bool(info.get("islink", False))
+    if is_link and isinstance(fs, LocalFileSystem):
+        try:
+            info = fs.info(os.path.realpath(path))
+        except FileNotFoundError:
+            return None
+    if info["type"] != "file":
+        return None
+    return FileInfo(path, int(info["size"] or 0), _mtime_s(info), _identity(info), is_link)
 
 
 def _identity(info: Mapping[str, Any]) -> str | None:

@@ -90,6 +90,8 @@ def _wrong_start(kind: pa.DataType) -> str:
         return r"[^\s{n]"
     if pa.types.is_list(kind):
         return r"[^\s\[n]"
+    if pa.types.is_timestamp(kind):
+        return r"[^\s0-9n\"-]"
     return r"[^\s\"n]"
 
 

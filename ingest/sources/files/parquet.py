@@ -139,18 +139,28 @@ def _cast(values: pa.Array, field: pa.Field) -> Converted:
         return Converted(pc.cast(values, options=options), {})
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         pass
-    cast = pa.array([_cast_alone(value, options) for value in values], field.type)
+    pieces = [_cast_alone(values.slice(at, 1), field.type, options) for at in range(len(values))]
+    cast = pa.concat_arrays(pieces)
     missed = positions_of(pc.and_(pc.is_null(cast), pc.is_valid(values)))
-    return Converted(cast, {at: mismatch(field.name, str(values[at].as_py()), field.type) for at in missed})
+    return Converted(cast, {at: mismatch(field.name, str(_plain(values[at])), field.type) for at in missed})
 
 
-def _cast_alone(value: pa.Scalar, options: pc.CastOptions) -> object:
+def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> pa.Array:
     try:
-        return pc.cast(value, options=options).as_py()
+        return pc.cast(value, options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
+        return pa.nulls(1, kind)
+
+
+def _plain(value: pa.Scalar) -> object:
+    """A value for people; as text where Python has no such value (nanoseconds, years beyond 9999)."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return value.cast(pa.string()).as_py()
 
 
 def _row_text(batch: pa.RecordBatch, index: int) -> bytes:
     """A rejected row as JSON: Parquet has no bytes of one row."""
-    return json.dumps(batch.slice(index, 1).to_pylist()[0], default=str, ensure_ascii=False).encode()
+    row = {name: _plain(column[index]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+    return json.dumps(row, default=str, ensure_ascii=False).encode()

@@ -13,6 +13,7 @@ import datetime
 import functools
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +42,7 @@ _WALL_CLOCK = pa.timestamp("us")
 _UTC = datetime.UTC
 FIRST_MICROS = -62_135_596_800_000_000
 LAST_MICROS = 253_402_300_799_999_999
+EPOCH_PRECISION = 28
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -110,6 +112,26 @@ def format_column(texts: pa.Array, pattern: str, *, zoned: bool) -> pa.Array:
 
 def _micros(moment: datetime.datetime) -> int:
     return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=_UTC)) - _EPOCH) // _MICROSECOND
+
+
+def epoch_scale(micros_per_unit: int) -> int:
+    """Decimal places of a count since 1970 that a timestamp can hold."""
+    return len(str(micros_per_unit)) - 1
+
+
+def epoch_column(counts: pa.Array, micros_per_unit: int, kind: pa.DataType) -> pa.Array:
+    """Counts since 1970 as timestamps, null where one is out of range.
+
+    Args:
+        counts: decimal(28, `epoch_scale`).
+        micros_per_unit: microseconds in one unit of the counts.
+        kind: the timestamp type.
+    """
+    first, last = (pa.scalar(Decimal(micros) / micros_per_unit, counts.type) for micros in (FIRST_MICROS, LAST_MICROS))
+    inside = pc.and_(pc.greater_equal(counts, first), pc.less_equal(counts, last))
+    factor = pa.scalar(Decimal(micros_per_unit), pa.decimal128(7, 0))
+    micros = pc.multiply(pc.if_else(inside, counts, pa.scalar(None, counts.type)), factor)
+    return pc.cast(pc.cast(micros, pa.int64()), kind)
 
 
 def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:

@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from ingest.sources.files import FilesOptions, FilesSource
+from ingest.sources.files import FileFormat, FilesOptions, FilesSource
 from tests.unit.sources.rows import NOW_S, Reading, source_of
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, SourceChangedError, SourceError
@@ -270,7 +270,7 @@ def test_an_object_store_is_read_like_a_file_system() -> None:
     fs = fsspec.filesystem("memory")
     fs.pipe_file("/bucket/logs/a.log", b"one\n")
     try:
-        source = FilesSource(FilesOptions(path="memory://bucket/logs/*.log", format="json", close_after=0))
+        source = FilesSource(FilesOptions(path="memory://bucket/logs/*.log", format=FileFormat.JSON, close_after=0))
         reading = Reading(source)
         reading.epoch()
         fs.pipe_file("/bucket/logs/a.log", b"one\ntwo")

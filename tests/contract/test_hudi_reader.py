@@ -1,0 +1,149 @@
+"""Hudi's own reader (hudi-rs) reads a table that the protocol wrote: exactly the committed rows, and its instants."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hudi import HudiInstant, HudiReadOptions, HudiTableBuilder
+
+from ingest.epoch import Pipeline, run_epoch
+from ingest.job import Job
+from ingest.protocol import claim_rollback, open_instant
+from ingest.recovery import recover
+from ingest.runner import LocalRunner
+from ingest.sources.base import Block, Decoded
+from ingest.task import TaskSpec, run_task
+from sinks.avro_schema import avro_schema
+from sinks.base import SinkContext, TaskAttempt
+from sinks.delta import DeltaOptions, DeltaSink
+from sinks.partition import PartitionField, Transform, partitioned_schema
+from sinks.sql_types import type_name
+from tests.fakes import EmptySink, NumberReader, NumberSource
+from timeline.chain import Chain, load_chain
+from timeline.epoch import Plan
+from timeline.fsspec_store import open_store
+from timeline.hudi import PROPERTIES_PATH, TableIdentity, create_identity
+from timeline.instant import commit_inflight
+from timeline.lease import LeaseObserver, WriterLease, take_lease
+from timeline.store import Retry
+from timeline.view import Timeline
+
+SCHEMA = pa.schema([("number", pa.int64()), ("city", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
+
+CITIES = ("Ulm", "New York", "a=b", "100%", "50%25", "x/y", "Zürich", "東京", "q?#&+", "{[^]}'\":*\\", "a,b;c", None)
+"""Values whose folders have to be escaped, or look as if they were."""
+
+START = datetime(2024, 2, 28, 23, 0, tzinfo=UTC)
+
+Row = tuple[int, str | None, datetime]
+
+
+def row(number: int) -> Row:
+    """The record with this number: one city after the other, a new hour each."""
+    return number, CITIES[number % len(CITIES)], START + timedelta(hours=number)
+
+
+@dataclass(frozen=True)
+class RowDecoder:
+    """Every number is a row."""
+
+    def decode(self, block: Block) -> Decoded:
+        rows = [row(number) for number in range(block.start, block.start + block.rows)]
+        accepted = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, values, strict=True)) for values in rows], SCHEMA)
+        return Decoded(accepted, None, pa.RecordBatch.from_pylist([], REJECTED))
+
+
+REJECTED = pa.schema([("shard", pa.string()), ("offset", pa.int64()), ("reason", pa.string()), ("raw", pa.binary())])
+
+
+@dataclass(frozen=True)
+class RowSource(NumberSource):
+    """Numbers as rows of `SCHEMA`."""
+
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> RowDecoder:  # type: ignore[override]
+        return RowDecoder()
+
+
+@dataclass
+class World:
+    """A job over one Delta table whose folder is the timeline's base path too."""
+
+    path: Path
+    job: Job
+    lease: WriterLease
+
+    @classmethod
+    def create(cls, path: Path, name: str, partition_by: tuple[PartitionField, ...]) -> World:
+        store = open_store(str(path))
+        wanted = TableIdentity(
+            timeline_id="0" * 32,
+            name=name,
+            schema={field.name: type_name(field.type) for field in SCHEMA},
+            avro_schema=avro_schema(name, partitioned_schema(SCHEMA, partition_by)),
+            partition_columns=tuple(field.column for field in partition_by),
+        )
+        identity = create_identity(store, wanted, Retry())
+        options = DeltaOptions(type="delta", name="table", path=str(path))
+        sink = DeltaSink.open(options, SinkContext("tideline-0", SCHEMA, partition_by))
+        job = Job(name, store, identity, (sink, EmptySink()), "quarantine", "table", "a test")
+        lease = take_lease(store, job=name, ttl_ms=60_000, retry=Retry(), observer=LeaseObserver(store, Retry()))
+        return cls(path, job, lease)
+
+    @property
+    def chain(self) -> Chain:
+        return load_chain(self.job.store, Timeline.load(self.job.store), Retry())
+
+    def commit(self, until: int) -> None:
+        """One epoch more, up to this number."""
+        source = RowSource({"a": until}, most=until)
+        pipeline = Pipeline(source, SCHEMA, False, LocalRunner())
+        chain = self.chain
+        run_epoch(self.job, pipeline, chain, self.lease, source.plan(chain.positions).ranges, stop=threading.Event())
+
+    def leave_written(self, until: int) -> Plan:
+        """An epoch whose writer dies before it is prepared: data files are there, nothing is decided."""
+        source = RowSource({"a": until}, most=until)
+        chain = self.chain
+        ranges = source.plan(chain.positions).ranges
+        plan = open_instant(self.job, chain, self.lease, ranges)
+        table, quarantine = self.job.sinks
+        spec = TaskSpec(
+            ranges=ranges,
+            reader=NumberReader(),
+            decoder=RowDecoder(),
+            writers=((table.target, table.begin(plan.ref)),),
+            quarantine=(quarantine.target, quarantine.begin(plan.ref)),
+            epoch=plan.ref.epoch,
+            lineage=False,
+        )
+        assert run_task(spec, TaskAttempt(0, 0, 0)).failure is None
+        return plan
+
+    def read(self, filters: Sequence[tuple[str, str, str]] = ()) -> list[Row]:
+        """What hudi-rs shows."""
+        table = HudiTableBuilder.from_base_uri(str(self.path)).build()
+        batches = table.read(HudiReadOptions(filters=list(filters)) if filters else None)
+        rows = [tuple(found[name] for name in SCHEMA.names) for batch in batches for found in batch.to_pylist()]
+        return sorted(rows, key=lambda found: found[0])
+
+    def instants(self) -> list[HudiInstant]:
+        """Completed commits as hudi-rs lists them."""
+        table = HudiTableBuilder.from_base_uri(str(self.path)).build()
+        commits: list[HudiInstant] = table.get_timeline().get_completed_commits()
+        return commits
+
+
+LAYOUTS = {
+    "unpartitioned": (),
+    "by-city": (PartitionField("city"),),
+    "by-date": (PartitionField("ts", Transform.DATE),),
+    "by-date-and-city": (PartitionField("ts", Transform.DATE), PartitionField("city")),
+    "by-hour": (PartitionField("ts", Transform.HOUR),),
+}

@@ -1,0 +1,225 @@
+"""What is accepted, what is rejected, and the reason that people read."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ingest.sources.files import CsvOptions, FileFormat, FilesOptions, UnknownField
+from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
+from timeline.errors import ConfigError, DataError
+
+UTC = datetime.UTC
+
+
+def _decode_json(value: str, kind: str, **options: Any) -> tuple[Any, str | None]:
+    """The value or the reason that one JSON value gives in a column of one type."""
+    decoder = source_of("x", **options).decoder(schema_of({"c": kind}), lineage=True)
+    accepted, rejected = outcome(decoder.decode(block_of(f'{{"c":{value}}}\n'.encode())))
+    return (accepted[0][1]["c"], None) if accepted else (None, rejected[0][1])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("127", "tinyint", 127),
+        ("-9223372036854775808", "bigint", -(2**63)),
+        ("1.5", "double", 1.5),
+        ("12345678901234567890.123456789", "decimal(38,9)", Decimal("12345678901234567890.123456789")),
+        ('"1.50"', "decimal(10,1)", Decimal("1.5")),
+        ("true", "boolean", True),
+        ('"YWJj"', "binary", b"abc"),
+        ('"2020-02-29"', "date", datetime.date(2020, 2, 29)),
+        ('"2020-01-01T10:00:00.123456789+02:00"', "timestamp", datetime.datetime(2020, 1, 1, 8, 0, 0, 123456, UTC)),
+        ('"2020-01-01 10:00"', "timestamp", datetime.datetime(2020, 1, 1, 10, tzinfo=UTC)),
+        ('"2020-01-01"', "timestamp", datetime.datetime(2020, 1, 1, tzinfo=UTC)),
+        ('"2020-01-01T10:00:00"', "timestamp_ntz", datetime.datetime(2020, 1, 1, 10)),
+        ('{"b": [1, {"x": 1.10}], "a": 1e400, "ä": null}', "string", '{"b":[1,{"x":1.10}],"a":1e400,"ä":null}'),
+        ("123456789012345678901234567890.10", "string", "123456789012345678901234567890.10"),
+        ('{"a": 1, "c": 2}', "struct<a:int,b:string>", {"a": 1, "b": None}),
+        ('{"k": {"x": 1}}', "map<string,struct<x:int>>", [("k", {"x": 1})]),
+        ('{"1": 2}', "map<int,int>", [(1, 2)]),
+        ('[{"t": "2020-01-01"}, null]', "array<struct<t:date>>", [{"t": datetime.date(2020, 1, 1)}, None]),
+        ("null", "map<string,int>", None),
+    ],
+)
+def test_a_value_that_fits_is_kept_exactly(value: str, kind: str, expected: Any) -> None:
+    assert _decode_json(value, kind) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "reason"),
+    [
+        ("128", "tinyint", "c: 128 is not a tinyint"),
+        ("9223372036854775808", "bigint", "c: 9223372036854775808 is not a bigint"),
+        ("1.0", "int", "c: 1.0 is not an int"),
+        ('"1"', "int", "c: '1' is not an int"),
+        ("true", "int", "c: true is not an int"),
+        ("1e39", "float", "c: 1e39 is not a float"),
+        ("NaN", "double", "c: NaN is not a double"),
+        ("1.234", "decimal(10,2)", "c: 1.234 is not a decimal(10,2)"),
+        ('"x"', "boolean", "c: 'x' is not a boolean"),
+        ('"2020-02-30"', "date", "c: '2020-02-30' is not a date"),
+        ('"2020-02-30T00:00:00Z"', "timestamp", "c: '2020-02-30T00:00:00Z' is not a timestamp"),
+        ("1600000000", "timestamp", "c: 1600000000 is not a timestamp"),
+        ('"2020-01-01T00:00:00Z"', "timestamp_ntz", "c: '2020-01-01T00:00:00Z' is not a timestamp_ntz"),
+        ('{"a": "x"}', "struct<a:int>", "c.a: 'x' is not an int"),
+        ('[1, "x"]', "array<int>", "c[1]: 'x' is not an int"),
+        ('{"k": "x"}', "map<string,int>", "c['k']: 'x' is not an int"),
+        ("{", "int", "malformed JSON: Expecting ',' delimiter at character 7"),
+        (f'"{"x" * 100}"', "int", f"c: '{'x' * 59}... is not an int"),
+        ("[" * 100_000, "string", "malformed JSON: nested too deeply"),
+    ],
+)
+def test_a_value_that_does_not_fit_names_column_value_and_type(value: str, kind: str, reason: str) -> None:
+    assert _decode_json(value, kind) == (None, reason)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "micros"),
+    [("epoch_s", "1600000000", 0), ("epoch_s", "1600000000.5", 500_000), ("epoch_ms", "1600000000001", 1000),
+     ("epoch_us", '"1600000000000002"', 2)],
+)  # fmt: skip
+def test_epoch_numbers_are_timestamps_where_the_job_says_so(unit: str, value: str, micros: int) -> None:
+    expected = datetime.datetime.fromtimestamp(1_600_000_000, UTC) + datetime.timedelta(microseconds=micros)
+    assert _decode_json(value, "timestamp", timestamp_format=unit) == (expected, None)
+
+
+def test_a_line_that_is_no_object_is_rejected_alone_with_its_bytes() -> None:
+    decoder = source_of("x").decoder(schema_of({"n": "int"}), lineage=True)
+    data = b'{"n":1}\r\n[2]\r\n\r\nnot json\r\n{"n":3\r\n{"n":"\xff"}\r\n{"n":6}'
+    accepted, rejected = outcome(decoder.decode(block_of(data, 100)))
+    assert accepted == [(100, {"n": 1}), (145, {"n": 6})]
+    assert rejected == [
+        (109, "a JSON object is expected, found an array", b"[2]"),
+        (116, "malformed JSON: Expecting value at character 0", b"not json"),
+        (126, "malformed JSON: Expecting ',' delimiter at character 6", b'{"n":3'),
+        (134, "not UTF-8: byte 0xff at 6", b'{"n":"\xff"}'),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["struct<a:int>", "map<string,struct<a:int>>", "array<struct<a:int>>"])
+def test_an_unknown_field_is_dropped_quarantined_or_stops_the_job(kind: str) -> None:
+    inner = {"s": '{"a":1,"z":2}', "m": '{"k":{"a":1,"z":2}}', "a": '[{"a":1,"z":2}]'}[kind[0]]
+    for line, name in ((f'{{"c":{inner}}}', "c.z"), ('{"c":null,"z":1}', "z")):
+        data = f'{{"c":null}}\n{line}\n'.encode()
+        decoders = {
+            unknown: source_of("x", on_unknown_field=unknown).decoder(schema_of({"c": kind}), lineage=True)
+            for unknown in UnknownField
+        }
+        assert len(outcome(decoders[UnknownField.DROP].decode(block_of(data)))[0]) == 2
+        _, rejected = outcome(decoders[UnknownField.QUARANTINE].decode(block_of(data)))
+        assert [(offset, reason) for offset, reason, _ in rejected] == [(11, f"{name}: the schema has no such field")]
+        with pytest.raises(DataError, match=rf"shard shard, offset 11.*'{name}'"):
+            decoders[UnknownField.FAIL].decode(block_of(data))
+
+
+def _csv(data: bytes, header: str = "a,b", **options: Any) -> Any:
+    source = source_of("x", format="csv", **options)
+    return outcome(
+        source.decoder(schema_of({"a": "int", "b": "string"}), lineage=True).decode(block_of(data, header=header))
+    )
+
+
+def test_csv_values_are_typed_and_misfits_rejected_alone() -> None:
+    accepted, rejected = _csv(b'1,x\n2,"a,""b"""\n,\n3,""\nx,y\n4\n5,6,7\n0x10,z\n6,"open\n7,ok\n')
+    assert [row for _, row in accepted] == [
+        {"a": 1, "b": "x"}, {"a": 2, "b": 'a,"b"'}, {"a": None, "b": None}, {"a": 3, "b": ""}, {"a": 7, "b": "ok"},
+    ]  # fmt: skip
+    assert [(raw, reason) for _, reason, raw in rejected] == [
+        (b"x,y", "a: 'x' is not an int"),
+        (b"4", "1 columns where 2 are expected"),
+        (b"5,6,7", "3 columns where 2 are expected"),
+        (b"0x10,z", "a: '0x10' is not an int"),
+        (b'6,"open', "a quote that is not closed, or a carriage return outside quotes"),
+    ]
+
+
+def test_csv_columns_go_by_the_header_of_their_file() -> None:
+    assert _csv(b"x,1\n", header="b,a")[0] == [(0, {"a": 1, "b": "x"})]
+    assert _csv(b"1\n", header="a")[0] == [(0, {"a": 1, "b": None})]
+    assert _csv(b"1,2\n", header="a,z")[0] == [(0, {"a": 1, "b": None})]
+    assert "none of the schema's columns" in _csv(b"1,2\n", header="y,z")[1][0][1]
+    assert "z" in _csv(b"1,2\n", header="a,z", on_unknown_field=UnknownField.QUARANTINE)[1][0][1]
+    with pytest.raises(DataError, match="'z'"):
+        _csv(b"1,2\n", header="a,z", on_unknown_field=UnknownField.FAIL)
+
+
+def test_csv_dialects_without_a_header_go_by_the_schema() -> None:
+    dialect = CsvOptions(header=False, delimiter=";", quote="'")
+    assert _csv(b"1;'x;y'\nNULL;NULL\n", csv=dialect, nulls=["NULL"])[0] == [
+        (0, {"a": 1, "b": "x;y"}),
+        (8, {"a": None, "b": None}),
+    ]
+
+
+def test_a_pattern_matches_whole_lines_and_types_its_groups() -> None:
+    source = source_of("x", format="text", pattern=r"(?P<a>\S+)(?: (?P<b>\w+))?", nulls=["-", ""])
+    decoder = source.decoder(schema_of({"b": "string", "a": "int"}), lineage=True)
+    accepted, rejected = outcome(decoder.decode(block_of(b"1 x\n- y\n2\nz z\n1 x y\n")))
+    assert [row for _, row in accepted] == [{"b": "x", "a": 1}, {"b": "y", "a": None}, {"b": None, "a": 2}]
+    assert [(raw, reason) for _, reason, raw in rejected] == [
+        (b"z z", "a: 'z' is not an int"),
+        (b"1 x y", "the line does not match source.pattern"),
+    ]
+
+
+def test_a_pattern_that_cannot_serve_the_schema_is_refused_at_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"named c; its groups are a"):
+        source_of("x", format="text", pattern="(?P<a>x)").decoder(schema_of({"c": "string"}), lineage=False)
+    with pytest.raises(ConfigError, match="RE2"):
+        source_of("x", format="text", pattern="(?P<a>x)(?=y)").decoder(schema_of({"a": "string"}), lineage=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("%d/%b/%Y:%H:%M:%S %z", "17/May/2015:10:05:03 +0200", datetime.datetime(2015, 5, 17, 8, 5, 3, tzinfo=UTC)),
+        ("%d/%b/%Y:%H:%M:%S %z", "1/May/2015:10:05:03 +0000", datetime.datetime(2015, 5, 1, 10, 5, 3, tzinfo=UTC)),
+        ("%d/%b/%Y:%H:%M:%S %z", "30/Feb/2015:10:05:03 +0000", None),
+        ("%y%m%d %H%M%S", "081109 203615", datetime.datetime(2008, 11, 9, 20, 36, 15, tzinfo=UTC)),
+        ("%y%m%d %H%M%S", "691109 203615", datetime.datetime(1969, 11, 9, 20, 36, 15, tzinfo=UTC)),
+        ("%Y-%m-%d %H:%M:%S,%f", "2020-01-01 10:00:00,123", datetime.datetime(2020, 1, 1, 10, 0, 0, 123000, UTC)),
+        ("%d %B %Y %I%p", "1 January 2020 3PM", datetime.datetime(2020, 1, 1, 15, tzinfo=UTC)),
+        ("%m/%d/%Y", "02/30/2020", None),
+    ],
+)
+def test_timestamp_formats_mean_what_strptime_means(
+    pattern: str, text: str, expected: datetime.datetime | None
+) -> None:
+    value, reason = _decode_json(f'"{text}"', "timestamp", timestamp_format=pattern)
+    assert value == expected
+    assert (reason is None) == (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "text"}, "format text needs pattern"),
+        ({"format": "json", "pattern": "(?P<a>x)"}, "for format text only"),
+        ({"format": "text", "pattern": "("}, "not a regular expression"),
+        ({"format": "text", "pattern": "x"}, "no named group"),
+        ({"format": "text", "pattern": "(?P<a>x)(y)"}, "group without a name"),
+        ({"format": "json", "timestamp_format": "iso"}, "strptime directives are allowed"),
+        ({"format": "json", "unknown": 1}, "Extra inputs"),
+        ({"format": "json", "max_bytes_per_epoch": "0"}, "greater than 0"),
+        ({"format": "csv", "csv": {"quote": ","}}, "two different characters"),
+        ({"format": "csv", "csv": {"delimiter": "||"}}, "one ASCII character"),
+        ({"format": "json", "csv": {"header": False}}, "csv is for format csv only"),
+        ({"format": "parquet", "compression": "gzip"}, "compress inside"),
+    ],
+)
+def test_impossible_options_are_refused_with_what_is_allowed(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        FilesOptions.model_validate({"path": "x", **options})
+
+
+def test_options_are_read_as_the_job_file_writes_them() -> None:
+    options = FilesOptions.model_validate(
+        {"type": "files", "path": "x", "format": "csv", "max_bytes_per_epoch": "256MB", "close_after": "500ms"}
+    )
+    assert (options.format, options.max_bytes_per_epoch, options.close_after) == (FileFormat.CSV, 256_000_000, 0.5)

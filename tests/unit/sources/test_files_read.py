@@ -1,0 +1,185 @@
+"""What a reader makes of long lines, marks, and broken files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from ingest.sources.base import Block
+from ingest.sources.files import FilesSource, UnknownField
+from ingest.sources.files.lines import count_rows, split_lines
+from ingest.sources.files.parquet import ParquetReader
+from ingest.sources.files.read import LineReader
+from tests.unit.sources.rows import outcome, plain_lines, read_lines, schema_of, source_of
+from timeline.errors import DataError, StoreUnavailableError
+
+
+def _blocks(source: FilesSource, split: int = 1 << 40) -> Iterator[Block]:
+    for offsets in source.plan({}).ranges:
+        for piece in source.split(offsets, split):
+            yield from source.reader().read(piece)
+
+
+def _zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+def test_a_line_of_50_mb_is_one_row(tmp_path: Path) -> None:
+    long = b'{"s":"' + b"x" * 50_000_000 + b'"}'
+    (tmp_path / "a.jsonl").write_bytes(b'{"s":"a"}\n' + long + b'\n{"s":"b"}\n')
+    source = source_of(tmp_path)
+    decoder = source.decoder(schema_of({"s": "string"}), lineage=False)
+    lengths = [
+        len(row["s"]) for block in _blocks(source, 10_000_000) for row in decoder.decode(block).accepted.to_pylist()
+    ]
+    assert lengths == [1, 50_000_000, 1]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"\r", b"\r\n", b"a", b"a\r", b"a\n\n\r\nb\r\n\r", b"\n\na", b"a\rb\n", b"\0\n", b"\r\r\n"]
+)
+def test_rows_are_counted_as_they_are_split(data: bytes) -> None:
+    lines = split_lines(data, 7)
+    assert list(zip(lines.offsets.to_pylist(), lines.texts.to_pylist(), strict=True)) == plain_lines(data, 7)
+    assert count_rows(data) == len(plain_lines(data))
+
+
+def test_a_mark_of_byte_order_belongs_to_no_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbfone\n")
+    (tmp_path / "b.jsonl").write_bytes(b"\xef\xbb\xbf")
+    source = source_of(tmp_path)
+    assert read_lines(source, source.plan({}).ranges) == [(3, b"one")]
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_offsets_of_a_compressed_file_are_those_of_its_text(tmp_path: Path, ending: str) -> None:
+    pack = gzip.compress if ending == "gz" else _zstd
+    (tmp_path / f"a.log.{ending}").write_bytes(pack(b"one\n\nt") + pack(b"wo\nthree"))
+    source = source_of(tmp_path)
+    assert read_lines(source, source.plan({}).ranges) == [(0, b"one"), (5, b"two"), (9, b"three")]
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_truncated_file_gives_the_rows_before_the_break_and_one_rejected_row(tmp_path: Path, ending: str) -> None:
+    text = b"".join(b'{"n":%d,"random":"%s"}\n' % (n, os.urandom(20).hex().encode()) for n in range(20_000))
+    packed = (gzip.compress if ending == "gz" else _zstd)(text)
+    (tmp_path / f"a.jsonl.{ending}").write_bytes(packed[: len(packed) // 2])
+    source = source_of(tmp_path)
+    decoder = source.decoder(schema_of({"n": "int"}), lineage=True)
+    results = [outcome(decoder.decode(block)) for block in _blocks(source)]
+    accepted = [row["n"] for result in results for _, row in result[0]]
+    (rejected,) = [row for result in results for row in result[1]]
+    assert accepted == list(range(len(accepted)))
+    assert rejected[0] == text.index(b'{"n":%d,' % len(accepted))
+    assert "nothing can be read from here on" in rejected[1]
+    if ending == "gz":
+        # Every byte that could be decompressed was.
+        possible = zlib.decompressobj(31).decompress(packed[: len(packed) // 2]).count(b"\n")
+        assert len(accepted) == possible
+
+
+def test_garbage_that_is_named_gz_is_one_rejected_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(b"not compressed at all\n" * 10)
+    source = source_of(tmp_path)
+    (block,) = _blocks(source)
+    decoded = source.decoder(schema_of({"n": "int"}), lineage=True).decode(block)
+    assert (decoded.accepted.num_rows, decoded.rejected.num_rows) == (0, 1)
+
+
+class _AwayFile(io.BytesIO):
+    """A file of a store that answers no read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError(5, "the store is away")
+
+
+class _AwayFileSystem(LocalFileSystem):  # type: ignore[misc]
+    """Finds files and their tails, but fails where their content is read."""
+
+    cachable = False
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return _AwayFile(Path(path).read_bytes()) if "cache_type" in options else super().open(path, mode, **options)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_a_store_that_fails_is_not_taken_for_a_broken_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(pa.table({"n": [1]}), path)
+    else:
+        path.write_bytes(gzip.compress(b"{}\n") if name.endswith("gz") else b"{}\n")
+    source = source_of(tmp_path, format="parquet" if name.endswith("parquet") else "json")
+    (offsets,) = source.plan({}).ranges
+    reader = replace(cast(LineReader | ParquetReader, source.reader()), fs=_AwayFileSystem())
+    with pytest.raises(StoreUnavailableError, match="the store is away"):
+        list(reader.read(offsets))
+
+
+def _write_parquet(path: Path, rows: int = 1000, group: int = 100) -> pa.Table:
+    table = pa.table({"n": pa.array(range(rows), pa.int64()), "s": [f"row {n}" for n in range(rows)]})
+    pq.write_table(table, path, row_group_size=group, compression="none")
+    return table
+
+
+@pytest.mark.parametrize("split", [1, 700, 1 << 40])
+def test_each_row_group_is_read_by_one_piece(tmp_path: Path, split: int) -> None:
+    _write_parquet(tmp_path / "a.parquet")
+    source = source_of(tmp_path, format="parquet")
+    decoder = source.decoder(schema_of({"n": "int"}), lineage=True)
+    rows = [row for block in _blocks(source, split) for row in outcome(decoder.decode(block))[0]]
+    assert rows == [(n, {"n": n}) for n in range(1000)]
+
+
+def test_a_damaged_row_group_rejects_its_rest_and_the_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    _write_parquet(path)
+    start = pq.ParquetFile(path).metadata.row_group(5).column(0).dictionary_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 40] = b"\xff" * 40
+    path.write_bytes(content)
+    source = source_of(tmp_path, format="parquet")
+    decoder = source.decoder(schema_of({"n": "bigint"}), lineage=True)
+    results = [outcome(decoder.decode(block)) for block in _blocks(source, 500)]
+    assert [row["n"] for result in results for _, row in result[0]] == [n for n in range(1000) if n // 100 != 5]
+    ((offset, reason, _),) = [row for result in results for row in result[1]]
+    assert offset == 500
+    assert "row group 5" in reason
+
+
+def test_what_is_no_parquet_is_one_rejected_row_however_it_is_split(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 this is not one" * 100)
+    source = source_of(tmp_path, format="parquet")
+    blocks = list(_blocks(source, 100))
+    assert [(block.start, block.rows, block.data) for block in blocks] == [(0, 1, None)]
+
+
+def test_parquet_columns_are_cast_and_misfits_rejected_alone(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"n": pa.array([1, 3_000_000_000, None], pa.int64()), "t": pa.array([1, 2, 3], pa.timestamp("ns"))}),
+        tmp_path / "a.parquet",
+    )
+    source = source_of(tmp_path, format="parquet")
+    (block,) = _blocks(source)
+    schema = schema_of({"n": "int", "t": "timestamp", "missing": "string"})
+    accepted, rejected = outcome(source.decoder(schema, lineage=True).decode(block))
+    assert [(offset, row["n"], row["missing"]) for offset, row in accepted] == [(0, 1, None), (2, None, None)]
+    assert rejected[0][0] == 1
+    assert rejected[0][1] == "n: '3000000000' is not an int"
+    strict = source_of(tmp_path, format="parquet", on_unknown_field=UnknownField.FAIL)
+    with pytest.raises(DataError, match=r"a\.parquet, offset 0.*'t'"):
+        strict.decoder(schema_of({"n": "bigint"}), lineage=True).decode(block)

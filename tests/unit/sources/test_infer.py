@@ -1,0 +1,79 @@
+"""A schema that is inferred holds every value of the sample."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ingest.sources.files import FilesSource
+from sinks.sql_types import type_name
+from tests.unit.sources.rows import source_of
+from timeline.errors import SourceError
+
+
+def _inferred(source: FilesSource) -> dict[str, str]:
+    return {field.name: type_name(field.type) for field in source.infer_schema(source.plan({}))}
+
+
+def test_json_types_widen_and_disagreement_is_text(tmp_path: Path) -> None:
+    rows = [
+        {"i": 1, "n": 1, "m": 1, "s": "x", "t": "2020-01-01T00:00:00Z", "d": "2020-01-01", "b": True, "o": {"a": 1}},
+        {"i": 2, "n": 1.5, "m": "x", "s": None, "t": "2020-01-01 10:00", "l": [1], "z": None, "o": {"b": [{}]}},
+        {"big": 2**63, "l": [2.5], "e": []},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
+    assert _inferred(source_of(tmp_path)) == {
+        "i": "bigint", "n": "double", "m": "string", "s": "string", "t": "timestamp", "d": "string", "b": "boolean",
+        "o": "struct<a:bigint,b:array<string>>", "l": "array<double>", "z": "string", "big": "string",
+        "e": "array<string>",
+    }  # fmt: skip
+
+
+def test_csv_types_go_by_all_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "i,f,b,d,t,s,zip,none\n1,1,true,2020-01-01,2020-01-01T10:00,x,01234,\n-2,1.5,false,2020-02-01,2020-01-01T10:00Z,1,99999,\n"
+    )
+    assert _inferred(source_of(tmp_path, format="csv")) == {
+        "i": "bigint", "f": "double", "b": "boolean", "d": "date", "t": "timestamp", "s": "string", "zip": "string",
+        "none": "string",
+    }  # fmt: skip
+    assert list(_inferred(source_of(tmp_path, format="csv", csv={"header": False}))) == [f"_c{n}" for n in range(8)]
+
+
+def test_groups_of_a_pattern_are_strings(tmp_path: Path) -> None:
+    assert _inferred(source_of(tmp_path, format="text", pattern=r"(?P<b>\d+) (?P<a>.*)")) == {
+        "b": "string",
+        "a": "string",
+    }
+
+
+def test_parquet_types_are_those_of_the_file(tmp_path: Path) -> None:
+    table = pa.table(
+        {"u": pa.array([1], pa.uint32()), "t": pa.array([1], pa.timestamp("ns", tz="Europe/Berlin")),
+         "d": pa.array(["x"]).dictionary_encode(), "l": pa.array([[1]], pa.large_list(pa.int8()))}
+    )  # fmt: skip
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert _inferred(source_of(tmp_path, format="parquet")) == {
+        "u": "bigint", "t": "timestamp", "d": "string", "l": "array<tinyint>",
+    }  # fmt: skip
+
+
+def test_a_sample_without_any_object_is_an_error_with_the_next_step(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("garbage\n")
+    with pytest.raises(SourceError, match="write schema in the job file"):
+        _inferred(source_of(tmp_path))
+
+
+def test_names_that_differ_in_case_only_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"Host":1,"host":2}\n')
+    with pytest.raises(SourceError, match="letters' case"):
+        _inferred(source_of(tmp_path))
+
+
+def test_the_sample_is_bounded(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a":1}\n' * 1_000_000 + '{"b":1}\n')
+    assert _inferred(source_of(tmp_path)) == {"a": "bigint"}
