@@ -27,8 +27,15 @@ class BodyFormat(Generic[T]):
         self._fields: TypeAdapter[T] = TypeAdapter(body_type)
 
     def dump(self, value: T) -> bytes:
-        """The value's bytes; equal values give equal bytes."""
-        fields = self._fields.dump_python(value, mode="json")
+        """The value's bytes; what `load` made of some bytes gives the same bytes again.
+
+        Raises:
+            FormatError: a text in it is no Unicode (a lone surrogate), which `load` would refuse for good.
+        """
+        try:
+            fields = self._fields.dump_python(value, mode="json")
+        except PydanticSerializationError as error:
+            raise FormatError(f"a {self.kind} cannot be stored: {error}") from error
         return json.dumps({"format": FORMAT_VERSION, "kind": self.kind, **fields}, separators=(",", ":")).encode()
 
     def load(self, path: str, body: bytes) -> T:

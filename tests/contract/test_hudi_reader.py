@@ -147,3 +147,93 @@ LAYOUTS = {
     "by-date-and-city": (PartitionField("ts", Transform.DATE), PartitionField("city")),
     "by-hour": (PartitionField("ts", Transform.HOUR),),
 }
+
+
+def expected(until: int) -> list[Row]:
+    return [row(number) for number in range(until)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_hudi_reads_exactly_the_committed_rows(layout: str, tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", LAYOUTS[layout])
+    world.commit(12)
+    world.commit(30)
+    assert world.read() == expected(30)
+
+
+@pytest.mark.parametrize("layout", ["unpartitioned", "by-date-and-city"])
+def test_hudi_hides_an_epoch_until_it_is_completed_and_after_it_is_rolled_back(layout: str, tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", LAYOUTS[layout])
+    world.commit(12)
+    plan = world.leave_written(30)
+    assert [path for path in tmp_path.rglob(f"*_{plan.ref.instant}.parquet")], "its data files are there"
+    assert world.read() == expected(12)
+    recover(world.job, world.lease)
+    assert not list(tmp_path.rglob(f"*_{plan.ref.instant}.parquet"))
+    assert world.read() == expected(12)
+    world.commit(20)
+    assert world.read() == expected(20)
+
+
+def test_hudi_hides_data_files_of_an_epoch_that_was_decided_against_but_not_deleted_yet(tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", ())
+    world.commit(3)
+    plan = world.leave_written(6)
+    claim_rollback(world.job, plan.ref, 1, "a test")
+    assert (tmp_path / commit_inflight(plan.ref.instant).path).exists()
+    assert world.read() == expected(3)
+
+
+@pytest.mark.parametrize("city", [city for city in CITIES if city is not None])
+def test_hudi_finds_a_partition_by_its_value_however_its_folder_is_escaped(city: str, tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", LAYOUTS["by-city"])
+    world.commit(2 * len(CITIES))
+    assert world.read([("city", "=", city)]) == [found for found in expected(2 * len(CITIES)) if found[1] == city]
+
+
+def test_hudi_finds_a_partition_by_its_date(tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", LAYOUTS["by-date"])
+    world.commit(30)
+    day = date(2024, 2, 29)
+    found = world.read([("ts_date", "=", day.isoformat())])
+    assert found == [each for each in expected(30) if each[2].date() == day]
+
+
+def test_hudi_lists_the_instants_and_reads_their_bodies(tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", LAYOUTS["by-city"])
+    world.commit(3)
+    world.leave_written(9)
+    recover(world.job, world.lease)
+    world.commit(5)
+    ours = [instant.time for instant in Timeline.load(world.job.store).completed() if instant.action.value == "commit"]
+    table = HudiTableBuilder.from_base_uri(str(tmp_path)).build()
+    theirs = world.instants()
+    assert [instant.timestamp for instant in theirs] == ours
+    bodies = [json.loads(table.get_timeline().get_instant_metadata_in_json(instant)) for instant in theirs]
+    assert [body["extraMetadata"]["tideline.epoch"] for body in bodies] == ["0", "2"]
+    written = [stat for body in bodies for stats in body["partitionToWriteStats"].values() for stat in stats]
+    assert sum(stat["numWrites"] for stat in written) == 5
+    assert all((tmp_path / stat["path"]).stat().st_size == stat["fileSizeInBytes"] for stat in written)
+
+
+def test_hudi_sees_the_columns_and_partition_columns(tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", LAYOUTS["by-date-and-city"])
+    world.commit(3)
+    table = HudiTableBuilder.from_base_uri(str(tmp_path)).build()
+    assert table.get_schema().names == [*SCHEMA.names, "ts_date"]
+    assert table.get_partition_schema().names == ["ts_date", "city"]
+    assert (table.table_name, table.table_type, table.timezone) == ("cities", "COPY_ON_WRITE", "utc")
+
+
+def test_hudi_reads_a_table_before_its_first_commit(tmp_path: Path) -> None:
+    world = World.create(tmp_path, "cities", ())
+    assert world.read() == []
+    world.leave_written(3)
+    assert world.read() == []
+
+
+def test_hudi_reads_a_table_whose_name_and_columns_are_not_ascii(tmp_path: Path) -> None:
+    world = World.create(tmp_path, "Züge = 東京: \\n", LAYOUTS["by-city"])
+    assert (tmp_path / PROPERTIES_PATH).read_bytes().isascii()
+    world.commit(3)
+    assert world.read() == expected(3)

@@ -133,7 +133,7 @@ def _is_plain(data: bytes, rows: int) -> bool:
     end = len(data) - (2 if data.endswith(b"\r\n") else 1 if data.endswith(b"\n") else 0)
     if not data.startswith(b"{") or data[end - 1 : end] != b"}" or b"\0" in data:
         return False
-    if data.count(b"}\n{") + data.count(b"}\r\n{") != rows - 1:
+    if data.count(b"}\n{") + (data.count(b"}\r\n{") if b"\r" in data else 0) != rows - 1:
         return False
     return _is_utf8(data)
 

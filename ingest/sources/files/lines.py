@@ -26,7 +26,10 @@ def count_rows(data: bytes) -> int:
 
 def has_blank(data: bytes) -> bool:
     """Whether any line of the data is blank."""
-    return data.startswith((b"\n", b"\r\n")) or b"\n\n" in data or b"\n\r\n" in data or data[-2:] in (b"\n\r", b"\r")
+    if data.startswith(b"\n") or b"\n\n" in data:
+        return True
+    # One byte is found many times faster than three.
+    return b"\r" in data and (data.startswith(b"\r\n") or b"\n\r\n" in data or data[-2:] in (b"\n\r", b"\r"))
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,7 @@ def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
     for written_as in (_INSTANT, _WALL_CLOCK) if zoned else (_WALL_CLOCK,):
         with contextlib.suppress(pa.ArrowInvalid):
             return _within(pc.cast(pc.cast(texts, written_as), kind))
-    # With a zone everywhere the good ones convert together, bad ones among them or not.
-    whole = _full_iso(texts, zoned=zoned)
-    return _parsed(texts, whole, kind, lambda text: iso_micros(text, zoned=zoned))
+    return _parsed(texts, _full_iso(texts, zoned=zoned), kind, lambda text: iso_micros(text, zoned=zoned))
 
 
 def format_column(texts: pa.Array, pattern: str, *, zoned: bool) -> pa.Array:
@@ -167,15 +165,14 @@ def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], int 
 
 
 def _full_iso(texts: pa.Array, *, zoned: bool) -> pa.Array:
-    """ISO 8601 texts with time and zone filled in; null where a text is not of Arrow's form."""
+    """Texts of the form that most of them have, as ISO 8601 with a zone; null for the others."""
     no_text = pa.scalar(None, pa.string())
-    date_only = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}\z")
-    clock = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}\z")
-    out = pc.if_else(clock, pc.binary_join_element_wise(texts, "Z", ""), no_text)
-    out = pc.if_else(date_only, pc.binary_join_element_wise(texts, "T00Z", ""), out)
     if zoned:
-        out = pc.if_else(pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}{_ZONE}\z"), texts, out)
-    return out
+        with_zone = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}{_ZONE}\z")
+        if (pc.sum(with_zone).as_py() or 0) > len(texts) // 2:
+            return pc.if_else(with_zone, texts, no_text)
+    with_time = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}\z")
+    return pc.if_else(with_time, pc.binary_join_element_wise(texts, "Z", ""), no_text)
 
 
 @functools.cache

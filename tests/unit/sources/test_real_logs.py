@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from ingest.config import load_config
-from ingest.sources.files import FilesOptions, FilesSource
+from ingest.sources.files import FilesSource
 from tests.unit.sources.rows import outcome
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ def logs() -> Path:
 def _read(name: str, logs: Path, split: int = 100_000) -> tuple[list[tuple[int, Row]], list[tuple[int, str, bytes]]]:
     config = load_config(ROOT / "conf" / name, {"LOGS": str(logs)})
     assert config.arrow_schema is not None
-    source = FilesSource(cast(FilesOptions, config.source))
+    source = FilesSource(config.source)
     decoder, reader = source.decoder(config.arrow_schema, lineage=True), source.reader()
     accepted, rejected = [], []
     for offsets in source.plan({}).ranges:
