@@ -10,12 +10,14 @@ Exit codes:
     6  storage gives no clear answer, or contradicts the protocol
     7  this writer was fenced: another process took over
     8  Spark did not start, or a task failed
+    130, 143  ended at once by a second Ctrl-C or SIGTERM, or by Ctrl-C in a command that only looks
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +28,7 @@ from rich.console import Console
 from ingest.build import open_timeline
 from ingest.config import load_config
 from ingest.console import ProgressLine, clock, instants_table, output, summary_text
-from ingest.logs import configure_logging
+from ingest.logs import configure_logging, report_failure
 from ingest.loop import IngestLoop, Mode
 from ingest.recovery_text import recovery_json, recovery_lines
 from ingest.runner import Runner
@@ -48,6 +50,8 @@ EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
 )
 """Exit code of each kind of error; the first that fits."""
 
+_INTERRUPTED = 128 + signal.SIGINT
+
 EPILOG = (
     "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
     "5 target · 6 storage unclear · 7 fenced · 8 Spark. A job file is described in docs/job-file.md."
@@ -59,6 +63,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -182,12 +187,33 @@ def demo(
 
 
 def main() -> None:
-    """Entry point: errors become one message and an exit code."""
-    crash_at = os.environ.get("TIDELINE_CRASH_AT")
-    if crash_at:
-        failpoints.arm_from(crash_at)
+    """Entry point: whatever goes wrong becomes one message and an exit code."""
     try:
+        _arm_crash_point()
         app()
+    except KeyboardInterrupt:
+        report_failure("interrupted; the next start, or tideline recover, settles what is open")
+        raise SystemExit(_INTERRUPTED) from None
     except errors.TidelineError as error:
-        typer.echo(f"tideline: {error}", err=True)
+        report_failure(str(error))
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
+    except OSError as error:
+        report_failure(f"the operating system does not do as asked: {error}; nothing is lost, start again", error)
+        raise SystemExit(6) from None
+    except Exception as error:
+        report_failure(
+            f"unforeseen {type(error).__name__}: {error}. Nothing is lost: the next start recovers. "
+            "Please report it with the output of the same command with --verbose",
+            error,
+        )
+        raise SystemExit(1) from None
+
+
+def _arm_crash_point() -> None:
+    """Let tests kill this process at a named step of the protocol."""
+    setting = os.environ.get("TIDELINE_CRASH_AT")
+    if setting:
+        try:
+            failpoints.arm_from(setting)
+        except ValueError as error:
+            raise errors.ConfigError(f"TIDELINE_CRASH_AT: {error}") from None

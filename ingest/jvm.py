@@ -11,11 +11,12 @@ reason why it does not start is on the terminal but not in the error.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from timeline.errors import SparkJobError
@@ -42,20 +43,25 @@ class JvmOutput:
     """The stderr of one JVM and of all that it starts, line by line until the last of them has ended."""
 
     def __init__(self) -> None:
-        """Open a pipe and read from it in a thread of its own."""
         self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-        read_end, self.write_end = os.pipe()
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """The write end of a pipe for a process to inherit while this lasts; the reader ends with its last copy."""
+        read_end, write_end = os.pipe()
         self._thread = threading.Thread(target=self._read, args=(read_end,), name="tideline-jvm", daemon=True)
         self._thread.start()
+        try:
+            yield write_end
+        finally:
+            os.close(write_end)
 
-    def detach(self) -> None:
-        """Close this process's own write end: the JVM has its copy, and the thread ends with it."""
-        os.close(self.write_end)
-
-    def last_lines(self, wait_s: float = 1.0) -> Sequence[str]:
-        """The last lines of a JVM that has just ended."""
-        self._thread.join(wait_s)
-        return tuple(self._lines)
+    def last_lines(self, wait_s: float = 1.0) -> str:
+        """The last lines of a process that has just ended."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+        return "\n".join(self._lines)
 
     def _read(self, read_end: int) -> None:
         with os.fdopen(read_end, encoding="utf-8", errors="replace") as pipe:
@@ -67,9 +73,11 @@ class JvmOutput:
 
 
 def level_of(line: str) -> int:
-    """Level of a line's record: what Spark calls WARN or worse is for people to see, all else is detail."""
+    """Level of a line's record: Spark's warnings and errors are for people to see, the steps of a trace are detail."""
     found = _LEVEL.match(line)
-    return logging.WARNING if found and found["level"] in ("WARN", "ERROR", "FATAL") else logging.INFO
+    if found is not None:
+        return logging.WARNING if found["level"] in ("WARN", "ERROR", "FATAL") else logging.INFO
+    return logging.DEBUG if line[:1].isspace() or line.startswith(_STEPS_OF_A_TRACE) else logging.INFO
 
 
 def start_jvm(conf: SparkConf) -> None:
@@ -87,16 +95,12 @@ def start_jvm(conf: SparkConf) -> None:
     output = JvmOutput()
     try:
         # `popen_kwargs` is Spark's own hook for those who want the JVM's output.
-        gateway = launch_gateway(conf, {"stderr": output.write_end})
-        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
-    except PySparkRuntimeError as error:
-        output.detach()
-        said = cause_of("\n".join(output.last_lines()))
+        with output.opened() as write_end:
+            gateway = launch_gateway(conf, {"stderr": write_end})
+    except (PySparkRuntimeError, OSError) as error:
+        said = cause_of(output.last_lines())
         raise SparkJobError(f"Spark's JVM does not start: {said}. {JAVA_ADVICE}") from error
-    except OSError as error:
-        output.detach()
-        raise SparkJobError(f"Spark's JVM cannot be started: {error}. {JAVA_ADVICE}") from error
-    output.detach()
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 def cause_of(message: str) -> str:

@@ -6,9 +6,12 @@ import json
 import logging
 import sys
 import time
+import traceback
 
 from rich.console import Console
 from rich.logging import RichHandler
+
+_LOGGERS = ("timeline", "sinks", "ingest")
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,7 +35,7 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
     """Send the project's records to stderr, once for the process.
 
     On a terminal, transitions are hidden behind the progress line unless asked for; elsewhere they
-    are the progress.
+    are the progress. `verbose` adds details, and the traceback of an unforeseen error.
     """
     handler: logging.Handler
     if as_json:
@@ -45,9 +48,27 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
         formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
         handler.setFormatter(formatter)
-    level = logging.INFO if verbose or as_json or not console.is_terminal else logging.WARNING
-    for name in ("timeline", "sinks", "ingest"):
+    level = logging.INFO if as_json or not console.is_terminal else logging.WARNING
+    if verbose:
+        level = logging.DEBUG
+    for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(level)
         logger.propagate = False
+
+
+def report_failure(message: str, error: BaseException | None = None) -> None:
+    """The last word of a command that fails: one line on stderr, a record where those are JSON.
+
+    Args:
+        message: what went wrong, for people.
+        error: an error that nobody foresaw; its traceback is in the JSON record, and shown when details are.
+    """
+    logger = logging.getLogger(__name__)
+    if any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger(_LOGGERS[-1]).handlers):
+        logger.error("%s", message, exc_info=error)
+        return
+    if error is not None and logger.isEnabledFor(logging.DEBUG):
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"tideline: {message}", file=sys.stderr)

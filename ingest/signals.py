@@ -20,9 +20,8 @@ class StopSignals:
 
     def install(self) -> None:
         """React from now on; call it again after a library (Spark) has put its own handler in place."""
-        if not self.stop.is_set():
-            for number in STOP_SIGNALS:
-                signal.signal(number, self._received)
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL if self.stop.is_set() else self._received)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
         self.stop.set()

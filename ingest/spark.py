@@ -18,6 +18,7 @@ from concurrent.futures import TimeoutError as NotDone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ingest.jvm import cause_of, start_jvm
 from ingest.task import TASK_REPORT, TaskReport, TaskSpec, run_task
 from sinks.base import TaskAttempt
 from timeline.errors import SparkJobError, StoppedError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.2
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class SparkRunner:
@@ -87,7 +89,7 @@ class SparkRunner:
         try:
             bodies = context.parallelize(specs, len(specs)).map(_run_on_executor).collect()
         except (PySparkException, Py4JError, OSError) as error:
-            raise SparkJobError(f"a task failed on Spark: {_cause_of(str(error))}") from error
+            raise SparkJobError(f"a task failed on Spark: {cause_of(str(error))}") from error
         return [TASK_REPORT.load("task report", body) for body in bodies]
 
     def _report_progress(self, group: str, tasks: int) -> None:
@@ -110,6 +112,7 @@ def start_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessi
         SparkJobError: Spark does not start; the message says why.
     """
     from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -120,20 +123,23 @@ def start_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessi
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
     }
     if master.startswith("local"):
         # Driver and tasks are one machine: nothing has to be reachable from outside.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings |= conf
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    # The JVM takes the last of two settings: the job's own log4j2 file wins over this one.
+    java_options = f"-Dlog4j2.configurationFile=file:{log4j} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    settings |= {"spark.app.name": name, "spark.master": master, _JAVA_OPTIONS: java_options}
+    spark_conf = SparkConf().setAll(list(settings.items()))
     try:
-        session = builder.getOrCreate()
+        start_jvm(spark_conf)
+        session = SparkSession(SparkContext.getOrCreate(spark_conf))
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
-        raise SparkJobError(f"Spark does not start on {master}: {_cause_of(str(error))}") from error
+        raise SparkJobError(
+            f"Spark does not start on {master!r}: {cause_of(str(error))}; check spark.master and spark.conf"
+        ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -146,11 +152,3 @@ def _run_on_executor(spec: TaskSpec) -> bytes:
     assert context is not None
     attempt = TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
     return TASK_REPORT.dump(run_task(spec, attempt))
-
-
-def _cause_of(message: str) -> str:
-    """The line of a Spark error that names the cause: the last one of the Python traceback, or the first."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith(("at ", "File ", "Traceback", "^", "JVM stacktrace"))]
-    errors = [line for line in causes if "Error:" in line or "Exception:" in line]
-    return (errors or causes or ["unknown"])[-1 if errors else 0][:500]

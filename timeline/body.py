@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from typing import Generic, TypeVar
 
@@ -27,16 +28,21 @@ class BodyFormat(Generic[T]):
         self._fields: TypeAdapter[T] = TypeAdapter(body_type)
 
     def dump(self, value: T) -> bytes:
-        """The value's bytes; what `load` made of some bytes gives the same bytes again.
+        """The value's bytes; the same fields in the same order give the same bytes.
 
         Raises:
-            FormatError: a text in it is no Unicode (a lone surrogate), which `load` would refuse for good.
+            FormatError: a text in it is no Unicode, such as a file's name that is not UTF-8: stored in
+                part or in another spelling it would no longer be the same shard.
         """
+        # Not pydantic's JSON mode, which replaces what it cannot encode in a key without a word.
+        fields = self._fields.dump_python(value)
+        content = {"format": FORMAT_VERSION, "kind": self.kind, **fields}
+        text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=_plain)
         try:
-            fields = self._fields.dump_python(value, mode="json")
-        except PydanticSerializationError as error:
-            raise FormatError(f"a {self.kind} cannot be stored: {error}") from error
-        return json.dumps({"format": FORMAT_VERSION, "kind": self.kind, **fields}, separators=(",", ":")).encode()
+            return text.encode()
+        except UnicodeEncodeError as error:
+            found = text[max(0, error.start - 40) : error.end + 10]
+            raise FormatError(f"a {self.kind} cannot hold {found!r}, which is no Unicode: rename it") from error
 
     def load(self, path: str, body: bytes) -> T:
         """The value that an object holds.
@@ -50,17 +56,27 @@ class BodyFormat(Generic[T]):
         """
         try:
             fields = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"{path}: not a {self.kind}: {error}") from error
         if not isinstance(fields, dict) or fields.get("kind") != self.kind:
             raise FormatError(f"{path}: expected a {self.kind}, found {str(fields)[:80]}")
         version = fields.pop("format", None)
-        if not isinstance(version, int) or version > FORMAT_VERSION:
-            raise FormatError(f"{path}: format {version!r}, this version reads up to {FORMAT_VERSION}: upgrade tideline")
+        if type(version) is not int or version < 1:
+            raise FormatError(f"{path}: damaged: format {version!r}, expected a number from 1 to {FORMAT_VERSION}")
+        if version > FORMAT_VERSION:
+            raise FormatError(f"{path}: format {version}, this version reads up to {FORMAT_VERSION}: upgrade tideline")
         del fields["kind"]
         try:
             return self._fields.validate_python(fields)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise FormatError(f"{path}: {self.kind}.{where}: {first['msg']}, found {first.get('input')!r:.80}") from error
+            found = f"{first.get('input')!r:.80}"
+            raise FormatError(f"{path}: {self.kind}.{where}: {first['msg']}, found {found}") from error
+
+
+def _plain(value: object) -> object:
+    """What JSON stores of the one kind of value that it does not know."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    raise TypeError(f"{value!r} has no place in a body")

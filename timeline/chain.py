@@ -78,7 +78,8 @@ class Chain:
             raise InvariantError(f"epoch {self.next_epoch}: a shard is planned twice: {sorted(shards)}")
         for offsets in ranges:
             committed = self.positions[offsets.shard].offset if offsets.shard in self.positions else None
-            if offsets.start != (committed or 0) and (committed is not None or offsets.start < 0):
+            continues = offsets.start >= 0 if committed is None else offsets.start == committed
+            if not continues:
                 raise InvariantError(
                     f"epoch {self.next_epoch}: {offsets} does not continue the committed offset {committed}"
                 )

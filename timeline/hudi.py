@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 """Where a table's properties live, below the timeline's base path."""
+
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 _OPTIONAL_STRING = ["null", "string"]
 _WRITE_STAT = {
@@ -194,7 +198,8 @@ def read_completed(store: ObjectStore, instant: Instant, retry: Retry) -> Mappin
     body = retry.call(lambda: store.get(instant.path))
     try:
         record = next(iter(fastavro.reader(io.BytesIO(body))))
-    except (ValueError, StopIteration, EOFError) as error:
+    except (ValueError, LookupError, StopIteration, EOFError, fastavro.schema.SchemaParseException) as error:
+        # What the reader raises depends on the byte that is damaged.
         raise FormatError(f"{store.url}/{instant.path}: not an Avro object container: {error}") from error
     if not isinstance(record, dict):
         raise FormatError(f"{store.url}/{instant.path}: holds no record")
@@ -202,9 +207,18 @@ def read_completed(store: ObjectStore, instant: Instant, retry: Retry) -> Mappin
 
 
 def read_epoch_of(store: ObjectStore, instant: Instant, retry: Retry) -> int | None:
-    """The epoch that a completed instant belongs to; None for one that is not Tideline's."""
-    extra = read_completed(store, instant, retry).get("extraMetadata") or {}
-    return int(extra["tideline.epoch"]) if "tideline.epoch" in extra else None
+    """The epoch that a completed instant belongs to; None for one that is not Tideline's.
+
+    Raises:
+        FormatError: the body is damaged.
+    """
+    epoch = (read_completed(store, instant, retry).get("extraMetadata") or {}).get("tideline.epoch")
+    if epoch is None:
+        return None
+    try:
+        return int(epoch)
+    except ValueError as error:
+        raise FormatError(f"{store.url}/{instant.path}: tideline.epoch {epoch!r}, expected a number") from error
 
 
 def ensure_partition_files(store: ObjectStore, files: Sequence[WrittenFile], instant: str, retry: Retry) -> None:
@@ -270,12 +284,17 @@ def _parse_properties(body: bytes) -> TableIdentity:
 
 
 def _escape(value: str) -> str:
-    """Java properties escape only the backslash inside an ASCII value; JSON is ASCII by construction."""
-    return value.replace("\\", "\\\\")
+    """A value as java.util.Properties reads it: ASCII, with UTF-16 escapes for the rest."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    escaped = "".join(chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04X}" for code in codes)
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
 def _unescape(value: str) -> str:
-    return value.replace("\\\\", "\\").replace("\\:", ":")
+    """The other way, also for what Java itself escapes beyond need, such as colons."""
+    codes = _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROL.get(found[2], found[2]), value)
+    return codes.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
 
 
 def _avro(schema: Any, record: Mapping[str, Any]) -> bytes:

@@ -61,9 +61,8 @@ def parse_time(time: str) -> int:
     if not (len(time) == 17 and time.isascii() and time.isdigit()):
         raise FormatError(f"instant time {time!r}: expected 17 digits yyyyMMddHHmmssSSS")
     try:
-        moment = datetime(
-            int(time[:4]), int(time[4:6]), int(time[6:8]), int(time[8:10]), int(time[10:12]), int(time[12:14]), tzinfo=UTC
-        )
+        day = int(time[:4]), int(time[4:6]), int(time[6:8])
+        moment = datetime(*day, int(time[8:10]), int(time[10:12]), int(time[12:14]), tzinfo=UTC)
     except ValueError as error:
         raise FormatError(f"instant time {time!r} names no moment: {error}") from error
     return (moment - _EPOCH) // timedelta(seconds=1) * 1000 + int(time[14:])
@@ -128,18 +127,17 @@ def parse_file_name(name: str) -> Instant:
     match = _NAME.fullmatch(name)
     if match is None:
         raise FormatError(f"timeline file {name!r}: expected <time>.<action>.<state> or <time>_<completed>.<action>")
-    word = match["done"] or match["action"]
-    if word is None and match["state"] == "inflight":
-        word = Action.COMMIT.value
-    elif word == Action.COMMIT.value and match["state"] == "inflight":
-        word = None
-    allowed = ", ".join(action.value for action in Action)
+    state = State.COMPLETED if match["done"] else State(match["state"])
+    word = match["done"] or match["action"] or (Action.COMMIT.value if state is State.INFLIGHT else None)
     try:
         action = Action(word)
     except ValueError:
+        allowed = ", ".join(action.value for action in Action)
         raise FormatError(f"timeline file {name!r}: action {word!r}, known are {allowed}") from None
-    state = State.COMPLETED if match["done"] else State(match["state"])
-    return Instant(match["time"], action, state, match["completed"])
+    instant = Instant(match["time"], action, state, match["completed"])
+    if instant.file_name != name:
+        raise FormatError(f"timeline file {name!r}: this instant's file is called {instant.file_name!r}")
+    return instant
 
 
 def commit_requested(time: str) -> Instant:

@@ -118,16 +118,18 @@ class LeaseObserver:
 
     def look(self) -> LeaseState:
         """Read the record once more. LIVE means: not known to be dead yet."""
+        asked = self._monotonic()
         record = latest_writer(self._store, self._retry)
-        now = self._monotonic()
         if record is None:
             return LeaseState.NONE
         if record != self._seen:
             self._has_beaten = self._seen is not None and self._seen.token == record.token
-            self._seen, self._since = record, now
+            # The record is as it is now since the answer at the latest, and still was when it was asked for:
+            # however slow the store answers, silence is never counted longer than it was.
+            self._seen, self._since = record, self._monotonic()
         if record.released or self._process_is_gone(record.process):
             return LeaseState.EXPIRED
-        return LeaseState.EXPIRED if (now - self._since) * 1000 >= record.ttl_ms else LeaseState.LIVE
+        return LeaseState.EXPIRED if (asked - self._since) * 1000 >= record.ttl_ms else LeaseState.LIVE
 
     def remaining_s(self) -> float:
         """Seconds until the writer counts as dead unless it shows a sign of life."""
@@ -178,8 +180,9 @@ class WriterLease:
         """Show a sign of life, and look whether a later generation exists."""
         self._record = replace(self._record, beat=self._record.beat + 1)
         self._store.put(writer_path(self.generation), WRITER.dump(self._record))
-        if self._store.size(writer_path(self.generation + 1)) is not None:
-            self._lost = True
+        # Not a look at the next generation alone: that one may have been pruned after many more.
+        listed = self._store.list(WRITERS_FOLDER)
+        self._lost = self._lost or any(info.path > writer_path(self.generation) for info in listed)
 
     def keep(self) -> None:
         """Beat every third of the TTL from a thread of its own until `release`."""
@@ -239,7 +242,7 @@ def take_lease(
     while True:
         state = observer.look()
         writer = observer.writer
-        if writer is None or state is LeaseState.EXPIRED or force:
+        if writer is None or state in (LeaseState.NONE, LeaseState.EXPIRED) or force:
             record = WriterRecord(
                 generation=writer.generation + 1 if writer else 1,
                 process=process(),

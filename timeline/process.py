@@ -37,7 +37,8 @@ class ProcessId:
 def this_process() -> ProcessId:
     """The calling process."""
     pid = os.getpid()
-    return ProcessId(socket.gethostname(), _boot_id(), pid, _start_ticks(pid) or 0, _namespace())
+    stat = _stat(pid)
+    return ProcessId(socket.gethostname(), _boot_id(), pid, stat.started if stat else 0, _namespace())
 
 
 def is_gone(process: ProcessId) -> bool:
@@ -47,7 +48,12 @@ def is_gone(process: ProcessId) -> bool:
     if process.boot_id != _boot_id():
         # The same host name after a reboot, or another machine of that name: only the lease's clock can tell.
         return False
-    return process.namespace == _namespace() and _start_ticks(process.pid) != process.started
+    if process.namespace != _namespace():
+        return False
+    stat = _stat(process.pid)
+    if stat is None:
+        return not _answers(process.pid)
+    return stat.is_dead or stat.started != process.started
 
 
 def _boot_id() -> str:
@@ -61,14 +67,30 @@ def _namespace() -> str:
         return ""
 
 
-def _start_ticks(pid: int) -> int | None:
+@dataclass(frozen=True)
+class _Stat:
+    is_dead: bool
+    started: int
+
+
+def _stat(pid: int) -> _Stat | None:
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
         return None
     # The command in field 2 may hold spaces and brackets; fields count from behind its last bracket.
     after_command = stat.rpartition(")")[2].split()
-    state, started = after_command[0], int(after_command[19])
-    return None if state in "ZX" else started
+    return _Stat(is_dead=after_command[0] in "ZX", started=int(after_command[19]))
+
+
+def _answers(pid: int) -> bool:
+    """Whether there is such a process: /proc may be mounted so that it hides those of other users (hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _read(path: str) -> str:

@@ -94,7 +94,7 @@ def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) ->
     for text in texts.to_pylist():
         try:
             values.append(None if text is None else parse(text))
-        except Rejection:
+        except (Rejection, RecursionError):
             values.append(None)
     return pa.array(values, kind)
 

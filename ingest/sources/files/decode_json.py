@@ -92,7 +92,7 @@ class JsonDecoder:
         offsets = lines.offsets.take(left).to_pylist()
         for index, offset, raw in zip(left.to_pylist(), offsets, lines.texts.take(left).to_pylist(), strict=True):
             try:
-                rows.append(self._decode_line(raw, block, offset))
+                rows.append(self._decode_alone(raw, block, offset))
                 accepted.append(index)
             except Rejection as rejection:
                 bad.append(index)
@@ -126,6 +126,13 @@ class JsonDecoder:
             to_value(found.get(field.name), field.name, field.type, self.timestamp_formats.get(field.name))
             for field in self.schema
         ]
+
+    def _decode_alone(self, line: bytes, block: Block, offset: int) -> list[object]:
+        """`_decode_line`, for objects of any depth."""
+        try:
+            return self._decode_line(line, block, offset)
+        except RecursionError:
+            raise Rejection("malformed JSON: nested too deeply") from None
 
 
 def _is_plain(data: bytes, rows: int) -> bool:

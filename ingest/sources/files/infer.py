@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -107,11 +106,6 @@ def infer_parquet(schema: pa.Schema) -> pa.Schema:
         SourceError: a type has no counterpart, or two columns differ in letters' case only.
     """
     return _checked([(column.name, _plain(column.type, column.name)) for column in schema])
-
-
-def csv_header(line: bytes, delimiter: str, quote: str) -> list[str]:
-    """Names in a header line."""
-    return next(csv.reader([line.decode(errors="replace")], delimiter=delimiter, quotechar=quote), [])
 
 
 def _number_kind(text: str) -> str:

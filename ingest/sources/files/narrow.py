@@ -59,7 +59,8 @@ def suspicious(texts: pa.Array, schema: pa.Schema) -> pa.Array:
     """
     whole = pc.and_(pc.starts_with(texts, pattern=b"{"), pc.ends_with(texts, pattern=b"}"))
     expressions = [
-        rf"\"{re.escape(json.dumps(column.name)[1:-1])}\"\s*:\s*(?:{_wrong_start(column.type)})" for column in schema
+        rf"\"{re.escape(json.dumps(column.name, ensure_ascii=False)[1:-1])}\"\s*:\s*(?:{_wrong_start(column.type)})"
+        for column in schema
     ]
     return pc.or_(pc.invert(whole), pc.match_substring_regex(texts, pattern="|".join(["\\x00", *expressions])))
 

@@ -1,7 +1,7 @@
 """What the files have beyond the committed positions, within an epoch's limits; reads tails only.
 
 A range of a line format is bytes and may begin and end anywhere: a line belongs to the range in
-which it starts. Bytes count as far as the last line end (`complete_until`); an unterminated last
+which it starts. Bytes count as far as the last line end; an unterminated last
 line counts, whole, once its file has settled, and whatever is appended later is a line of its own.
 Compressed and Parquet files count whole, once settled.
 """
@@ -15,28 +15,33 @@ from dataclasses import dataclass, replace
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import SourcePlan
-from ingest.sources.files.listing import Location, list_files, read_bytes, tail_before
+from ingest.sources.files.listing import TAIL_BYTES, Location, list_files, read_bytes, tail_before, tail_hash
 from ingest.sources.files.options import FileFormat, FilesOptions
 from ingest.sources.files.shards import Place, ShardFile, match_shards, require_same
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 
-_FIRST_CHUNK = 64 * 1024
+_FIRST_CHUNK = 4 * 1024
+_LEAST_SAMPLE = 64 * 1024
 _LARGEST_CHUNK = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Available:
-    """What of one shard can be read now.
+class Share:
+    """What of one shard counts now, and how much of it this epoch takes.
 
     Attributes:
-        complete_until: end of the last terminated line, or the shard's offset.
-        limit: end of all that counts; beyond `complete_until` only by a closed unterminated last line.
+        until: end of what the epoch takes; the shard's offset where that is nothing.
+        limit: end of all that counts.
+        tail: hash of the bytes before `until`; empty where nothing is taken.
+        closed: the bytes before `until` are an unterminated line that was closed.
         settles_in_s: when something that does not count yet will; None where there is nothing.
     """
 
-    complete_until: int
+    until: int
     limit: int
+    tail: str = ""
+    closed: bool = False
     settles_in_s: float | None = None
 
 
@@ -103,16 +108,14 @@ def _plan_once(location: Location, options: FilesOptions, after: Mapping[str, Po
             continue
         if not one.checked:
             require_same(location.fs, one.shard, one.file, after[one.shard])
-        available = _whole_file(one, options, now_s) if whole else _lines(location.fs, one, options, now_s)
-        if available.settles_in_s is not None:
-            settles.append(available.settles_in_s)
-        if available.limit <= one.offset:
-            continue
-        until = available.limit if whole else _cut(one.offset + budget, available)
-        ranges.append(_range(location.fs, one, options, available, until))
-        budget -= until - one.offset
-        if until < available.limit:
-            behind, behind_shards = behind + available.limit - until, behind_shards + 1
+        share = (_whole_file if whole else _lines)(location.fs, one, options, now_s, budget)
+        if share.settles_in_s is not None:
+            settles.append(share.settles_in_s)
+        if share.until > one.offset:
+            ranges.append(_range(one, options, share))
+            budget -= share.until - one.offset
+            if share.until < share.limit:
+                behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
     return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
 
 
@@ -126,25 +129,34 @@ def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float 
     return left_s if left_s > 0 and options.close_after > 0 else None
 
 
-def _whole_file(one: ShardFile, options: FilesOptions, now_s: float) -> Available:
-    if one.offset > 0 and one.file.size > one.offset:
+def _whole_file(fs: AbstractFileSystem, one: ShardFile, options: FilesOptions, now_s: float, _budget: int) -> Share:
+    size = one.file.size
+    if one.offset > 0:
         raise SourceChangedError(
             f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has "
-            f"{one.file.size}: a compressed or Parquet file cannot be continued. Write new records to a new file; "
+            f"{size}: a compressed or Parquet file cannot be continued. Write new records to a new file; "
             "raise close_after if the file is written for longer"
         )
     settles_in_s = _settles_in_s(one, options, now_s)
-    limit = one.file.size if settles_in_s is None else one.offset
-    return Available(limit, limit, settles_in_s)
+    if settles_in_s is not None:
+        return Share(0, 0, settles_in_s=settles_in_s)
+    return Share(size, size, tail_before(fs, one.file.path, size))
 
 
-def _lines(fs: AbstractFileSystem, one: ShardFile, options: FilesOptions, now_s: float) -> Available:
+def _lines(fs: AbstractFileSystem, one: ShardFile, options: FilesOptions, now_s: float, budget: int) -> Share:
     size = one.file.size
-    complete_until = _last_line_end(fs, one.file.path, one.offset, size)
-    if complete_until == size:
-        return Available(size, size)
-    settles_in_s = _settles_in_s(one, options, now_s)
-    return Available(complete_until, size if settles_in_s is None else complete_until, settles_in_s)
+    wanted = min(size, one.offset + budget)
+    end = read_bytes(fs, one.file.path, max(0, size - TAIL_BYTES), size)
+    terminated = end.endswith(b"\n")
+    settles_in_s = None if terminated else _settles_in_s(one, options, now_s)
+    if wanted == size and settles_in_s is None:
+        return Share(size, size, tail_hash(end), closed=not terminated)
+    complete_until = size if terminated else _last_line_end(fs, one.file.path, one.offset, size)
+    limit = size if settles_in_s is None else complete_until
+    # A closed unterminated line is never cut: what is appended later is not part of it.
+    until = wanted if wanted <= complete_until else limit
+    tail = tail_before(fs, one.file.path, until) if until > one.offset else ""
+    return Share(until, limit, tail, until > complete_until, settles_in_s)
 
 
 def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) -> int:
@@ -155,31 +167,22 @@ def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) ->
         place = read_bytes(fs, path, begin, until).rfind(b"\n")
         if place >= 0:
             return begin + place + 1
-        until, chunk = begin, min(chunk * 4, _LARGEST_CHUNK)
+        until, chunk = begin, min(chunk * 8, _LARGEST_CHUNK)
     return start
 
 
-def _cut(until: int, available: Available) -> int:
-    """Where the range ends: a closed unterminated line is taken whole, as what is appended later is not part of it."""
-    return until if until <= available.complete_until else available.limit
-
-
-def _range(
-    fs: AbstractFileSystem, one: ShardFile, options: FilesOptions, available: Available, until: int
-) -> OffsetRange:
-    tail = tail_before(fs, one.file.path, until)
-    closed = until > available.complete_until
-    place = Place(one.file.path, one.file.identity, one.file.mtime_s, tail, fresh_line=closed)
+def _range(one: ShardFile, options: FilesOptions, share: Share) -> OffsetRange:
+    place = Place(one.file.path, one.file.identity, one.file.mtime_s, share.tail, fresh_line=share.closed)
     detail: dict[str, Json] = {
         "path": one.file.path,
         "id": one.file.identity,
-        "tail": tail,
-        "tail_at": until,
-        "limit": available.limit,
+        "tail": share.tail,
+        "tail_at": share.until,
+        "limit": share.limit,
         "fresh_line": one.fresh_line,
         "compression": options.compression_of(one.file.path),
     }
-    return OffsetRange(one.shard, one.offset, until, detail, place.to_json())
+    return OffsetRange(one.shard, one.offset, share.until, detail, place.to_json())
 
 
 def first_bytes(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
@@ -188,7 +191,7 @@ def first_bytes(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:
     for offsets in ranges:
         if most <= 0:
             break
-        until = min(offsets.until, offsets.start + max(most, _FIRST_CHUNK))
+        until = min(offsets.until, offsets.start + max(most, _LEAST_SAMPLE))
         sample.append(replace(offsets, until=until) if offsets.detail["compression"] is None else offsets)
         most -= until - offsets.start
     return sample

@@ -22,7 +22,7 @@ from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
 from ingest.sources.files.plan import first_bytes, plan_files, split_range
 from ingest.sources.files.read import LineReader
 from timeline.epoch import OffsetRange, Position
-from timeline.errors import SourceError
+from timeline.errors import ConfigError, SourceError
 
 SAMPLE_BYTES = 1_000_000
 """How much of a plan a schema is inferred from."""
@@ -60,7 +60,16 @@ class FilesSource:
         return split_range(offsets, most)
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
-        """See Source; looks at about the first megabyte."""
+        """See Source; looks at about the first megabyte. Columns with a timestamp format of their own are timestamps."""
+        schema = self._infer(plan)
+        formats = self._options.timestamp_format
+        if isinstance(formats, Mapping):
+            for name in set(formats).intersection(schema.names):
+                at = schema.get_field_index(name)
+                schema = schema.set(at, pa.field(name, pa.timestamp("us", tz="UTC")))
+        return schema
+
+    def _infer(self, plan: SourcePlan) -> pa.Schema:
         match self._options.format:
             case FileFormat.TEXT:
                 return infer_groups(list(re.compile(self._options.pattern or "").groupindex))
@@ -88,10 +97,12 @@ class FilesSource:
         """See Source.
 
         Raises:
-            ConfigError: a column is no group of the text pattern, or Arrow does not take the pattern.
+            ConfigError: a column is no group of the text pattern, Arrow does not take the pattern, or a timestamp
+                format does not fit its column.
         """
         options = self._options
         formats = {name: options.timestamp_format_of(name) for name in schema.names}
+        check_formats(options, schema)
         match options.format:
             case FileFormat.JSON:
                 return JsonDecoder(schema, formats, self._on_unknown_field, lineage)
@@ -131,6 +142,28 @@ class FilesSource:
             for name, column in zip(names, columns, strict=True):
                 found.setdefault(name, []).append(column.filter(good))
         return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
+
+
+def check_formats(options: FilesOptions, schema: pa.Schema) -> None:
+    """Check that timestamp formats fit the columns.
+
+    Raises:
+        ConfigError: a format is for a column that there is not or that is no timestamp, or has a zone for a wall clock.
+    """
+    if isinstance(options.timestamp_format, Mapping):
+        for name in options.timestamp_format:
+            at = schema.get_field_index(name)
+            if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
+                raise ConfigError(
+                    f"source.timestamp_format.{name}: no column of type timestamp or timestamp_ntz has this name; the "
+                    f"columns are {', '.join(schema.names)}"
+                )
+    for field in schema:
+        text = options.timestamp_format_of(field.name) or ""
+        if field.type == pa.timestamp("us") and "%z" in text:
+            raise ConfigError(
+                f"source.timestamp_format: {text!r} has a zone, but {field.name} is a timestamp_ntz; make it a timestamp"
+            )
 
 
 def _data(block: Block) -> bytes:

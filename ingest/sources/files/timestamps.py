@@ -41,8 +41,11 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 _WALL_CLOCK = pa.timestamp("us")
 _UTC = datetime.UTC
 FIRST_MICROS = -62_135_596_800_000_000
+"""0001-01-01T00:00:00Z."""
 LAST_MICROS = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999Z."""
 EPOCH_PRECISION = 28
+"""Digits of a count since 1970 as a decimal: with the factor of 7 they fit the 38 of Arrow's multiplication."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 

@@ -223,3 +223,24 @@ def test_options_are_read_as_the_job_file_writes_them() -> None:
         {"type": "files", "path": "x", "format": "csv", "max_bytes_per_epoch": "256MB", "close_after": "500ms"}
     )
     assert (options.format, options.max_bytes_per_epoch, options.close_after) == (FileFormat.CSV, 256_000_000, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("formats", "kind", "message"),
+    [
+        ({"other": "epoch_ms"}, "timestamp", "timestamp_format.other"),
+        ({"c": "epoch_ms"}, "bigint", r"timestamp_format\.c.*no column of type timestamp"),
+        ("%Y-%m-%d %z", "timestamp_ntz", "c is a timestamp_ntz"),
+    ],
+)
+def test_a_timestamp_format_that_fits_no_column_is_refused(formats: Any, kind: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        source_of("x", timestamp_format=formats).decoder(schema_of({"c": kind}), lineage=False)
+
+
+def test_json_of_any_depth_is_a_row_or_a_rejected_row() -> None:
+    decoder = source_of("x").decoder(schema_of({"c": "string", "n": "int"}), lineage=True)
+    for depth in (10, 300, 700, 980, 1_000, 5_000, 200_000):
+        data = b'{"c":' + b'[{"x":' * depth + b"1" + b"}]" * depth + b',"n":1}'
+        accepted, rejected = outcome(decoder.decode(block_of(data)))
+        assert len(accepted) + len(rejected) == 1

@@ -77,3 +77,9 @@ def test_names_that_differ_in_case_only_are_an_error(tmp_path: Path) -> None:
 def test_the_sample_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a":1}\n' * 1_000_000 + '{"b":1}\n')
     assert _inferred(source_of(tmp_path)) == {"a": "bigint"}
+
+
+def test_a_column_with_a_timestamp_format_is_a_timestamp(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"t":1600000000000,"n":1}\n')
+    source = source_of(tmp_path, timestamp_format={"t": "epoch_ms"})
+    assert _inferred(source) == {"t": "timestamp", "n": "bigint"}

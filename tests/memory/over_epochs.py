@@ -1,0 +1,43 @@
+"""Runs many epochs of the real protocol on Delta in this process, and prints its memory on the way.
+
+    python -m tests.memory.over_epochs FOLDER EPOCHS EVERY
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+
+from ingest.epoch import Pipeline, run_epoch
+from ingest.job import Job
+from ingest.runner import LocalRunner
+from tests.crash.crash_world import QUICK
+from tests.crash.test_crash_points import DeltaLake
+from tests.explore.protocol_world import make_lease
+from tests.fakes import IDENTITY, NUMBER_SCHEMA, NumberSource
+from timeline.chain import Chain
+
+
+def main(folder: Path, epochs: int, every: int) -> None:
+    """Print ``epoch MiB`` every so many epochs."""
+    lake = DeltaLake(folder)
+    store = lake.timeline_store()
+    job = Job("numbers", store, IDENTITY, lake.sinks(lambda inner: inner), "quarantine", "table", "me", retry=QUICK)
+    source, lease = NumberSource({"s": epochs}, bad_every=3), make_lease(store, 1)
+    pipeline, chain = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner()), Chain()
+    while ranges := source.plan(chain.positions).ranges:
+        result = run_epoch(
+            job, pipeline, chain, lease, ranges, stop=threading.Event(), applied_through=chain.next_epoch - 1
+        )
+        chain = chain.advanced(result.decision)
+        if chain.next_epoch % every == 0:
+            gc.collect()
+            print(chain.next_epoch, psutil.Process().memory_info().rss / (1 << 20), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
