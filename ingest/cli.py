@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -50,8 +49,6 @@ EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
 )
 """Exit code of each kind of error; the first that fits."""
 
-_INTERRUPTED = 128 + signal.SIGINT
-
 EPILOG = (
     "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
     "5 target · 6 storage unclear · 7 fenced · 8 Spark. A job file is described in docs/job-file.md."
@@ -67,13 +64,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Conf = Annotated[Path, typer.Argument(help="Job file (YAML).", show_default=False)]
+Conf = Annotated[Path, typer.Argument(metavar="CONF", help="Job file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every transition, also on a terminal.")]
 
 
-@app.command()
+@app.command(short_help="Recover what is pending, then ingest.")
 def run(
     conf: Conf,
     once: Annotated[bool, typer.Option("--once/--continuous", help="Take what is there and end, or go on.")] = True,
@@ -111,7 +108,7 @@ def run(
     typer.echo(summary_text(config.name, summary, clock() - started))
 
 
-@app.command()
+@app.command(short_help="Settle what is pending; no JVM.")
 def recover(
     conf: Conf,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; touch nothing.")] = False,
@@ -148,7 +145,7 @@ def recover(
         raise typer.Exit(3)
 
 
-@app.command()
+@app.command(short_help="Print the timeline.")
 def show(
     conf: Conf,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instants shown; 0: all.")] = 30,
@@ -167,18 +164,20 @@ def show(
     if not rows:
         console.print(f"{opened.store.url}: no instants yet")
         return
-    console.print(instants_table(rows))
+    console.print(instants_table(rows, console.width))
     if hidden:
         console.print(f"{hidden} older instants not shown (--limit 0 shows all)")
     for name in timeline.unreadable:
         console.print(f"not read: {name}", style="yellow")
 
 
-@app.command()
+@app.command(short_help="See the promise kept, on generated logs.")
 def demo(
     rows: Annotated[int, typer.Option(min=1000, help="Log lines to generate.")] = 200_000,
     crash: Annotated[bool, typer.Option("--crash", help="Kill the job in the middle, recover, go on.")] = False,
-    folder: Annotated[Path, typer.Option(help="Where to work; what is in it from an earlier demo goes.")] = Path("demo"),
+    folder: Annotated[Path, typer.Option(help="Where to work; what is in it from an earlier demo goes.")] = Path(
+        "demo"
+    ),
 ) -> None:
     """Generate a log, ingest it, and prove from the table that every line is there once."""
     from ingest.demo import run_demo
@@ -191,9 +190,6 @@ def main() -> None:
     try:
         _arm_crash_point()
         app()
-    except KeyboardInterrupt:
-        report_failure("interrupted; the next start, or tideline recover, settles what is open")
-        raise SystemExit(_INTERRUPTED) from None
     except errors.TidelineError as error:
         report_failure(str(error))
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None

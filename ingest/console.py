@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from ingest.epoch import EpochResult
 from ingest.loop import Summary
@@ -28,9 +30,9 @@ def size_text(size: float) -> str:
 
 
 def output() -> Console:
-    """Where results go: as wide as the terminal, and wide enough for every table where there is none."""
+    """Where results go: as wide as the terminal or COLUMNS says, and wide enough for every table where neither does."""
     console = Console()
-    return console if console.is_terminal else Console(width=160)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
 
 
 class ProgressLine:
@@ -87,48 +89,69 @@ class ProgressLine:
     def idle(self, wait_s: float) -> None:
         """See Observer."""
         if self._status is not None:
-            self._status.update(f"epoch {self._epoch} is the last one{self._rates} · nothing new, next look in {wait_s:.0f} s")
+            self._status.update(
+                f"epoch {self._epoch} is the last one{self._rates} · nothing new, next look in {wait_s:.0f} s"
+            )
 
     def _show(self, doing: str) -> None:
         if self._status is not None:
             self._status.update(f"epoch {self._epoch} · {doing} · {self._left}")
 
 
-def instants_table(rows: Sequence[InstantRow]) -> Table:
-    """Instants as a table that fits the terminal."""
+def instants_table(rows: Sequence[InstantRow], width: int) -> Table:
+    """Instants as a table that fits a number of columns.
+
+    What does not fit goes in the order of `_DISPENSABLE`; a note that is still too long is wrapped, never cut.
+    """
+    cells = [_cells(row) for row in rows]
+    wanted = {name: max(len(name), *(len(each[name]) for each in cells)) for name in cells[0]}
+    wanted["note"] = min(wanted["note"], _NOTE_WIDTH) if any(each["note"] for each in cells) else 0
+    names = [name for name, size in wanted.items() if size]
+    for name in _DISPENSABLE:
+        if sum(wanted[each] + 2 for each in names) - 2 > width:
+            names.remove(name)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, width in (("time", 17), ("action", 8), ("state", 9), ("epoch", 5), ("outcome", 8)):
-        table.add_column(name, min_width=width, no_wrap=True)
-    for name, width in (("rows", 7), ("rejected", 8), ("files", 5), ("size", 8), ("s", 4)):
-        table.add_column(name, min_width=width, justify="right", no_wrap=True)
-    table.add_column("offsets", no_wrap=True, max_width=32)
-    table.add_column("note", no_wrap=True, max_width=60)
+    for name in names:
+        right = name in ("epoch", "rows", "rejected", "files", "size", "s")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "note", overflow="fold")
     styles = {"completed": None, "inflight": "yellow", "requested": "yellow"}
-    for row in rows:
-        table.add_row(
-            row.time,
-            row.action,
-            row.state,
-            _text(row.epoch),
-            row.outcome or "",
-            _number(row.rows),
-            _number(row.rejected),
-            _number(row.files),
-            "" if row.bytes is None else size_text(row.bytes),
-            "" if row.seconds is None else f"{row.seconds:.1f}",
-            _offsets(row.offsets),
-            row.note or "",
-            style="red" if row.action == "rollback" else styles[row.state],
-        )
+    for row, each in zip(rows, cells, strict=True):
+        style = "red" if row.action == "rollback" else styles[row.state]
+        table.add_row(*(Text(each[name]) for name in names), style=style)
     return table
+
+
+_DISPENSABLE = ("offsets", "outcome", "s", "size", "files")
+"""Columns that a narrow terminal does without, the first one first."""
+
+_NOTE_WIDTH = 60
+
+
+def _cells(row: InstantRow) -> dict[str, str]:
+    return {
+        "time": row.time,
+        "action": row.action,
+        "state": row.state,
+        "epoch": "" if row.epoch is None else str(row.epoch),
+        "outcome": row.outcome or "",
+        "rows": _number(row.rows),
+        "rejected": _number(row.rejected),
+        "files": _number(row.files),
+        "size": "" if row.bytes is None else size_text(row.bytes),
+        "s": "" if row.seconds is None else f"{row.seconds:.1f}",
+        "offsets": _offsets(row.offsets),
+        "note": row.note or "",
+    }
 
 
 def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
     """One sentence about a run."""
     ending = "stopped by a signal" if summary.is_stopped else "done"
+    if not summary.epochs:
+        return f"{name}: {ending}: nothing {'was committed' if summary.is_stopped else 'new'} in {elapsed_s:.1f} s"
     return (
-        f"{name}: {ending}: {summary.epochs} epochs, {summary.rows:,} rows committed, "
-        f"{summary.rejected:,} quarantined in {elapsed_s:.1f} s"
+        f"{name}: {ending}: {summary.epochs} epoch{'s' if summary.epochs > 1 else ''}, "
+        f"{summary.rows:,} rows committed, {summary.rejected:,} quarantined in {elapsed_s:.1f} s"
     )
 
 
@@ -142,12 +165,12 @@ def _offsets(offsets: Mapping[str, int] | None) -> str:
     if not offsets:
         return ""
     shard, offset = next(iter(offsets.items()))
+    shown = shard if len(shard) <= _SHARD_WIDTH else f"…{shard[1 - _SHARD_WIDTH :]}"
     more = f" +{len(offsets) - 1}" if len(offsets) > 1 else ""
-    return f"{shard}:{offset}{more}"
+    return f"{shown}:{offset}{more}"
 
 
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
+_SHARD_WIDTH = 24
 
 
 def _number(value: int | None) -> str:

@@ -267,20 +267,30 @@ def clean_leftovers(job: Job, timeline: Timeline) -> None:
         timeline: loaded before; an instant that it does not show is looked up once more, because a
             requested file is always put before the first marker.
     """
-    for sink in job.sinks:
-        for time in sink.leftovers():
-            instant = timeline.find(time)
-            is_final = parse_time(job.clock.next()) - parse_time(time) > MARKERS_KEPT_MS
-            if instant is None:
-                if job.retry.call(partial(job.store.size, commit_requested(time).path)) is None:
-                    ref = EpochRef(-1, time, 0)
-                    sink.abort(ref, None)
-                    sink.release(ref, None, final=is_final)
-            elif instant.state is State.COMPLETED:
-                manifest = read_manifest(job, time)
-                if manifest is not None:
-                    part = next((part for part in manifest.parts if part.target == sink.target), None)
-                    sink.release(manifest.ref, part, final=is_final)
+    left = [(sink, time) for sink in job.sinks for time in sink.leftovers()]
+    unknown = any(timeline.find(time) is None for _, time in left)
+    rolled_back = _rolled_back(job, timeline) if unknown else frozenset()
+    for sink, time in left:
+        instant = timeline.find(time)
+        is_final = parse_time(job.clock.next()) - parse_time(time) > MARKERS_KEPT_MS
+        if instant is None:
+            # An instant that this timeline never rolled back belongs to another job of this table.
+            if time in rolled_back and job.retry.call(partial(job.store.size, commit_requested(time).path)) is None:
+                ref = EpochRef(-1, time, 0)
+                sink.abort(ref, None)
+                sink.release(ref, None, final=is_final)
+        elif instant.state is State.COMPLETED:
+            manifest = read_manifest(job, time)
+            part = next((part for part in manifest.parts if part.target == sink.target), None) if manifest else None
+            # Without its part nobody can tell committed files from late ones: the target may have another name now.
+            if manifest is not None and part is not None:
+                sink.release(manifest.ref, part, final=is_final)
+
+
+def _rolled_back(job: Job, timeline: Timeline) -> frozenset[str]:
+    """Times of the commit instants that this timeline has rolled back."""
+    rollbacks = (read_rollback(job, instant.time) for instant in timeline.by_action(Action.ROLLBACK))
+    return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)
 
 
 def _load(job: Job) -> Timeline:

@@ -56,7 +56,7 @@ def instant_rows(store: ObjectStore, timeline: Timeline, retry: Retry) -> Sequen
 
 
 def _row(store: ObjectStore, instant: Instant, retry: Retry) -> InstantRow:
-    base = {"time": instant.time, "action": instant.action.value, "state": instant.state.value}
+    base: dict[str, Any] = {"time": instant.time, "action": instant.action.value, "state": instant.state.value}
     try:
         match (instant.action, instant.state):
             case (Action.COMMIT, State.COMPLETED):

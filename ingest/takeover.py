@@ -66,7 +66,9 @@ def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | No
     )
 
 
-def run_recovery(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None) -> Recovery:
+def run_recovery(
+    opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
+) -> Recovery:
     """Settle everything that is pending, as this timeline's writer.
 
     Args:

@@ -164,7 +164,7 @@ class _Parser:
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def decimal(self) -> pa.DataType:
-        """What follows the word: ``(p,s)``, ``(p)`` or nothing, which is Spark's decimal(10,0)."""
+        """Precision and scale behind the word; without them Spark's decimal(10,0)."""
         if self.peek() != "(":
             return pa.decimal128(10, 0)
         self.expect("(")

@@ -125,7 +125,7 @@ def read_identity(store: ObjectStore, retry: Retry) -> TableIdentity | None:
     """The table's identity, or None where no timeline has been born.
 
     Raises:
-        FormatError: a Hudi table that Tideline did not create.
+        FormatError: a Hudi table that Tideline did not create, or one with a metadata table of another writer.
     """
     body = read_or_none(store, PROPERTIES_PATH, retry)
     return None if body is None else _parse_properties(body)
@@ -272,6 +272,11 @@ def _parse_properties(body: bytes) -> TableIdentity:
         raise FormatError(
             f"{PROPERTIES_PATH} has no tideline.timeline.id: this Hudi table was not created by Tideline; "
             "choose another timeline.path"
+        )
+    if fields.get("hoodie.table.metadata.partitions"):
+        raise FormatError(
+            f"{PROPERTIES_PATH}: another Hudi writer has built a metadata table, which does not know of Tideline's files: "
+            "whoever reads by it would miss rows. Drop it (hoodie.metadata.enable=false in that writer), then go on"
         )
     columns = fields.get("hoodie.table.partition.fields", "")
     return TableIdentity(

@@ -150,9 +150,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     chain = load_chain(store, Timeline.load(store, QUICK), QUICK, repair=True)
     pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
     while ranges := source.plan(chain.positions).ranges:
-        chain = chain.advanced(
-            run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision
-        )
+        chain = chain.advanced(run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision)
     lease.release()
 
 

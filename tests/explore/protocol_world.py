@@ -128,7 +128,7 @@ def check_visible(store: MemoryStore) -> None:
     numbers = MemorySink("table", "app", store, NEVER_AGAIN).read()
     values = numbers["number"].to_pylist() if entries else []
     assert values == list(range(len(values))), f"visible rows {values}"
-    reached = {}
+    reached: dict[str, int] = {}
     for decision in decided:
         for shard, position in decision.positions.items():
             assert position.offset > reached.get(shard, 0), f"epoch {decision.epoch} overlaps: {position}"

@@ -10,6 +10,7 @@ import pytest
 import ingest.protocol
 import ingest.recovery
 from ingest.job import Job
+from ingest.protocol import claim_rollback
 from sinks.base import Sink
 from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
 from tests.explore.explorer import HashedStore, explore
@@ -54,7 +55,11 @@ class ForgetfulSink(MemorySink):
         if part.rows:
             version = len(self.store.list("_log"))
             entry = LogEntry(
-                self.app_id, part.epoch.epoch, part.epoch.instant, tuple(file.path for file in part.files), self.new_id()
+                self.app_id,
+                part.epoch.epoch,
+                part.epoch.instant,
+                tuple(file.path for file in part.files),
+                self.new_id(),
             )
             self.store.put_if_absent(f"_log/{version:020d}.json", LOG_ENTRY.dump(entry))
 
@@ -93,8 +98,6 @@ def test_without_the_order_of_epochs_a_fault_is_found(monkeypatch: pytest.Monkey
 
 
 def test_deleting_before_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim_rollback = ingest.recovery.claim_rollback
-
     def delete_first(job: Job, ref: EpochRef, generation: int, reason: str) -> Decision:
         for sink in job.sinks:
             sink.abort(ref, None)

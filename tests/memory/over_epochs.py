@@ -1,6 +1,6 @@
 """Runs many epochs of the real protocol on Delta in this process, and prints its memory on the way.
 
-    python -m tests.memory.over_epochs FOLDER EPOCHS EVERY
+python -m tests.memory.over_epochs FOLDER EPOCHS EVERY
 """
 
 from __future__ import annotations

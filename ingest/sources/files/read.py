@@ -72,14 +72,18 @@ class LineReader:
 
         detail: dict[str, Json] = {}
         feed = feed_at(0)
+        until = offsets.until
         if self.header or offsets.start == 0:
             detail = self._read_head(feed)
+        if offsets.start == 0 and not self.header:
+            # The first line starts at 0, with its byte order mark: no cut may fall between the two.
+            until = max(until, feed.position + 1)
         if offsets.start > feed.position:
             fresh = offsets.detail["fresh_line"] is True
             feed = feed_at(offsets.start if fresh else offsets.start - 1)
             if not fresh:
                 feed.take_line()
-        yield from self._blocks(feed, offsets.shard, offsets.until, detail)
+        yield from self._blocks(feed, offsets.shard, until, detail)
 
     def _read_compressed(self, offsets: OffsetRange, path: str, compression: str) -> Iterator[Block]:
         stream = DecompressedStream(lambda: RawFile(self.fs, path), compression)

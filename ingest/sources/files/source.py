@@ -60,7 +60,7 @@ class FilesSource:
         return split_range(offsets, most)
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
-        """See Source; looks at about the first megabyte. Columns with a timestamp format of their own are timestamps."""
+        """See Source; looks at about a megabyte. A column with a timestamp format of its own is a timestamp."""
         schema = self._infer(plan)
         formats = self._options.timestamp_format
         if isinstance(formats, Mapping):
@@ -162,7 +162,8 @@ def check_formats(options: FilesOptions, schema: pa.Schema) -> None:
         text = options.timestamp_format_of(field.name) or ""
         if field.type == pa.timestamp("us") and "%z" in text:
             raise ConfigError(
-                f"source.timestamp_format: {text!r} has a zone, but {field.name} is a timestamp_ntz; make it a timestamp"
+                f"source.timestamp_format: {text!r} has a zone, but {field.name} is a timestamp_ntz; "
+                "make it a timestamp"
             )
 
 
