@@ -7,8 +7,6 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 PACKAGES := timeline sinks ingest
-# Where real servers are not started (CI), they are not built either.
-REAL := $(if $(filter-out 0 false,$(CI)),,real)
 
 export PYTHON
 
@@ -26,7 +24,7 @@ demo: env ## ingest a generated log, kill the job in the middle, recover, prove 
 
 .PHONY: test
 test: env ## lint, types, imports and all tests
-	@$(BIN)/python -m tests.warm_up $(REAL) & \
+	@$(BIN)/python -m tests.warm_up & \
 	warm_up=$$!; \
 	trap 'kill $$warm_up 2>/dev/null || true' EXIT; \
 	$(MAKE) lint types; \
@@ -42,7 +40,7 @@ test-fast: env lint types ## the same without tests that need servers, Spark or 
 lint: env ## ruff (rules and format) and the direction of imports
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/lint-imports --no-logo --no-timing
+	@$(BIN)/lint-imports --no-logo
 
 .PHONY: types
 types: env ## mypy, strict, tests included

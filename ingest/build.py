@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ingest.config import JobConfig
-from ingest.config_models import place_of
+from ingest.config_models import place_of, resolved_place
 from ingest.job import Job
 from ingest.registry import load_sink
 from ingest.sources.base import Source
@@ -102,13 +102,18 @@ def build_job(opened: Opened) -> Job:
             (
                 sink.target
                 for sink, options in zip(sinks, config.targets, strict=True)
-                if place_of(options) == config.timeline.path
+                if _is_at(options, config.timeline.path)
             ),
             None,
         ),
         by=str(this_process()),
         retry=opened.retry,
     )
+
+
+def _is_at(options: TargetOptions, path: str) -> bool:
+    place = place_of(options)
+    return place is not None and resolved_place(place) == resolved_place(path)
 
 
 def _open_sink(options: TargetOptions, context: SinkContext) -> Sink:

@@ -147,8 +147,10 @@ def _cells(row: InstantRow) -> dict[str, str]:
 def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
     """One sentence about a run."""
     ending = "stopped by a signal" if summary.is_stopped else "done"
+    if summary.last_word:
+        ending += f" ({summary.last_word})"
     if not summary.epochs:
-        return f"{name}: {ending}: nothing {'was committed' if summary.is_stopped else 'new'} in {elapsed_s:.1f} s"
+        return f"{name}: {ending}: nothing {'committed' if summary.is_stopped else 'new'} in {elapsed_s:.1f} s"
     return (
         f"{name}: {ending}: {summary.epochs} epoch{'s' if summary.epochs > 1 else ''}, "
         f"{summary.rows:,} rows committed, {summary.rejected:,} quarantined in {elapsed_s:.1f} s"

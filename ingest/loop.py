@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ingest.build import Opened, build_job, give_birth, known_schema, open_source
@@ -54,12 +54,14 @@ class Summary:
         rows: rows committed.
         rejected: rows quarantined.
         is_stopped: whether a signal ended it, and not the source's end.
+        last_word: what became of the epoch that was open at the signal; "" where none was.
     """
 
     epochs: int = 0
     rows: int = 0
     rejected: int = 0
     is_stopped: bool = False
+    last_word: str = ""
 
 
 class IngestLoop:
@@ -93,6 +95,7 @@ class IngestLoop:
         self._monotonic = monotonic
         self._runner: Runner | None = None
         self._has_waited = False
+        self._has_warned = False
 
     def run(self) -> Summary:
         """Ingest until the source has nothing new (once), or until stopped.
@@ -101,23 +104,36 @@ class IngestLoop:
             WriterBusyError: another process writes this timeline.
             TidelineError: what ended the run; its message says what to do.
         """
-        opened = self._opened
-        observer = LeaseObserver(opened.store, opened.retry)
-        lease = take_lease(
-            opened.store,
-            job=opened.config.name,
-            ttl_ms=round(opened.config.writer.lease_ttl * 1000),
-            retry=opened.retry,
-            observer=observer,
-        )
+        try:
+            lease = self._take_lease()
+        except StoppedError as stopped:
+            return Summary(is_stopped=True, last_word=str(stopped))
         lease.keep()
         reach("lease-taken")
         try:
             return self._run(lease)
         finally:
-            if self._runner is not None:
-                self._runner.close()
-            lease.release()
+            try:
+                if self._runner is not None:
+                    self._runner.close()
+            finally:
+                lease.release()
+
+    def _take_lease(self) -> WriterLease:
+        opened = self._opened
+
+        def sleep(wait_s: float) -> None:
+            if self._stop.wait(wait_s):
+                raise StoppedError("another writer's lease was waited for")
+
+        return take_lease(
+            opened.store,
+            job=opened.config.name,
+            ttl_ms=round(opened.config.writer.lease_ttl * 1000),
+            retry=opened.retry,
+            observer=LeaseObserver(opened.store, opened.retry),
+            sleep=sleep,
+        )
 
     def _run(self, lease: WriterLease) -> Summary:
         opened, summary = self._opened, Summary()
@@ -130,6 +146,9 @@ class IngestLoop:
             started = self._monotonic()
             plan = source.plan(chain.positions)
             if not plan.ranges:
+                if not chain.positions and plan.settles_in_s is None and not self._has_warned:
+                    self._has_warned = True
+                    log.warning("source %s has no records yet: is this the path that is meant?", opened.config.source.path)
                 if not self._wait_for_more(plan, started):
                     break
                 continue
@@ -138,23 +157,30 @@ class IngestLoop:
             if job is None:
                 opened, job = self._begin(opened, source, plan)
             pipeline = self._pipeline(opened, source)
+            if self._stop.is_set():
+                break  # while the engine started: there is no epoch to settle yet
+            began = self._monotonic()
             try:
                 result = run_epoch(
                     job, pipeline, chain, lease, plan.ranges, stop=self._stop, applied_through=applied_through
                 )
             except StoppedError as stopped:
-                log.warning("epoch %d was rolled back: %s", chain.next_epoch, stopped)
+                log.info("epoch %d was rolled back: %s", chain.next_epoch, stopped)
+                summary = replace(summary, last_word=f"epoch {chain.next_epoch} was rolled back")
                 break
             applied_through = chain.next_epoch
             chain = chain.advanced(result.decision)
             write_snapshot(opened.store, chain, opened.retry)
             summary = Summary(
-                summary.epochs + 1, summary.rows + result.decision.rows, summary.rejected + result.decision.rejected
+                summary.epochs + 1,
+                summary.rows + result.decision.rows,
+                summary.rejected + result.decision.rejected,
+                last_word=f"epoch {applied_through} was finished" if self._stop.is_set() else "",
             )
-            self._observer.completed(applied_through, result, self._monotonic() - started, plan)
+            self._observer.completed(applied_through, result, self._monotonic() - began, plan)
             if self._mode is Mode.CONTINUOUS and not plan.behind:
                 self._stop.wait(max(0.0, opened.config.epoch.interval - (self._monotonic() - started)))
-        return Summary(summary.epochs, summary.rows, summary.rejected, self._stop.is_set())
+        return replace(summary, is_stopped=self._stop.is_set())
 
     def _start(self, opened: Opened, lease: WriterLease) -> Job | None:
         """Recover what is pending; None while the timeline has not been born."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.protocol import ROLLBACK_PLAN
+from ingest.protocol import ROLLBACK_PLAN, RollbackPlan
 from timeline.decision import Decision, read_decision
 from timeline.epoch import MANIFEST, PLAN, Manifest, Plan
 from timeline.errors import FormatError
@@ -69,7 +69,7 @@ def _row(store: ObjectStore, instant: Instant, retry: Retry) -> InstantRow:
                 path = Instant(instant.time, Action.ROLLBACK, State.REQUESTED).path
                 body = read_or_none(store, path, retry)
                 plan = ROLLBACK_PLAN.load(path, body) if body else None
-                return InstantRow(**base, note=f"of {plan.instant}: {plan.reason}" if plan else None)
+                return InstantRow(**base, **(_pending_rollback(plan) if plan else {}))
             case _:
                 return InstantRow(**base)
     except FormatError as error:
@@ -122,6 +122,14 @@ def _pending_commit(store: ObjectStore, time: str, retry: Retry) -> dict[str, An
     return row
 
 
+def _pending_rollback(plan: RollbackPlan) -> dict[str, Any]:
+    return {
+        "epoch": plan.epoch if plan.epoch >= 0 else None,
+        "outcome": "rollback",
+        "note": f"{plan.reason} (instant {plan.instant})",
+    }
+
+
 def _rollback(body: Mapping[str, Any]) -> dict[str, Any]:
     extra = body.get("extraMetadata") or {}
     instants = ", ".join(body.get("commitsRollback") or ())
@@ -130,5 +138,5 @@ def _rollback(body: Mapping[str, Any]) -> dict[str, Any]:
         "epoch": int(extra["tideline.epoch"]) if "tideline.epoch" in extra else None,
         "outcome": "rollback",
         "files": body.get("totalFilesDeleted"),
-        "note": f"of {instants}: {reason}" if reason else f"of {instants}",
+        "note": f"{reason} (instant {instants})" if reason else f"of {instants}, not by Tideline",
     }

@@ -7,6 +7,7 @@ attempts that it accepted, and everything else was announced by markers before i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -63,6 +64,8 @@ class SparkRunner:
         Raises:
             SparkJobError: a task failed more often than Spark retries it.
         """
+        from py4j.protocol import Py4JError
+
         group = f"tideline-{uuid.uuid4().hex[:8]}"
         with ThreadPoolExecutor(1, thread_name_prefix="tideline-spark") as pool:
             future = pool.submit(self._collect, specs, group)
@@ -70,26 +73,43 @@ class SparkRunner:
                 try:
                     return future.result(timeout=_POLL_S)
                 except NotDone:
-                    if stop.is_set():
+                    # Where the JVM does not answer any more, the job itself fails and says so.
+                    with contextlib.suppress(Py4JError, OSError):
+                        if not stop.is_set():
+                            self._report_progress(group, len(specs))
+                            continue
                         self._spark.sparkContext.cancelJobGroup(group)
+                    if stop.is_set():
                         future.exception()
                         raise StoppedError("stopped while tasks were running; they were cancelled") from None
-                    self._report_progress(group, len(specs))
 
     def close(self) -> None:
-        """Stop the session."""
-        self._spark.stop()
+        """Stop the session; one whose JVM is gone has ended already."""
+        from py4j.protocol import Py4JError
+
+        try:
+            self._spark.stop()
+        except (Py4JError, OSError) as error:
+            log.debug("Spark was not there any more to be stopped: %s", error)
 
     def _collect(self, specs: Sequence[TaskSpec], group: str) -> Sequence[TaskReport]:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError, Py4JJavaError
         from pyspark.errors import PySparkException
 
         context = self._spark.sparkContext
-        context.setJobGroup(group, f"tideline: {len(specs)} tasks", interruptOnCancel=True)
         try:
+            context.setJobGroup(group, f"tideline: {len(specs)} tasks", interruptOnCancel=True)
             bodies = context.parallelize(specs, len(specs)).map(_run_on_executor).collect()
-        except (PySparkException, Py4JError, OSError) as error:
-            raise SparkJobError(f"a task failed on Spark: {cause_of(str(error))}") from error
+        except (PySparkException, Py4JJavaError) as error:
+            raise SparkJobError(
+                f"a task failed on Spark, more often than it is retried: {cause_of(str(error))}. "
+                "Start again once the cause is mended"
+            ) from error
+        except (Py4JError, OSError) as error:
+            raise SparkJobError(
+                f"Spark's JVM does not answer any more ({cause_of(str(error))}): killed, or out of memory? "
+                "Start again; spark.conf: {spark.driver.memory: 4g} gives it more"
+            ) from error
         return [TASK_REPORT.load("task report", body) for body in bodies]
 
     def _report_progress(self, group: str, tasks: int) -> None:

@@ -164,7 +164,7 @@ class _Parser:
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def decimal(self) -> pa.DataType:
-        """Precision and scale behind the word; without them Spark's decimal(10,0)."""
+        """Precision and scale behind the word; Spark's default is 10 digits, none behind the point."""
         if self.peek() != "(":
             return pa.decimal128(10, 0)
         self.expect("(")

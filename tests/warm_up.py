@@ -1,7 +1,7 @@
 """Fetches and builds ahead what tests would otherwise wait for in the middle: Delta's jars, and real servers.
 
-``python -m tests.warm_up [real]`` does it side by side and says what it could not do; the test that
-needs it then fails or is skipped by name.
+``python -m tests.warm_up`` does it side by side and says what it could not do; the test that needs it
+then fails or is skipped by name.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def build_servers() -> str | None:
     return None
 
 
-def main(words: list[str]) -> None:
-    """Do what is asked for; a problem is a message, not a failure."""
-    tasks = [fetch_jars, *([build_servers] if "real" in words else [])]
+def main() -> None:
+    """Do both; a problem is a message, not a failure."""
+    tasks = (fetch_jars, build_servers)
     with ThreadPoolExecutor(len(tasks)) as pool:
         for problem in pool.map(lambda task: task(), tasks):
             if problem is not None:
@@ -48,4 +48,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

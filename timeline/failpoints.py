@@ -57,11 +57,13 @@ def arm_from(setting: str) -> None:
     """Arm this process to kill itself at ``name`` or ``name:n``.
 
     Raises:
-        ValueError: no such crash point.
+        ValueError: no such crash point, or no count.
     """
-    name, _, count = setting.partition(":")
+    name, colon, count = setting.partition(":")
     if name not in CRASH_POINTS:
         raise ValueError(f"crash point {name!r}: known are {', '.join(CRASH_POINTS)}")
+    if colon and not (count.isdecimal() and int(count) > 0):
+        raise ValueError(f"crash point {setting!r}: {count!r} is no number of passes, allowed are 1, 2, 3, …")
     left = int(count or 1)
 
     def kill(reached: str) -> None:

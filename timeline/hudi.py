@@ -275,8 +275,8 @@ def _parse_properties(body: bytes) -> TableIdentity:
         )
     if fields.get("hoodie.table.metadata.partitions"):
         raise FormatError(
-            f"{PROPERTIES_PATH}: another Hudi writer has built a metadata table, which does not know of Tideline's files: "
-            "whoever reads by it would miss rows. Drop it (hoodie.metadata.enable=false in that writer), then go on"
+            f"{PROPERTIES_PATH}: another Hudi writer has built a metadata table, which does not know of Tideline's "
+            "files: whoever reads by it would miss rows. Drop it (hoodie.metadata.enable=false in that writer) first"
         )
     columns = fields.get("hoodie.table.partition.fields", "")
     return TableIdentity(

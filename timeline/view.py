@@ -1,13 +1,16 @@
-"""What a timeline shows: an immutable view of its instants, with filters. One listing, no bodies."""
+"""What a timeline shows: an immutable view of its instants, with filters. One listing; bodies only for `by_epoch`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from timeline.decision import read_decision
+from timeline.epoch import PLAN
 from timeline.errors import FormatError
-from timeline.instant import TIMELINE_FOLDER, Action, Instant, State, parse_file_name
-from timeline.store import ObjectStore, Retry
+from timeline.hudi import read_epoch_of
+from timeline.instant import TIMELINE_FOLDER, Action, Instant, State, commit_requested, parse_file_name
+from timeline.store import ObjectStore, Retry, read_or_none
 
 _PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
@@ -83,6 +86,29 @@ class Timeline:
     def between(self, first: str, last: str) -> Timeline:
         """Instants requested from `first` to `last`, both included."""
         return self._where(lambda instant: first <= instant.time <= last)
+
+    def by_epoch(self, store: ObjectStore, epoch: int, retry: Retry) -> Timeline:
+        """One epoch's commit, pending or completed, and the completed rollbacks of its attempts.
+
+        File names do not tell the epoch: this reads the epoch's decision, the plans of pending commits and
+        the bodies of rollbacks, but no completed commit's. Committed offsets are in `timeline.chain.Chain`.
+        """
+        decision = read_decision(store, epoch, retry)
+
+        def belongs(instant: Instant) -> bool:
+            match instant.action:
+                case Action.COMMIT if instant.is_pending:
+                    path = commit_requested(instant.time).path
+                    body = read_or_none(store, path, retry)
+                    return body is not None and PLAN.load(path, body).ref.epoch == epoch
+                case Action.COMMIT:
+                    return decision is not None and decision.commits(instant.time)
+                case Action.ROLLBACK if not instant.is_pending:
+                    return read_epoch_of(store, instant, retry) == epoch
+                case _:
+                    return False
+
+        return self._where(belongs)
 
     def find(self, time: str, action: Action = Action.COMMIT) -> Instant | None:
         """The instant of this time and action."""

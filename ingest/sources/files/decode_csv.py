@@ -21,6 +21,7 @@ from ingest.sources.files.lines import as_text, positions_of, split_lines
 from ingest.sources.files.options import CsvOptions, UnknownField
 from ingest.sources.files.rows import all_rejected, select, unknown_field_error
 
+_SENTINEL = "0"
 _OPEN_QUOTE = "a quote that is not closed, or a carriage return outside quotes"
 
 
@@ -153,7 +154,9 @@ def _parse_together(lines: pa.Array, dialect: _Dialect, wrong: dict[int, str]) -
     """Columns of the lines, those in `wrong` left out; None unless every line is one record."""
     names = [str(column) for column in range(dialect.width)]
     # A quote left open by the last line would swallow nothing and go unseen: it gets one more line to swallow.
-    data = b"\n".join([*lines.to_pylist(), dialect.csv.delimiter.join("0" * dialect.width).encode(), b""])
+    # Its quotes keep it from being read as null.
+    quoted = f"{dialect.csv.quote}{_SENTINEL}{dialect.csv.quote}"
+    data = b"\n".join([*lines.to_pylist(), dialect.csv.delimiter.join([quoted] * dialect.width).encode(), b""])
 
     def skip(row: pv.InvalidRow) -> str:
         wrong[row.number - 1] = f"{row.actual_columns} columns where {row.expected_columns} are expected"
@@ -175,6 +178,8 @@ def _parse_together(lines: pa.Array, dialect: _Dialect, wrong: dict[int, str]) -
         )
     except pa.ArrowInvalid:
         return None
-    if table.num_rows + len(wrong) != len(lines) + 1:
+    # A carriage return that adds a record and an open quote that swallows the last one would cancel out in the number.
+    last = [table.column(column)[-1].as_py() for column in range(dialect.width)] if table.num_rows else []
+    if table.num_rows + len(wrong) != len(lines) + 1 or last != [_SENTINEL] * dialect.width:
         return None
     return [table.column(column).slice(0, table.num_rows - 1).combine_chunks() for column in range(dialect.width)]

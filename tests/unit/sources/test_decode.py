@@ -150,6 +150,7 @@ def test_csv_columns_go_by_the_header_of_their_file() -> None:
 
 
 def test_csv_dialects_without_a_header_go_by_the_schema() -> None:
+    assert _csv(b"1,0\n", nulls=["0"])[0] == [(0, {"a": 1, "b": None})]
     dialect = CsvOptions(header=False, delimiter=";", quote="'")
     assert _csv(b"1;'x;y'\nNULL;NULL\n", csv=dialect, nulls=["NULL"])[0] == [
         (0, {"a": 1, "b": "x;y"}),

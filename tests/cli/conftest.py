@@ -1,0 +1,50 @@
+"""Jobs for commands to run on."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from ingest.cli import main
+from ingest.signals import STOP_SIGNALS
+from tests.cli.job import Finished, Job
+
+Call: TypeAlias = Callable[..., Finished]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job with one good file; its job file is written."""
+    job = Job(tmp_path)
+    job.write()
+    job.append("a.jsonl", range(100), bad=2)
+    return job
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """Runs a command in this process, through the entry point; for commands that start neither Spark nor tasks."""
+    signals = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    loggers = [logging.getLogger(name) for name in (None, "timeline", "sinks", "ingest")]
+    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+
+    def run(*arguments: str | Path) -> Finished:
+        monkeypatch.setattr("sys.argv", ["tideline", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err, captured.err
+        return Finished(int(ended.value.code or 0), captured.out, captured.err)
+
+    yield run
+    for logger, handlers, level, propagate in before:
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    for number, handler in signals.items():
+        signal.signal(number, handler)

@@ -1,0 +1,126 @@
+"""A job in a folder of its own, and `tideline` run on it as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from deltalake import DeltaTable
+
+from timeline.fsspec_store import open_store
+from timeline.instant import Instant
+from timeline.view import Timeline
+
+SPARK = (sys.executable, "-m", "ingest")
+LOCAL = (sys.executable, "-m", "tests.cli.local_tideline")
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Files in ``logs/``, a job file, a lake."""
+
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "job.yaml"
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def write(self, **changes: Any) -> Path:
+        """Write the job file; a change replaces a whole block, None removes it."""
+        settings: dict[str, Any] = {
+            "name": "cli",
+            "source": self.source(),
+            "schema": {"id": "bigint", "host": "string"},
+            "targets": [{"type": "delta", "path": f"{self.folder}/lake"}],
+            "epoch": {"interval": "100ms"},
+            "writer": {"lease_ttl": "3s"},
+            "spark": {"master": "local[2,4]"},
+        } | changes
+        (self.folder / "logs").mkdir(exist_ok=True)
+        self.file.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))
+        return self.file
+
+    def source(self, **changes: Any) -> dict[str, Any]:
+        path = f"{self.folder}/logs/*.jsonl"
+        return {"type": "files", "path": path, "format": "json", "close_after": "0s"} | changes
+
+    def append(self, name: str, ids: Sequence[int], *, bad: int = 0) -> None:
+        """Append rows, then malformed lines, to a log file."""
+        with (self.folder / "logs" / name).open("a") as out:
+            out.writelines(json.dumps({"id": number, "host": f"h{number % 3}"}) + "\n" for number in ids)
+            out.writelines(f"{{malformed {number}\n" for number in range(bad))
+
+    def start(
+        self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command on the job."""
+        return subprocess.Popen(
+            [*program, command, str(self.file), *options],
+            cwd=self.folder,
+            env=environment() | dict(env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def tideline(
+        self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
+    ) -> Finished:
+        """Run a command on the job to its end; a traceback on its stderr is always wrong."""
+        return finish(self.start(command, *options, program=program, env=env))
+
+    def pending(self) -> Sequence[Instant]:
+        return Timeline.load(open_store(str(self.lake))).pending().instants
+
+    def ids(self, table: str = "lake") -> Counter[int]:
+        return Counter(DeltaTable(self.folder / table).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+
+    def stray_files(self, table: str = "lake") -> set[str]:
+        """Data files that no version of the table names."""
+        there = {path.name for path in (self.folder / table).rglob("*-0_*.parquet")}
+        is_table = DeltaTable.is_deltatable(str(self.folder / table))
+        known = DeltaTable(self.folder / table).file_uris() if is_table else []
+        return there - {Path(uri).name for uri in known}
+
+
+def finish(process: subprocess.Popen[str]) -> Finished:
+    """Wait for a command's end."""
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+    assert "Traceback" not in err, err
+    return Finished(process.returncode, out, err)
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the project on the path wherever the command runs."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}
+    return ours | {"PYTHONPATH": str(ROOT)}
