@@ -19,6 +19,7 @@ from sinks.avro_schema import avro_schema
 from sinks.base import Sink, SinkContext, TargetOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
+from timeline.errors import FormatError
 from timeline.fsspec_store import open_store
 from timeline.hudi import TableIdentity, create_identity, read_identity
 from timeline.process import this_process
@@ -51,7 +52,11 @@ def open_timeline(config: JobConfig) -> Opened:
     """
     store = open_store(config.timeline.path, config.storage)
     retry = Retry()
-    return Opened(config, store, retry, read_identity(store, retry))
+    try:
+        identity = read_identity(store, retry)
+    except FormatError as error:
+        raise FormatError(f"{store.url}: {error}") from error
+    return Opened(config, store, retry, identity)
 
 
 def open_source(config: JobConfig) -> Source:

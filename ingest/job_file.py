@@ -113,7 +113,9 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(f"{path}:{line} not valid YAML: {reason}") from None
+        # {key: ${NAME}} is the likeliest mistake: inside of braces YAML reads the reference's own ones.
+        hint = '; inside of { } a reference needs quotes: "${NAME}"' if "flow" in reason and "${" in text else ""
+        raise ConfigError(f"{path}:{line} not valid YAML: {reason}{hint}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(node, yaml.MappingNode):

@@ -36,7 +36,8 @@ targets: [{type: delta, path: lake}]
         (JOB + "lineage: perhaps\n", "lineage: true or false is allowed (found 'perhaps')"),
         (JOB + "partition_by: [year(ts)]\n", "partition_by[0]"),
         (JOB + "schema: {id: number}\n", "schema.id"),
-        (JOB.replace("logs/", "${TIDELINE_TEST_UNSET}/"), "environment variable TIDELINE_TEST_UNSET is not set"),
+        (JOB.replace("logs/*.jsonl", "${TIDELINE_TEST_UNSET}"), 'inside of { } a reference needs quotes: "${NAME}"'),
+        (JOB.replace("logs/*.jsonl", '"${TIDELINE_TEST_UNSET}"'), "environment variable TIDELINE_TEST_UNSET is not set"),
         (JOB.replace("delta", "deltaa"), "targets[0].type: did you mean 'delta'?"),
         (JOB.replace("path: lake", "path: gs://bucket/lake"), "allowed are local paths and s3:// URLs"),
         (JOB.replace("logs/*.jsonl", "lake"), "would read what the job writes"),
@@ -167,7 +168,7 @@ def test_hudi_table_of_another_writer_is_not_taken_over(call: Call, job: Job) ->
     for command in ("run", "recover", "show"):
         ended = call(command, job.file)
         assert ended.code == 6
-        assert "Tideline did not create" in ended.err
+        assert "was not created by Tideline" in ended.err and f"file://{job.lake}" in ended.err
     assert os.listdir(job.lake / ".hoodie") == ["hoodie.properties"]
 
 

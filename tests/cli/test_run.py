@@ -1,0 +1,220 @@
+"""`tideline run`: once and on, stopped, started twice, frozen. Tasks run without Spark; see test_spark.py for those."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.job import Finished, Job, finish
+from timeline import failpoints
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for something that a running command does; its end before that is a failure."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def settled(job: Job) -> bool:
+    return not job.pending() and not job.stray_files() and not job.stray_files("lake_quarantine")
+
+
+def test_second_run_has_nothing_new_and_needs_no_engine(job: Job) -> None:
+    assert "cli: done: 1 epoch, 100 rows committed, 2 quarantined" in job.tideline("run").out
+    again = job.tideline("run")
+    assert (again.code, again.out.partition(" in ")[0]) == (0, "cli: done: nothing new")
+    assert job.ids() == Counter(range(100))
+
+
+def test_continuous_run_picks_up_a_file_that_grows_and_a_new_one(job: Job) -> None:
+    process = job.start("run", "--continuous")
+    wait_until(lambda: job.lake.exists() and bool(job.tideline("show", "--json").json), process)
+    job.append("a.jsonl", range(100, 150))
+    job.append("b.jsonl", range(150, 200))
+    wait_until(lambda: job.ids().total() == 200, process)
+    process.send_signal(signal.SIGTERM)
+    ended = finish(process)
+    assert ended.code == 0
+    assert "cli: done: stopped" not in ended.out and "stopped by a signal" in ended.out
+    assert job.ids() == Counter(range(200))
+
+
+@pytest.mark.parametrize(
+    ("point", "fate", "rows"),
+    [("begun", "epoch 0 was rolled back", 0), ("written", "epoch 0 was finished", 100), ("decided", "was finished", 100)],
+)
+def test_first_signal_settles_the_open_epoch_and_says_how(job: Job, point: str, fate: str, rows: int) -> None:
+    stopped = job.tideline("run", "--continuous", env={"TIDELINE_SIGNAL_AT": point})
+    assert stopped.code == 0
+    assert f"stopped by a signal ({fate}" in stopped.out or fate in stopped.out
+    assert "SIGTERM: stopping" in stopped.err
+    assert settled(job)
+    again = job.tideline("run")
+    assert again.code == 0
+    assert "holds the lease" not in again.err, "a released lease is not waited for"
+    assert job.ids() == Counter(range(100))
+    assert rows in (0, 100)
+
+
+def test_signal_ends_the_wait_for_another_writers_lease(job: Job) -> None:
+    job.write(writer={"lease_ttl": "60s"})
+    frozen = job.start("run", env={"TIDELINE_FREEZE_AT": "begun"})
+    try:
+        wait_until_frozen(frozen)
+        waiting = job.start("run")
+        read_until(waiting, "holds the lease")
+        waiting.send_signal(signal.SIGINT)
+        assert finish(waiting).code == 0
+    finally:
+        frozen.kill()
+        frozen.communicate()
+
+
+def test_second_of_two_jobs_says_who_works_and_ends_with_code_3(job: Job) -> None:
+    works = job.start("run", "--continuous")
+    wait_until(lambda: job.lake.exists() and bool(job.pending() or job.ids()), works)
+    second = job.tideline("run")
+    assert second.code == 3
+    assert f"process {works.pid} on " in second.err and "generation 1" in second.err and "alive" in second.err
+    works.send_signal(signal.SIGTERM)
+    assert finish(works).code == 0
+    assert job.ids() == Counter(range(100))
+    assert settled(job)
+
+
+def test_two_jobs_started_at_once_commit_every_row_once(job: Job) -> None:
+    both = [job.start("run", "--continuous") for _ in range(2)]
+    while (loser := next((each for each in both if each.poll() is not None), None)) is None:
+        time.sleep(0.02)
+    winner = next(each for each in both if each is not loser)
+    ended = finish(loser)
+    assert ended.code == 3, ended.err
+    assert f"process {winner.pid} on " in ended.err
+    wait_until(lambda: bool(job.ids()), winner)
+    winner.send_signal(signal.SIGTERM)
+    assert finish(winner).code == 0
+    assert job.ids() == Counter(range(100))
+
+
+def test_lease_of_a_dead_process_of_this_machine_is_taken_over_at_once(job: Job) -> None:
+    job.write(writer={"lease_ttl": "1h"})
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "written"}).code == -signal.SIGKILL
+    ended = job.tideline("run")
+    assert ended.code == 0
+    assert "holds the lease" not in ended.err
+    assert job.ids() == Counter(range(100))
+    assert settled(job)
+
+
+@pytest.mark.parametrize("point", ["begun", "written", "manifest", "decided", "part-committed"])
+def test_frozen_writer_is_taken_over_and_leaves_nothing_behind_when_it_wakes(job: Job, point: str) -> None:
+    job.write(writer={"lease_ttl": "1s"})
+    frozen = job.start("run", env={"TIDELINE_FREEZE_AT": point})
+    wait_until_frozen(frozen)
+    taker = job.tideline("run")
+    assert taker.code == 0, taker.err
+    assert f"process {frozen.pid} on " in taker.err
+    frozen.send_signal(signal.SIGCONT)
+    woken = finish(frozen)
+    # Who was frozen behind its own decision had committed: it may end well, and may notice that it was taken over.
+    assert woken.code in ((0, 7) if point in ("decided", "part-committed") else (7,)), woken.err
+    assert job.ids() == Counter(range(100))
+    assert job.tideline("recover").code == 0
+    assert settled(job)
+
+
+@pytest.mark.parametrize("point", failpoints.CRASH_POINTS[:6])
+def test_log_is_json_to_the_last_line_when_asked_for(job: Job, point: str) -> None:
+    ended = job.tideline("run", "--log-json", env={"TIDELINE_CRASH_AT": point})
+    assert ended.code in (0, -signal.SIGKILL)
+    for line in ended.err.splitlines():
+        assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
+
+
+def test_failure_is_a_json_line_when_asked_for(job: Job) -> None:
+    job.write(source=job.source(path=f"{job.folder}/nowhere"))
+    ended = job.tideline("run", "--log-json")
+    assert ended.code == 4
+    last = json.loads(ended.err.splitlines()[-1])
+    assert last["level"] == "ERROR" and "does not exist" in last["message"]
+
+
+@pytest.mark.parametrize("change", ["shrunk", "rewritten"])
+def test_file_changed_below_its_offset_stops_the_job_and_takes_nothing(job: Job, change: str) -> None:
+    assert job.tideline("run").code == 0
+    log = job.folder / "logs" / "a.jsonl"
+    text = log.read_text()
+    log.write_text(text[: len(text) // 2] if change == "shrunk" else text.replace("h1", "H1") + text)
+    ended = job.tideline("run")
+    assert ended.code == 4
+    assert "a.jsonl" in ended.err
+    assert settled(job)
+    assert job.ids() == Counter(range(100))
+
+
+def test_range_that_vanishes_behind_the_plan_rolls_the_epoch_back_and_is_named(job: Job) -> None:
+    frozen = job.start("run", env={"TIDELINE_FREEZE_AT": "begun"})
+    wait_until_frozen(frozen)
+    (job.folder / "logs" / "a.jsonl").unlink()
+    frozen.send_signal(signal.SIGCONT)
+    ended = finish(frozen)
+    assert ended.code == 4
+    assert "shard a.jsonl, range [0, " in ended.err and "does not exist any more" in ended.err
+    assert settled(job)
+
+
+def test_unknown_field_stops_the_job_where_the_job_file_says_so(job: Job) -> None:
+    job.write(schema={"id": "bigint"}, on_unknown_field="fail")
+    ended = job.tideline("run")
+    assert ended.code == 4
+    assert "host" in ended.err and "a.jsonl" in ended.err
+    assert settled(job)
+
+
+def test_full_disk_of_a_target_is_one_message_and_settles_the_epoch(job: Job) -> None:
+    full = job.folder / "other"
+    job.write(
+        targets=[{"type": "delta", "path": f"{job.folder}/lake"}, {"type": "delta", "path": str(full), "name": "other"}]
+    )
+    full.write_text("in the way")
+    ended = job.tideline("run")
+    assert ended.code in (5, 6), ended.err
+    assert str(full) in ended.err
+    assert not job.pending() and not job.stray_files()
+    full.unlink()
+    assert job.tideline("run").code == 0
+    assert job.ids() == job.ids("other") == Counter(range(100))
+
+
+def wait_until_frozen(process: subprocess.Popen[str]) -> None:
+    """Wait for the process to stop itself; its exit status stays for `communicate`."""
+    result = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert result is not None and result.si_code == os.CLD_STOPPED, process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}")
+
+
+def test_inferred_schema_is_kept_when_later_files_have_more_fields(job: Job) -> None:
+    job.write(schema=None)
+    assert job.tideline("run").code == 0
+    with (job.folder / "logs" / "b.jsonl").open("w") as out:
+        out.write('{"id": 100, "host": "h1", "more": true}\n')
+    ended: Finished = job.tideline("run")
+    assert ended.code == 0
+    assert job.ids() == Counter(range(101))

@@ -1,0 +1,68 @@
+"""Every job file in `conf/`, run by the real command over the real logs, and its table compared with the files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ingest.config import load_config
+from ingest.sources.files import FilesSource
+from tests.unit.sources.rows import outcome
+
+ROOT = Path(__file__).parents[2]
+JOB_FILES = sorted(path.name for path in (ROOT / "conf").glob("*.yaml"))
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def expected_rows(job_file: Path, logs: Path) -> tuple[list[dict[str, Any]], int]:
+    """Rows by the decoder alone (`tests/unit/sources/test_real_logs.py` compares those with a plain reading)."""
+    config = load_config(job_file, {"LOGS": str(logs)})
+    assert config.arrow_schema is not None
+    source = FilesSource(config.source)
+    decoder, reader = source.decoder(config.arrow_schema, lineage=True), source.reader()
+    accepted: list[dict[str, Any]] = []
+    rejected = 0
+    for offsets in source.plan({}).ranges:
+        for block in reader.read(offsets):
+            good, bad = outcome(decoder.decode(block))
+            accepted += [row for _, row in good]
+            rejected += len(bad)
+    return accepted, rejected
+
+
+def rows_of(path: Path, columns: list[str]) -> pa.Table:
+    return DeltaTable(path).to_pyarrow_table(columns=columns)
+
+
+def sorted_rows(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+def test_there_is_a_job_file_for_each_of_the_real_logs() -> None:
+    assert len(JOB_FILES) >= 6
+
+
+@pytest.mark.parametrize("name", JOB_FILES)
+def test_a_job_file_ingests_every_line_of_its_log(name: str, logs: Path, tmp_path: Path) -> None:
+    job_file = ROOT / "conf" / name
+    config = load_config(job_file, {"LOGS": str(logs)})
+    assert config.arrow_schema is not None
+    command = [sys.executable, "-m", "ingest", "run", str(job_file)]
+    environment = {**os.environ, "LOGS": str(logs), "PYTHONPATH": str(ROOT)}
+    for _ in range(2):  # the second run finds nothing new
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+    accepted, rejected = expected_rows(job_file, logs)
+    table = tmp_path / str(config.targets[0].model_dump()["path"])
+    rows = rows_of(table, config.arrow_schema.names)
+    assert sorted_rows(rows.cast(config.arrow_schema).to_pylist()) == sorted_rows(accepted)
+    quarantine = table.with_name(f"{table.name}_quarantine")
+    assert (rows_of(quarantine, ["raw"]).num_rows if quarantine.exists() else 0) == rejected
