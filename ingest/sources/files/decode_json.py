@@ -69,17 +69,19 @@ class JsonDecoder:
         taken = Taken()
         if parsed is not None:
             taken.add(list(range(block.rows)), parsed)
-        elif parse is not None and _is_utf8(data):
-            self._take(lines.texts, parse, taken)
+        elif parse is not None:
+            self._take(lines.texts, parse, taken, is_utf8=_is_utf8(data))
         return self._with_lines_alone(block, lines, taken)
 
     def _parse(self, data: bytes, rows: int) -> Parsed:
         strict = self.on_unknown_field is not UnknownField.DROP
         return parse_block(data, rows, self.schema, self.timestamp_formats, strict=strict)
 
-    def _take(self, texts: pa.Array, parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
+    def _take(self, texts: pa.Array, parse: Callable[[bytes, int], Parsed], taken: Taken, *, is_utf8: bool) -> None:
         """Take what Arrow parses, leaving out what looks wrong."""
         plain = pc.invert(suspicious(texts, self.schema))
+        if not is_utf8:
+            plain = pc.and_(plain, pa.array([_is_utf8(text) for text in texts.to_pylist()], pa.bool_()))
         take_what_parses(texts.filter(plain), list(positions_of(plain)), parse, taken)
 
     def _with_lines_alone(self, block: Block, lines: Lines, taken: Taken) -> Decoded:

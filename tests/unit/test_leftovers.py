@@ -1,0 +1,115 @@
+"""What late tasks left is removed; what belongs to someone else, or is committed, is not."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ingest.epoch import Pipeline, run_epoch
+from ingest.job import Job
+from ingest.protocol import open_instant
+from ingest.recovery import recover
+from ingest.runner import LocalRunner
+from sinks.base import TaskAttempt
+from sinks.markers import marker_path
+from sinks.memory import MemorySink
+from tests.fakes import IDENTITY, NUMBER_SCHEMA, EmptySink, NumberSource
+from tests.unit.scripted_store import AT_ONCE
+from timeline.chain import load_chain
+from timeline.epoch import Plan
+from timeline.lease import LeaseObserver, WriterLease, take_lease
+from timeline.store import MemoryStore
+from timeline.view import Timeline
+
+SOURCE = NumberSource({"a": 4}, most=4)
+PIPELINE = Pipeline(SOURCE, NUMBER_SCHEMA, False, LocalRunner())
+
+
+def job(table: MemoryStore, timeline: MemoryStore, *, app_id: str = "app", target: str = "table") -> Job:
+    sink = MemorySink(target, app_id, table, AT_ONCE)
+    return Job(app_id, timeline, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+
+
+def lease(of: Job) -> WriterLease:
+    return take_lease(
+        of.store, job=of.name, ttl_ms=60_000, retry=AT_ONCE, observer=LeaseObserver(of.store, AT_ONCE), force=True
+    )
+
+
+def commit(of: Job) -> None:
+    chain = load_chain(of.store, Timeline.load(of.store, AT_ONCE), AT_ONCE)
+    ranges = SOURCE.plan(chain.positions).ranges
+    run_epoch(of, PIPELINE, chain, lease(of), ranges, stop=threading.Event())
+
+
+def write_unprepared(of: Job) -> tuple[Plan, str]:
+    """An epoch whose task has closed its file, and whose writer has done nothing since."""
+    chain = load_chain(of.store, Timeline.load(of.store, AT_ONCE), AT_ONCE)
+    plan = open_instant(of, chain, lease(of), SOURCE.plan(chain.positions).ranges)
+    writer = of.sinks[0].begin(plan.ref).open(TaskAttempt(0, 0, 0))
+    writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
+    return plan, writer.close().files[0].path
+
+
+def test_a_job_leaves_the_open_epoch_of_another_job_on_its_table_alone() -> None:
+    table = MemoryStore()
+    other = job(table, MemoryStore("memory://other"), app_id="other")
+    _, path = write_unprepared(other)
+    mine = job(table, MemoryStore("memory://mine"))
+    recover(mine, lease(mine))
+    commit(mine)
+    recover(mine, lease(mine))
+    assert table.size(path) is not None
+    recover(other, lease(other))
+    assert table.size(path) is None, "its own job rolls it back"
+
+
+def test_a_committed_file_survives_a_target_that_is_renamed_before_its_marker_is_released() -> None:
+    table = MemoryStore()
+    before = job(table, table)
+    commit(before)
+    (path,) = [name for name in table.objects if name.endswith(".arrow")]
+    instant = next(iter(Timeline.load(table, AT_ONCE).completed()))
+    table.put(marker_path(instant.time, path), b"")
+    after = job(table, table, target="renamed")
+    recover(after, lease(after))
+    assert table.size(path) is not None
+    assert MemorySink("renamed", "app", table, AT_ONCE).read().num_rows == 4
+
+
+def test_a_file_that_a_task_closes_after_the_rollback_is_deleted_by_the_next_start() -> None:
+    table = MemoryStore()
+    mine = job(table, table)
+    plan, path = write_unprepared(mine)
+    body = table.get(path)
+    recover(mine, lease(mine))
+    assert table.size(path) is None
+    assert table.size(marker_path(plan.ref.instant, path)) is not None, "the task may still be alive"
+    table.put(path, body)
+    recover(mine, lease(mine))
+    assert table.size(path) is None
+
+
+def test_markers_of_a_rolled_back_instant_go_once_no_task_can_be_alive() -> None:
+    table = MemoryStore()
+    mine = job(table, table)
+    plan, path = write_unprepared(mine)
+    recover(mine, lease(mine))
+    tomorrow = replace(mine, clock=type(mine.clock)(lambda: 2**42))
+    recover(tomorrow, lease(tomorrow))
+    assert table.size(marker_path(plan.ref.instant, path)) is None
+
+
+def test_a_late_file_of_a_committed_instant_is_deleted_and_its_committed_ones_stay() -> None:
+    table = MemoryStore()
+    mine = job(table, table)
+    commit(mine)
+    instant = next(iter(Timeline.load(table, AT_ONCE).completed()))
+    late = f"late-0_9-0-1_{instant.time}.arrow"
+    table.put(marker_path(instant.time, late), b"")
+    table.put(late, b"rows of a speculative copy")
+    recover(mine, lease(mine))
+    assert table.size(late) is None
+    assert MemorySink("table", "app", table, AT_ONCE).read().num_rows == 4
