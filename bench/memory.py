@@ -1,6 +1,6 @@
 """How much memory a job takes: the driver's over many epochs, the tasks' over epochs of growing size.
 
-    python -m bench.memory [--epochs 200] [--sizes 16,64,256]
+    python -m bench.memory [--epochs 300] [--sizes 16,64,256,1024]
 
 Runs `tideline run` as a user would, samples the resident set of driver and Python workers ten times
 a second, and prints one table for each question. Figures in docs/memory.md come from here.
@@ -85,7 +85,7 @@ def driver_over_epochs(epochs: int) -> None:
         size = (Path(folder) / "logs" / "access-000.jsonl").stat().st_size
         samples = list(watch(write_job(Path(folder), size // epochs)))
     print("epochs completed | driver MiB")
-    for mark in (10, 25, 50, 100, 150, 200):
+    for mark in (10, 50, 100, 150, 200, 250, 300):
         near = [sample.driver for sample in samples if abs(sample.epochs - mark) <= 2]
         if near:
             print(f"{mark:16} | {sorted(near)[len(near) // 2]:10.1f}")
@@ -104,8 +104,8 @@ def workers_over_sizes(sizes_mib: list[int]) -> None:
 def main() -> None:
     """Run both measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--sizes", default="16,64,256", help="epoch sizes in MiB")
+    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--sizes", default="16,64,256,1024", help="epoch sizes in MiB")
     options = parser.parse_args()
     driver_over_epochs(options.epochs)
     workers_over_sizes([int(size) for size in options.sizes.split(",")])

@@ -93,6 +93,7 @@ def run(
         def open_runner() -> Runner:
             from ingest.spark import SparkRunner
 
+            progress.starting_engine()
             runner = SparkRunner(config.name, config.spark.master, config.spark.conf, progress.tasks)
             signals.install()
             return runner

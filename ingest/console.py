@@ -54,12 +54,15 @@ class ProgressLine:
         if self._status is not None:
             self._status.stop()
 
+    def starting_engine(self) -> None:
+        """Told by the command line before Spark starts, which takes seconds."""
+        self._show("starting Spark")
+
     def planned(self, epoch: int, plan: SourcePlan) -> None:
         """See Observer."""
         self._epoch = epoch
         self._planned_units = sum(offsets.until - offsets.start for offsets in plan.ranges)
-        files = len(plan.ranges) + plan.behind_shards
-        self._left = f"{files} files left, {size_text(self._planned_units + plan.behind)} behind"
+        self._left = _left(len(plan.ranges) + plan.behind_shards, self._planned_units + plan.behind)
         self._show("reading" + self._rates)
 
     def tasks(self, done: int, tasks: int) -> None:
@@ -83,7 +86,7 @@ class ProgressLine:
             size_text(plan.behind),
             plan.behind_shards,
         )
-        self._left = f"{plan.behind_shards} files left, {size_text(plan.behind)} behind"
+        self._left = _left(plan.behind_shards, plan.behind)
         self._show("completed" + self._rates)
 
     def idle(self, wait_s: float) -> None:
@@ -98,6 +101,10 @@ class ProgressLine:
             self._status.update(f"epoch {self._epoch} · {doing} · {self._left}")
 
 
+def _left(files: int, size: int) -> str:
+    return f"{files} file{'' if files == 1 else 's'} left, {size_text(size)} behind"
+
+
 def instants_table(rows: Sequence[InstantRow], width: int) -> Table:
     """Instants as a table that fits a number of columns.
 
@@ -107,10 +114,13 @@ def instants_table(rows: Sequence[InstantRow], width: int) -> Table:
     wanted = {name: max(len(name), *(len(each[name]) for each in cells)) for name in cells[0]}
     wanted["note"] = min(wanted["note"], _NOTE_WIDTH) if any(each["note"] for each in cells) else 0
     names = [name for name, size in wanted.items() if size]
+    gap = 2
     for name in _DISPENSABLE:
-        if sum(wanted[each] + 2 for each in names) - 2 > width:
+        if sum(wanted[each] + gap for each in names) - gap > width:
             names.remove(name)
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    if sum(wanted[each] + gap for each in names) - gap > width:
+        gap = 1
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, gap, 0, 0), collapse_padding=True)
     for name in names:
         right = name in ("epoch", "rows", "rejected", "files", "size", "s")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "note", overflow="fold")

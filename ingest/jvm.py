@@ -96,7 +96,7 @@ def start_jvm(conf: SparkConf) -> None:
     try:
         # `popen_kwargs` is Spark's own hook for those who want the JVM's output.
         with output.opened() as write_end:
-            gateway = launch_gateway(conf, {"stderr": write_end})
+            gateway = launch_gateway(conf, {"stderr": write_end})  # type: ignore[no-untyped-call]
     except (PySparkRuntimeError, OSError) as error:
         said = cause_of(output.last_lines())
         raise SparkJobError(f"Spark's JVM does not start: {said}. {JAVA_ADVICE}") from error

@@ -9,7 +9,7 @@ import time
 import traceback
 
 from rich.console import Console
-from rich.logging import RichHandler
+from rich.text import Text
 
 _LOGGERS = ("timeline", "sinks", "ingest")
 
@@ -31,20 +31,29 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
+class _ConsoleHandler(logging.Handler):
+    """Prints above the progress line; the terminal breaks long lines, so that they can be copied whole."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        style = "yellow" if record.levelno >= logging.WARNING else ""
+        self._console.print(Text(self.format(record), style), soft_wrap=True)
+
+
 def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None:
     """Send the project's records to stderr, once for the process.
 
     On a terminal, transitions are hidden behind the progress line unless asked for; elsewhere they
     are the progress. `verbose` adds details, and the traceback of an unforeseen error.
     """
-    handler: logging.Handler
+    handler = _ConsoleHandler(console) if console.is_terminal and not as_json else logging.StreamHandler(sys.stderr)
     if as_json:
-        handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonFormatter())
-    elif console.is_terminal:
-        handler = RichHandler(console=console, show_path=False, show_level=False, markup=False, highlighter=None)
     else:
-        handler = logging.StreamHandler(sys.stderr)
         formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
         handler.setFormatter(formatter)

@@ -148,7 +148,9 @@ class IngestLoop:
             if not plan.ranges:
                 if not chain.positions and plan.settles_in_s is None and not self._has_warned:
                     self._has_warned = True
-                    log.warning("source %s has no records yet: is this the path that is meant?", opened.config.source.path)
+                    log.warning(
+                        "source %s has no records yet: is this the path that is meant?", opened.config.source.path
+                    )
                 if not self._wait_for_more(plan, started):
                     break
                 continue

@@ -126,7 +126,7 @@ def _pending_rollback(plan: RollbackPlan) -> dict[str, Any]:
     return {
         "epoch": plan.epoch if plan.epoch >= 0 else None,
         "outcome": "rollback",
-        "note": f"{plan.reason} (instant {plan.instant})",
+        "note": f"{plan.reason}: instant {plan.instant}",
     }
 
 
@@ -138,5 +138,5 @@ def _rollback(body: Mapping[str, Any]) -> dict[str, Any]:
         "epoch": int(extra["tideline.epoch"]) if "tideline.epoch" in extra else None,
         "outcome": "rollback",
         "files": body.get("totalFilesDeleted"),
-        "note": f"{reason} (instant {instants})" if reason else f"of {instants}, not by Tideline",
+        "note": f"{reason}: instant {instants}" if reason else f"of {instants}, not by Tideline",
     }

@@ -18,12 +18,13 @@ Call: TypeAlias = Callable[..., Finished]
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    """A job with one good file; its job file is written."""
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A job with one file; its job file is written."""
     job = Job(tmp_path)
     job.write()
     job.append("a.jsonl", range(100), bad=2)
-    return job
+    yield job
+    job.close()
 
 
 @pytest.fixture

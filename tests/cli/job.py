@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Job:
-    """Files in ``logs/``, a job file, a lake."""
+    """Files in ``logs/``, a job file, a lake; `started` are the processes to end with the test."""
 
     folder: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def file(self) -> Path:
@@ -81,7 +82,7 @@ class Job:
         self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """Start a command on the job."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*program, command, str(self.file), *options],
             cwd=self.folder,
             env=environment() | dict(env or {}),
@@ -89,6 +90,8 @@ class Job:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
 
     def tideline(
         self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
@@ -100,22 +103,31 @@ class Job:
         return Timeline.load(open_store(str(self.lake))).pending().instants
 
     def ids(self, table: str = "lake") -> Counter[int]:
-        return Counter(DeltaTable(self.folder / table).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+        """How often each id is in a table; of none where there is no table yet."""
+        opened = self.table(table)
+        return Counter(opened.to_pyarrow_table(columns=["id"])["id"].to_pylist() if opened else [])
+
+    def table(self, table: str = "lake") -> DeltaTable | None:
+        first = self.folder / table / "_delta_log" / "00000000000000000000.json"
+        return DeltaTable(self.folder / table) if first.exists() else None
 
     def stray_files(self, table: str = "lake") -> set[str]:
         """Data files that no version of the table names."""
+        opened = self.table(table)
         there = {path.name for path in (self.folder / table).rglob("*-0_*.parquet")}
-        is_table = DeltaTable.is_deltatable(str(self.folder / table))
-        known = DeltaTable(self.folder / table).file_uris() if is_table else []
-        return there - {Path(uri).name for uri in known}
+        return there - {Path(uri).name for uri in (opened.file_uris() if opened else [])}
+
+    def close(self) -> None:
+        """End what a failed test may have left running."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
 
 
 def finish(process: subprocess.Popen[str]) -> Finished:
     """Wait for a command's end."""
-    try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
-    finally:
-        process.kill()
+    out, err = process.communicate(timeout=TIMEOUT_S)
     assert "Traceback" not in err, err
     return Finished(process.returncode, out, err)
 

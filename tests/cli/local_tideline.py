@@ -1,7 +1,8 @@
 """`tideline`, with its tasks run in its own process instead of on Spark; everything else is the real thing.
 
-``TIDELINE_FREEZE_AT=<crash point>`` stops the process (SIGSTOP) when it gets there, ``TIDELINE_SIGNAL_AT=<crash
-point>`` sends it SIGTERM. Both work at the protocol's own crash points, so no test has to hit a moment.
+Three variables name a crash point of the protocol at which something happens to the process, so that no test has to
+hit a moment: ``TIDELINE_FREEZE_AT`` stops it (SIGSTOP), ``TIDELINE_SIGNAL_AT`` sends it SIGTERM, ``TIDELINE_FAIL_AT``
+raises what nobody foresees.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ SIGNALS = {"TIDELINE_FREEZE_AT": signal.SIGSTOP, "TIDELINE_SIGNAL_AT": signal.SI
 class SparkFreeRunner(LocalRunner):
     """Takes what the Spark runner takes."""
 
-    def __init__(self, name: str, master: str, conf: Mapping[str, str], on_progress: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, name: str, master: str, conf: Mapping[str, str], on_progress: Callable[[int, int], None]
+    ) -> None:
         on_progress(0, 1)
 
 
@@ -32,8 +35,10 @@ def raise_signals() -> None:
         number = wanted.pop(point, None)
         if number is not None:
             os.kill(os.getpid(), number)
+        if point == os.environ.get("TIDELINE_FAIL_AT"):
+            raise RuntimeError(point)
 
-    if wanted:
+    if wanted or "TIDELINE_FAIL_AT" in os.environ:
         failpoints.arm(reached)
 
 

@@ -18,7 +18,7 @@ from ingest.job import Job
 from ingest.protocol import claim_rollback, open_instant
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
-from ingest.sources.base import Block, Decoded
+from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded
 from ingest.task import TaskSpec, run_task
 from sinks.avro_schema import avro_schema
 from sinks.base import SinkContext, TaskAttempt
@@ -57,10 +57,7 @@ class RowDecoder:
     def decode(self, block: Block) -> Decoded:
         rows = [row(number) for number in range(block.start, block.start + block.rows)]
         accepted = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, values, strict=True)) for values in rows], SCHEMA)
-        return Decoded(accepted, None, pa.RecordBatch.from_pylist([], REJECTED))
-
-
-REJECTED = pa.schema([("shard", pa.string()), ("offset", pa.int64()), ("reason", pa.string()), ("raw", pa.binary())])
+        return Decoded(accepted, None, pa.RecordBatch.from_pylist([], REJECTED_SCHEMA))
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,9 @@ def test_a_lost_lease_is_not_released_over_the_later_one(world: World) -> None:
     first = world.take(1)
     world.take(2, force=True)
     first.beat()
+    puts = world.store.calls["put"]
     first.release()
+    assert world.store.calls["put"] == puts
     record = latest_writer(world.store, AT_ONCE)
     assert record is not None and (record.generation, record.released) == (2, False)
 
@@ -272,13 +274,18 @@ def test_old_generations_are_pruned_and_the_last_ones_kept(world: World) -> None
     assert kept == [writer_path(generation) for generation in range(22, 31)]
 
 
-def test_a_store_that_does_not_prune_or_release_stops_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_does_not_prune_or_release_stops_nobody(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Commands and linters that ran in this process have configured logging for themselves.
+    monkeypatch.setattr(logging.getLogger("timeline"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("timeline.lease"), "disabled", False)
     for number in range(1, 12):
         world.take(number, force=True)
     world.store.fail("delete", no_answer)
     lease = world.take(12, force=True)
     world.store.fail("put", *[no_answer] * AT_ONCE.attempts)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, logger="timeline.lease"):
         lease.release()
     assert "generation 12 not released" in caplog.text
 

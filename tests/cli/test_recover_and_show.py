@@ -1,0 +1,209 @@
+"""`tideline recover` and `tideline show`: what they print, what they touch, and that no JVM is needed."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ingest.console import instants_table
+from ingest.show import InstantRow
+from tests.cli.conftest import Call
+from tests.cli.job import SPARK, Job, finish
+from tests.cli.test_run import settled, wait_until_frozen
+
+RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "leftovers"]
+FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reason"]
+INSTANT_KEYS = [
+    *("time", "action", "state", "epoch", "outcome", "rows", "rejected"),
+    *("files", "bytes", "offsets", "seconds", "note"),
+]
+
+
+def killed_at(job: Job, point: str) -> None:
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+
+
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file and folder with its time of change and content."""
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+def test_recover_before_the_timeline_is_born_finds_nothing_and_creates_nothing(call: Call, job: Job) -> None:
+    before = tree(job.folder)
+    for options in ([], ["--dry-run"], ["--force"]):
+        ended = call("recover", job.file, *options)
+        assert (ended.code, ended.out) == (0, "nothing is pending\n")
+    assert call("show", job.file).out == f"file://{job.lake}: no instants yet\n"
+    assert call("show", job.file, "--json").json == []
+    assert tree(job.folder) == before
+
+
+@pytest.mark.parametrize(
+    ("point", "step", "rows"),
+    [
+        ("begun", "claim rollback", 0),
+        ("manifest", "claim commit", 100),
+        ("decided", "recommit", 100),
+        ("part-committed", "recommit", 100),
+    ],
+)
+def test_dry_run_tells_what_recover_then_does_and_touches_nothing(
+    call: Call, job: Job, point: str, step: str, rows: int
+) -> None:
+    killed_at(job, point)
+    before = tree(job.folder)
+    text, said = call("recover", job.file, "--dry-run"), call("recover", job.file, "--dry-run", "--json").json
+    assert tree(job.folder) == before
+    assert list(said) == RECOVERY_KEYS
+    assert (said["dry_run"], said["waiting"], said["settled"]) == (True, False, [])
+    assert list(said["writer"]) == ["generation", "process", "released"]
+    (found,) = said["found"]
+    assert list(found) == FOUND_KEYS
+    assert (found["epoch"], found["lease"], found["step"]) == (0, "expired", step)
+    assert f"instant {found['instant']} (epoch 0)\n  decision  {found['decision']}\n" in text.out
+    assert f"  manifest  {found['manifest']}\n  → {step}: {found['reason']}\n    would: " in text.out
+
+    ended = call("recover", job.file, "--json")
+    assert ended.code == 0
+    assert [each["instant"] for each in ended.json["settled"]] == [found["instant"]]
+    assert list(ended.json["settled"][0]) == ["instant", "step", "reason"]
+    assert ended.json["settled"][0]["step"] == ("recommit" if rows else "rollback")
+    assert settled(job)
+    assert job.ids().total() == rows
+    assert "nothing is pending\n" in call("recover", job.file).out
+    assert job.tideline("run").code == 0
+    assert job.ids() == Counter(range(100))
+
+
+def test_recover_waits_for_a_writer_that_lives_and_says_so(call: Call, job: Job) -> None:
+    works = job.start("run", env={"TIDELINE_FREEZE_AT": "begun"})
+    wait_until_frozen(works)
+    before = tree(job.folder)
+    looked = call("recover", job.file, "--dry-run")
+    assert looked.code == 3
+    assert "wait: its writer may be alive" in looked.out
+    assert "waiting for a writer that may be alive: run again later, or use --force" in looked.out
+    assert tree(job.folder) == before
+
+
+def test_forced_recovery_does_not_wait_and_fences_the_writer(call: Call, job: Job) -> None:
+    job.write(writer={"lease_ttl": "1h"})
+    works = job.start("run", env={"TIDELINE_FREEZE_AT": "written"})
+    wait_until_frozen(works)
+    ended = call("recover", job.file, "--force", "--json")
+    assert ended.code == 0
+    assert ended.json["settled"][0]["step"] == "rollback"
+    works.send_signal(signal.SIGCONT)
+    assert finish(works).code == 7
+    assert settled(job)
+
+
+def test_recover_takes_over_from_a_frozen_writer_when_its_lease_ends(call: Call, job: Job) -> None:
+    job.write(writer={"lease_ttl": "1s"})
+    works = job.start("run", env={"TIDELINE_FREEZE_AT": "manifest"})
+    wait_until_frozen(works)
+    ended = call("recover", job.file)
+    assert ended.code == 0, ended.err
+    assert f"process {works.pid} on " in ended.err and "--force takes over at once" in ended.err
+    assert job.ids() == Counter(range(100))
+
+
+def test_show_prints_every_instant_for_people_and_machines(call: Call, job: Job) -> None:
+    killed_at(job, "written")
+    assert job.tideline("run").code == 0
+    rollback, commit = call("show", job.file, "--json").json
+    assert list(rollback) == list(commit) == INSTANT_KEYS
+    assert (rollback["action"], rollback["state"], rollback["epoch"], rollback["outcome"]) == (
+        *("rollback", "completed", 0, "rollback"),
+    )
+    assert rollback["note"].startswith("not prepared: instant ")
+    assert commit | {"time": 0, "bytes": 0, "seconds": 0} == {
+        **{"time": 0, "action": "commit", "state": "completed", "epoch": 1, "outcome": "commit", "rows": 100},
+        **{"rejected": 2, "files": 2, "bytes": 0, "offsets": {"a.jsonl": 2_516}, "seconds": 0, "note": None},
+    }
+    assert commit["bytes"] > 0 and commit["seconds"] > 0
+    assert call("show", job.file, "--json", "--limit", "1").json == [commit]
+    assert "1 older instants not shown (--limit 0 shows all)" in call("show", job.file, "--limit", "1").out
+
+
+def test_show_tells_what_is_pending_and_who_is_responsible(call: Call, job: Job) -> None:
+    killed_at(job, "decided")
+    (row,) = call("show", job.file, "--json").json
+    assert (row["state"], row["outcome"], row["rows"], row["rejected"], row["seconds"]) == (
+        *("inflight", "commit", 100, 2, None),
+    )
+    assert row["note"].startswith("by process ") and row["note"].endswith(", generation 1")
+
+
+def test_show_marks_instants_that_tideline_did_not_write(call: Call, job: Job) -> None:
+    assert job.tideline("run").code == 0
+    timeline = job.lake / ".hoodie" / "timeline"
+    (timeline / "20200101000000000.clean.requested").touch()
+    (timeline / "20200102000000000.commit.requested").write_text("{}")
+    ended = call("show", job.file)
+    assert ended.code == 0
+    assert "20200102000000000" in ended.out and "unreadable: " in ended.out
+    assert "20200101000000000" in ended.out
+
+
+ROWS = [
+    InstantRow(
+        *("20260301101530123", "commit", "completed", 1234, "commit", 12_345_678, 1_234, 48, 1_234_567_890),
+        offsets={"web/2026/03/01/access-000.jsonl": 1_234_567_890, "b.jsonl": 1},
+        seconds=12.3,
+    ),
+    InstantRow(
+        *("20260301101601456", "rollback", "completed", 1235, "rollback"),
+        files=3,
+        seconds=0.1,
+        note="not prepared: instant 20260301101530124",
+    ),
+    InstantRow("20260301101700789", "commit", "inflight", 1236, note="by process 12345 on web-1, generation 12"),
+]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+def test_table_fits_the_terminal_and_keeps_what_matters(width: int) -> None:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(instants_table(ROWS, width))
+    lines = captured.get().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert {"time", "action", "state", "epoch", "rows", "rejected", "note"} <= set(lines[0].split())
+    shown = captured.get().replace("\n", "")
+    for each in ("20260301101530123", "rollback", "completed", "inflight", "1236", "12,345,678", "1,234"):
+        assert each in shown
+    words = " ".join(shown.split())
+    assert "not prepared" in words and "20260301101530124" in words, "a note is wrapped, never cut"
+    assert ("offsets" in lines[0]) == (width >= 200)
+
+
+def test_show_follows_the_terminal(call: Call, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job.tideline("run").code == 0
+    for columns in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert max(map(len, call("show", job.file).out.splitlines())) <= columns
+
+
+def test_recover_and_show_work_without_java(job: Job) -> None:
+    killed_at(job, "manifest")
+    for command in ("show", "recover", "show"):
+        assert job.tideline(command, program=SPARK, env={"JAVA_HOME": "/nowhere"}).code == 0
+    assert job.ids() == Counter(range(100))
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["recover"], ["show"], ["demo"]])
+def test_help_fits_80_columns(call: Call, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = call(*command, "--help")
+    assert ended.code == 0
+    assert all(len(line) <= 80 for line in ended.out.splitlines())
+    if not command:
+        assert all(f"{code} " in ended.out for code in range(9)), "each exit code is named"

@@ -1,0 +1,160 @@
+"""`tideline run` on Spark: what only a JVM and its Python workers can do to a job."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from deltalake import DeltaTable
+
+from ingest.generate import DEMO_COLUMNS, write_logs
+from tests.cli.job import SPARK, Job, finish
+from tests.cli.test_run import settled, wait_until
+from tests.cli.test_terminal import on_a_terminal
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+ROWS = 150_000
+
+
+def has_markers(lake: Path) -> bool:
+    """Whether a task of an open epoch has announced a file."""
+    return any((lake / ".hoodie" / ".temp").rglob("*.marker.CREATE"))
+
+
+def below(pid: int, name: str) -> list[psutil.Process]:
+    return [each for each in psutil.Process(pid).children(recursive=True) if each.name().startswith(name)]
+
+
+def kill_a_worker(folder: Path) -> None:
+    """Kill the youngest Python worker once a task has begun to write."""
+    deadline = time.monotonic() + 60
+    while not has_markers(folder) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    workers = [
+        each
+        for driver in psutil.Process().children()
+        if "ingest" in driver.cmdline()
+        for each in below(driver.pid, "python")
+    ]
+    max(workers, key=lambda each: each.create_time()).kill()
+
+
+def test_every_row_arrives_once_in_each_target_though_a_worker_is_killed(job: Job) -> None:
+    (job.folder / "logs" / "a.jsonl").unlink()
+    write_logs(job.folder / "logs", ROWS, 3)
+    job.write(
+        schema=DEMO_COLUMNS,
+        lineage=True,
+        partition_by=["date(ts)", "method"],
+        targets=[
+            {"type": "delta", "path": f"{job.folder}/lake", "name": "first"},
+            {"type": "delta", "path": f"{job.folder}/second"},
+        ],
+        quarantine={"path": f"{job.folder}/bad/rows"},
+        timeline={"path": f"{job.folder}/timeline"},
+    )
+    killer = threading.Thread(target=kill_a_worker, args=(job.folder / "timeline",))
+    killer.start()
+    code, written = on_a_terminal("run", str(job.file), program=SPARK)
+    killer.join()
+    assert code == 0, written
+    assert "Python worker exited unexpectedly" in written or "ERROR Executor: Exception in task" in written
+    assert re.search(r"epoch 0 · starting Spark · 3 files left, [\d.]+ MB behind", written)
+    assert re.search(r"epoch 0 · \d/\d tasks · 3 files left", written)
+    assert "incubator" not in written and "log level" not in written
+
+    first, second = (DeltaTable(job.folder / name).to_pyarrow_table() for name in ("lake", "second"))
+    rejected = DeltaTable(job.folder / "bad" / "rows").to_pyarrow_table()
+    assert first.num_rows + rejected.num_rows == ROWS
+    assert set(Counter(first["id"].to_pylist()).values()) == {1}
+    assert first.sort_by("id") == second.select(first.column_names).sort_by("id")
+    assert {"_shard", "_offset", "_epoch", "ts_date"} <= set(first.column_names)
+    assert DeltaTable(job.folder / "lake").metadata().partition_columns == ["ts_date", "method"]
+    assert not (job.lake / ".hoodie" / "timeline").exists()
+    for name in ("lake", "second", "bad/rows"):
+        assert not job.stray_files(name)
+    (row,) = job.tideline("show", "--json").json
+    assert (row["rows"], row["rejected"]) == (first.num_rows, rejected.num_rows)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: signal.Signals) -> None:
+    job.write(schema=DEMO_COLUMNS)
+    process = job.start("run", "--continuous", "--log-json", program=SPARK)
+    wait_until(lambda: job.table() is not None and not job.pending(), process)
+    write_logs(job.folder / "logs", ROWS * 2, 1)
+    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    (java,) = below(process.pid, "java")
+    process.send_signal(number)
+    ended = finish(process)
+    assert ended.code == 0
+    assert "cli: stopped by a signal (epoch 1 was rolled back): 1 epoch" in ended.out
+    for line in ended.err.splitlines():
+        assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
+    assert settled(job)
+    assert gone(java)
+    assert "holds the lease" not in job.tideline("recover").err
+
+
+def test_second_signal_ends_at_once_and_the_next_start_recovers(job: Job) -> None:
+    (job.folder / "logs" / "a.jsonl").unlink()
+    write_logs(job.folder / "logs", ROWS, 1)
+    job.write(schema=DEMO_COLUMNS)
+    process = job.start("run", program=SPARK)
+    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    (java,) = below(process.pid, "java")
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "stopping" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code in (-signal.SIGINT, 0)
+    assert gone(java), "a JVM ends with its driver"
+    ended = job.tideline("run")
+    assert ended.code == 0, ended.err
+    assert job.ids().total() + DeltaTable(job.folder / "lake_quarantine").to_pyarrow_table().num_rows == ROWS
+    assert set(job.ids().values()) == {1}
+    assert settled(job)
+
+
+def test_jvm_that_dies_is_named_and_its_epoch_rolled_back(job: Job) -> None:
+    (job.folder / "logs" / "a.jsonl").unlink()
+    write_logs(job.folder / "logs", ROWS, 1)
+    job.write(schema=DEMO_COLUMNS)
+    process = job.start("run", program=SPARK)
+    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    below(process.pid, "java")[0].kill()
+    ended = finish(process)
+    assert ended.code == 8, ended.err
+    assert "Spark's JVM does not answer any more" in ended.err.splitlines()[-1]
+    assert not job.pending()
+    assert job.tideline("recover").code == 0
+    assert settled(job)
+
+
+def test_master_that_spark_does_not_know_is_named(job: Job) -> None:
+    job.write(spark={"master": "locla[2]"})
+    ended = job.tideline("run", program=SPARK)
+    assert ended.code == 8
+    assert "Spark does not start on 'locla[2]'" in ended.err.splitlines()[-1]
+    assert "Could not parse Master URL" in ended.err.splitlines()[-1]
+    assert not job.pending()
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        process.wait(timeout=30)
+    except psutil.TimeoutExpired:
+        return False
+    except psutil.NoSuchProcess:
+        pass
+    return True
