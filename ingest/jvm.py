@@ -99,8 +99,13 @@ def start_jvm(conf: SparkConf) -> None:
             gateway = launch_gateway(conf, {"stderr": write_end})  # type: ignore[no-untyped-call]
     except (PySparkRuntimeError, OSError) as error:
         said = cause_of(output.last_lines())
-        raise SparkJobError(f"Spark's JVM does not start: {said}. {JAVA_ADVICE}") from error
+        raise SparkJobError(f"Spark's JVM does not start: {said}. {_advice(said)}") from error
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _advice(said: str) -> str:
+    is_spark = "org.apache.spark" in said and "UnsupportedClassVersionError" not in said
+    return "Check spark.master and spark.conf in the job file" if is_spark else JAVA_ADVICE
 
 
 def cause_of(message: str) -> str:

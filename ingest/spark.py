@@ -52,6 +52,8 @@ class SparkRunner:
         """
         self._on_progress = on_progress
         self._spark = start_session(name, master, conf)
+        # One thread for all jobs: py4j keeps a connection and a JVM thread for each Python thread it has seen.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tideline-spark")
 
     @property
     def slots(self) -> int:
@@ -67,26 +69,26 @@ class SparkRunner:
         from py4j.protocol import Py4JError
 
         group = f"tideline-{uuid.uuid4().hex[:8]}"
-        with ThreadPoolExecutor(1, thread_name_prefix="tideline-spark") as pool:
-            future = pool.submit(self._collect, specs, group)
-            while True:
-                try:
-                    return future.result(timeout=_POLL_S)
-                except NotDone:
-                    # Where the JVM does not answer any more, the job itself fails and says so.
-                    with contextlib.suppress(Py4JError, OSError):
-                        if not stop.is_set():
-                            self._report_progress(group, len(specs))
-                            continue
-                        self._spark.sparkContext.cancelJobGroup(group)
-                    if stop.is_set():
-                        future.exception()
-                        raise StoppedError("stopped while tasks were running; they were cancelled") from None
+        future = self._pool.submit(self._collect, specs, group)
+        while True:
+            try:
+                return future.result(timeout=_POLL_S)
+            except NotDone:
+                # Where the JVM does not answer any more, the job itself fails and says so.
+                with contextlib.suppress(Py4JError, OSError):
+                    if not stop.is_set():
+                        self._report_progress(group, len(specs))
+                        continue
+                    self._spark.sparkContext.cancelJobGroup(group)
+                if stop.is_set():
+                    future.exception()
+                    raise StoppedError("stopped while tasks were running; they were cancelled") from None
 
     def close(self) -> None:
         """Stop the session; one whose JVM is gone has ended already."""
         from py4j.protocol import Py4JError
 
+        self._pool.shutdown()
         try:
             self._spark.stop()
         except (Py4JError, OSError) as error:

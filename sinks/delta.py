@@ -25,11 +25,11 @@ from typing import Literal, Self, cast
 import pyarrow as pa
 from pydantic import ByteSize, Field
 
-from sinks import markers
 from sinks.base import Lookup, PartitionWriter, SinkContext, TargetOptions
 from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.delta_rules import differences
+from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
 from sinks.partition import PartitionField, partitioned_schema
 from timeline.epoch import EpochRef, Part, WriteReport
@@ -138,14 +138,14 @@ class DeltaSink:
 
     def begin(self, epoch: EpochRef) -> PartitionWriter:
         """See Sink."""
-        return ParquetPartitionWriter(self.store, epoch.instant, self.schema, self.partition_by, self.settings)
+        return ParquetPartitionWriter(self._markers, epoch.instant, self.schema, self.partition_by, self.settings)
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """See Sink."""
         files = tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path))
         if len({file.path for file in files}) != len(files):
             raise InvariantError(f"{self.target}: {epoch}: two task reports name the same file; nothing was committed")
-        lost = markers.delete_unreported(self.store, epoch.instant, [file.path for file in files], self.retry)
+        lost = self._markers.delete_unreported(epoch.instant, [file.path for file in files])
         if lost:
             _LOG.info("%s: %s: deleted %d files of lost task attempts", self.target, epoch, len(lost))
         rows, size = sum(file.rows for file in files), sum(file.size for file in files)
@@ -153,7 +153,7 @@ class DeltaSink:
 
     def verify(self, part: Part) -> Sequence[str]:
         """See Sink."""
-        return markers.damaged(self.store, part.files, self.retry)
+        return self._markers.damaged(part.files)
 
     def commit(self, part: Part) -> None:
         """See Sink."""
@@ -176,17 +176,19 @@ class DeltaSink:
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
-        return markers.delete_all(self.store, epoch.instant, part.files if part else (), self.retry)
+        return self._markers.abort(epoch, part)
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """See Sink."""
-        reported = [file.path for file in part.files] if part else []
-        lost = markers.delete_unreported(self.store, epoch.instant, reported, self.retry)
-        markers.drop_markers(self.store, epoch.instant, [*reported, *(lost if final else ())], self.retry)
+        self._markers.release(epoch, part, final=final)
 
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
-        return markers.instants_with_markers(self.store, self.retry)
+        return self._markers.instants()
+
+    @property
+    def _markers(self) -> Markers:
+        return Markers(self.store, self.app_id, self.retry)
 
     def _commit_once(self, part: Part, put: _Put) -> None:
         table = self.log.load()

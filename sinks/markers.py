@@ -6,14 +6,20 @@
 
 So what an instant may have left is known without listing the table, whoever died or is still
 writing. Markers go last: as long as one is there, something may have to be deleted.
+
+Two jobs may write one table, each with a timeline of its own, and their instants may bear the same
+time. The file's id tells whose it is: its last group is made of the job's key.
 """
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from timeline.epoch import WrittenFile
+from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.failpoints import reach
 from timeline.store import ObjectStore, Retry
 
@@ -23,63 +29,95 @@ TEMP_FOLDER = ".hoodie/.temp"
 _SUFFIX = ".marker.CREATE"
 
 
+def owner_of(app_id: str) -> str:
+    """The last group of the ids of a job's files: 12 hex digits."""
+    return hashlib.sha256(app_id.encode()).hexdigest()[:12]
+
+
+def draw_file_id() -> str:
+    """The first four groups of a UUID: what tells a job's files apart."""
+    return str(uuid.uuid4())[:-13]
+
+
+def file_id(app_id: str, drawn: str) -> str:
+    """A data file's id: what was drawn, and whose it is; together a UUID."""
+    return f"{drawn}-{owner_of(app_id)}"
+
+
 def marker_path(instant: str, path: str) -> str:
     """The marker of a data file."""
     return f"{TEMP_FOLDER}/{instant}/{path}{_SUFFIX}"
 
 
-def announce(store: ObjectStore, instant: str, path: str, retry: Retry) -> None:
-    """Put a data file's marker; the file may be opened once this has returned."""
-    retry.call(partial(store.put, marker_path(instant, path), b""))
-    reach("file-announced")
+@dataclass(frozen=True)
+class Markers:
+    """One job's markers in one table. Picklable if its store is.
 
+    Attributes:
+        store: the table's folder.
+        app_id: the job's key; markers of other jobs are left alone.
+        retry: bounds of every call.
+    """
 
-def announced(store: ObjectStore, instant: str, retry: Retry) -> list[str]:
-    """Paths of all data files that tasks of this instant have announced, sorted."""
-    folder = f"{TEMP_FOLDER}/{instant}"
-    listed = retry.call(partial(store.list, folder, recursive=True))
-    return [info.path[len(folder) + 1 : -len(_SUFFIX)] for info in listed if info.path.endswith(_SUFFIX)]
+    store: ObjectStore
+    app_id: str
+    retry: Retry = field(default_factory=Retry)
 
+    def announce(self, instant: str, path: str) -> None:
+        """Put a data file's marker; the file may be opened once this has returned."""
+        self.retry.call(partial(self.store.put, marker_path(instant, path), b""))
+        reach("file-announced")
 
-def delete_files(store: ObjectStore, paths: Iterable[str], retry: Retry) -> None:
-    """Delete data files; those that are gone already are no error."""
-    for path in paths:
-        retry.call(partial(store.delete, path))
+    def announced(self, instant: str) -> list[str]:
+        """Paths of all data files that this job's tasks have announced for an instant, sorted."""
+        return [path for _, path in self._listed(f"{TEMP_FOLDER}/{instant}")]
 
+    def instants(self) -> list[str]:
+        """Instant times of which markers of this job are left, sorted."""
+        return sorted({instant for instant, _ in self._listed(TEMP_FOLDER)})
 
-def delete_unreported(store: ObjectStore, instant: str, reported: Iterable[str], retry: Retry) -> Sequence[str]:
-    """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
-    keep = set(reported)
-    lost = [path for path in announced(store, instant, retry) if path not in keep]
-    delete_files(store, lost, retry)
-    return lost
+    def damaged(self, files: Iterable[WrittenFile]) -> list[str]:
+        """What is wrong with prepared files, in words: those that are gone or have another size."""
+        found: list[str] = []
+        for file in files:
+            size = self.retry.call(partial(self.store.size, file.path))
+            if size is None:
+                found.append(f"{file.path} is missing")
+            elif size != file.size:
+                found.append(f"{file.path} has {size} bytes, expected {file.size}")
+        return found
 
+    def delete_unreported(self, instant: str, reported: Iterable[str]) -> Sequence[str]:
+        """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
+        keep = set(reported)
+        lost = [path for path in self.announced(instant) if path not in keep]
+        self._delete(lost)
+        return lost
 
-def drop_markers(store: ObjectStore, instant: str, paths: Iterable[str], retry: Retry) -> None:
-    """Remove the markers of data files that are certainly closed; nobody looks for those files any more."""
-    delete_files(store, [marker_path(instant, path) for path in paths], retry)
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`."""
+        prepared = [file.path for file in part.files] if part else []
+        paths = sorted({*self.announced(epoch.instant), *prepared})
+        self._delete(paths)
+        return paths
 
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
+        """Delete late files, then the markers that are no longer needed. See `sinks.base.Sink`."""
+        reported = [file.path for file in part.files] if part else []
+        lost = self.delete_unreported(epoch.instant, reported)
+        self._delete(marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())])
 
-def instants_with_markers(store: ObjectStore, retry: Retry) -> list[str]:
-    """Instant times of which markers are left, sorted."""
-    listed = retry.call(partial(store.list, TEMP_FOLDER, recursive=True))
-    return sorted({info.path[len(TEMP_FOLDER) + 1 :].partition("/")[0] for info in listed})
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.retry.call(partial(self.store.delete, path))
 
-
-def damaged(store: ObjectStore, files: Iterable[WrittenFile], retry: Retry) -> list[str]:
-    """What is wrong with prepared files, in words: those that are gone or have another size."""
-    found: list[str] = []
-    for file in files:
-        size = retry.call(partial(store.size, file.path))
-        if size is None:
-            found.append(f"{file.path} is missing")
-        elif size != file.size:
-            found.append(f"{file.path} has {size} bytes, expected {file.size}")
-    return found
-
-
-def delete_all(store: ObjectStore, instant: str, files: Iterable[WrittenFile], retry: Retry) -> list[str]:
-    """Delete every file that an instant has announced or prepared; returns them all, gone before or not."""
-    paths = sorted({*announced(store, instant, retry), *(file.path for file in files)})
-    delete_files(store, paths, retry)
-    return paths
+    def _listed(self, folder: str) -> list[tuple[str, str]]:
+        """Instant and data file of each marker of this job below a folder."""
+        mine = f"{owner_of(self.app_id)}-0"
+        found: list[tuple[str, str]] = []
+        for info in self.retry.call(partial(self.store.list, folder, recursive=True)):
+            instant, _, rest = info.path[len(TEMP_FOLDER) + 1 :].partition("/")
+            path = rest.removesuffix(_SUFFIX)
+            if path != rest and path.rpartition("/")[2].partition("_")[0].endswith(mine):
+                found.append((instant, path))
+        return found

@@ -13,7 +13,6 @@ atomic visibility) and nothing else, so it shows the protocol without a format a
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +20,6 @@ from typing import Self, cast
 
 import pyarrow as pa
 
-from sinks import markers
 from sinks.base import (
     BatchWriter,
     Lookup,
@@ -30,16 +28,12 @@ from sinks.base import (
     TargetOptions,
     TaskAttempt,
 )
+from sinks.markers import Markers, draw_file_id, file_id
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry, create_or_read
-
-
-def new_id() -> str:
-    """A file id that no other task draws."""
-    return str(uuid.uuid4())
 
 
 class MemoryOptions(TargetOptions):
@@ -70,7 +64,7 @@ class MemorySink:
     app_id: str
     store: ObjectStore
     retry: Retry = field(default_factory=Retry)
-    new_id: Callable[[], str] = new_id
+    new_id: Callable[[], str] = draw_file_id
 
     Options = cast(type[TargetOptions], MemoryOptions)
 
@@ -86,12 +80,12 @@ class MemorySink:
 
     def begin(self, epoch: EpochRef) -> PartitionWriter:
         """See Sink."""
-        return _Writer(self.store, epoch.instant, self.retry, self.new_id)
+        return _Writer(self._markers, epoch.instant, self.new_id)
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """See Sink."""
         files = tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path))
-        markers.delete_unreported(self.store, epoch.instant, [file.path for file in files], self.retry)
+        self._markers.delete_unreported(epoch.instant, [file.path for file in files])
         return Part(
             target=self.target,
             epoch=epoch,
@@ -102,7 +96,7 @@ class MemorySink:
 
     def verify(self, part: Part) -> Sequence[str]:
         """See Sink."""
-        return markers.damaged(self.store, part.files, self.retry)
+        return self._markers.damaged(part.files)
 
     def commit(self, part: Part) -> None:
         """See Sink."""
@@ -136,22 +130,24 @@ class MemorySink:
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
-        return markers.delete_all(self.store, epoch.instant, part.files if part else (), self.retry)
+        return self._markers.abort(epoch, part)
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """See Sink."""
-        reported = [file.path for file in part.files] if part else []
-        lost = markers.delete_unreported(self.store, epoch.instant, reported, self.retry)
-        markers.drop_markers(self.store, epoch.instant, [*reported, *(lost if final else ())], self.retry)
+        self._markers.release(epoch, part, final=final)
 
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
-        return markers.instants_with_markers(self.store, self.retry)
+        return self._markers.instants()
 
     def read(self) -> pa.Table:
         """All visible rows, in the order of the commits."""
         tables = [_load(self.store.get(path)) for entry in self._log() for path in entry.files]
         return pa.concat_tables(tables) if tables else pa.table({})
+
+    @property
+    def _markers(self) -> Markers:
+        return Markers(self.store, self.app_id, self.retry)
 
     def _log(self) -> list[LogEntry]:
         listed = self.retry.call(lambda: self.store.list("_log"))
@@ -161,9 +157,8 @@ class MemorySink:
 
 @dataclass(frozen=True)
 class _Writer:
-    store: ObjectStore
+    markers: Markers
     instant: str
-    retry: Retry
     new_id: Callable[[], str]
 
     def open(self, attempt: TaskAttempt) -> BatchWriter:
@@ -175,7 +170,8 @@ class _BatchWriter:
 
     def __init__(self, writer: _Writer, attempt: TaskAttempt) -> None:
         self._writer = writer
-        self._path = f"{writer.new_id()}-0_{attempt.task}-{attempt.stage}-{attempt.attempt}_{writer.instant}.arrow"
+        drawn = file_id(writer.markers.app_id, writer.new_id())
+        self._path = f"{drawn}-0_{attempt.task}-{attempt.stage}-{attempt.attempt}_{writer.instant}.arrow"
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -185,19 +181,19 @@ class _BatchWriter:
         table = pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         if table.num_rows == 0:
             return WriteReport(0, 0)
-        markers.announce(self._writer.store, self._writer.instant, self._path, self._writer.retry)
+        self._writer.markers.announce(self._writer.instant, self._path)
         buffer = pa.BufferOutputStream()
         with pa.ipc.new_stream(buffer, table.schema) as stream:
             stream.write_table(table)
         body = buffer.getvalue().to_pybytes()
-        self._writer.store.put(self._path, body)
+        self._writer.markers.store.put(self._path, body)
         return WriteReport(table.num_rows, len(body), (WrittenFile(self._path, len(body), table.num_rows),))
 
     def abort(self) -> None:
         self._batches.clear()
         # What cannot be removed now is announced: rollback or release removes it.
         with contextlib.suppress(StoreUnavailableError):
-            self._writer.store.delete(self._path)
+            self._writer.markers.store.delete(self._path)
 
 
 def _load(body: bytes) -> pa.Table:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,8 +27,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sinks import markers
 from sinks.base import BatchWriter, TaskAttempt
+from sinks.markers import Markers, draw_file_id, file_id
 from sinks.partition import (
     PartitionField,
     partition_folder,
@@ -40,7 +39,7 @@ from sinks.partition import (
 from sinks.stats import FloatStatistics, file_statistics, leaves
 from timeline.epoch import WriteReport, WrittenFile
 from timeline.errors import DataError, InvariantError, StoreError, StoreUnavailableError, TargetRefusedError
-from timeline.store import ObjectStore, ObjectWriter, Retry
+from timeline.store import ObjectStore, ObjectWriter
 
 _PIECE_OVERHEAD_BYTES = 4096
 """What a waiting piece costs beside its values; makes many tiny pieces count."""
@@ -76,18 +75,22 @@ class ParquetPartitionWriter:
     """Opens a writer for one task attempt; picklable, so it reaches the executors. See PartitionWriter.
 
     Attributes:
-        store: the target's root.
+        markers: this job's markers in the target's root.
         instant: the epoch's instant time, part of every file name.
         schema: columns of the batches that will be written.
         partition_by: how files are laid out.
     """
 
-    store: ObjectStore
+    markers: Markers
     instant: str
     schema: pa.Schema
     partition_by: tuple[PartitionField, ...] = ()
     settings: ParquetSettings = field(default_factory=ParquetSettings)
-    retry: Retry = field(default_factory=Retry)
+
+    @property
+    def store(self) -> ObjectStore:
+        """The target's root."""
+        return self.markers.store
 
     def open(self, attempt: TaskAttempt) -> BatchWriter:
         """See PartitionWriter."""
@@ -286,10 +289,11 @@ class ParquetBatchWriter:
     def _opened(self, partition: Partition) -> _OpenFile:
         writer, attempt = self._writer, self._attempt
         values = dict(zip(self._columns, partition, strict=True))
-        name = f"{uuid.uuid4()}-0_{attempt.task}-{attempt.stage}-{attempt.attempt}_{writer.instant}.parquet"
+        drawn = file_id(writer.markers.app_id, draw_file_id())
+        name = f"{drawn}-0_{attempt.task}-{attempt.stage}-{attempt.attempt}_{writer.instant}.parquet"
         path = f"{partition_folder(values)}/{name}" if values else name
         # The marker comes first: a file that nobody knows of could never be deleted.
-        markers.announce(writer.store, writer.instant, path, writer.retry)
+        writer.markers.announce(writer.instant, path)
         upload = writer.store.open_write(path)
         footers: list[pq.FileMetaData] = []
         valve = _Valve(upload)

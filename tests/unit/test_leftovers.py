@@ -13,11 +13,12 @@ from ingest.protocol import open_instant
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
 from sinks.base import TaskAttempt
-from sinks.markers import marker_path
+from sinks.markers import file_id, marker_path
 from sinks.memory import MemorySink
 from tests.fakes import IDENTITY, NUMBER_SCHEMA, EmptySink, NumberSource
 from tests.unit.scripted_store import AT_ONCE
 from timeline.chain import load_chain
+from timeline.clock import InstantClock
 from timeline.epoch import Plan
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.store import MemoryStore
@@ -66,6 +67,22 @@ def test_a_job_leaves_the_open_epoch_of_another_job_on_its_table_alone() -> None
     assert table.size(path) is None, "its own job rolls it back"
 
 
+def test_two_jobs_with_instants_of_one_time_delete_nothing_of_each_other() -> None:
+    table = MemoryStore()
+    same_clock = InstantClock(lambda: 2**41)
+    other = replace(job(table, MemoryStore("memory://other"), app_id="other"), clock=same_clock)
+    plan, path = write_unprepared(other)
+    mine = job(table, MemoryStore("memory://mine"))
+    ref = replace(plan.ref, epoch=0)
+    mine.sinks[0].prepare(ref, [])
+    mine.sinks[0].abort(ref, None)
+    mine.sinks[0].release(ref, None, final=True)
+    assert table.size(path) is not None
+    assert table.size(marker_path(plan.ref.instant, path)) is not None
+    assert list(mine.sinks[0].leftovers()) == []
+    assert list(other.sinks[0].leftovers()) == [plan.ref.instant]
+
+
 def test_a_committed_file_survives_a_target_that_is_renamed_before_its_marker_is_released() -> None:
     table = MemoryStore()
     before = job(table, table)
@@ -107,7 +124,7 @@ def test_a_late_file_of_a_committed_instant_is_deleted_and_its_committed_ones_st
     mine = job(table, table)
     commit(mine)
     instant = next(iter(Timeline.load(table, AT_ONCE).completed()))
-    late = f"late-0_9-0-1_{instant.time}.arrow"
+    late = f"{file_id('app', 'late')}-0_9-0-1_{instant.time}.arrow"
     table.put(marker_path(instant.time, late), b"")
     table.put(late, b"rows of a speculative copy")
     recover(mine, lease(mine))

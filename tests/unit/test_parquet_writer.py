@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.base import TaskAttempt
+from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
 from sinks.partition import (
     PartitionField,
@@ -39,7 +40,7 @@ ATTEMPT = TaskAttempt(task=4, stage=2, attempt=1)
 
 def writer(store: ObjectStore, *by: str, schema: pa.Schema = SCHEMA, **settings: Any) -> ParquetPartitionWriter:
     fields = tuple(parse_partition(text) for text in by)
-    return ParquetPartitionWriter(store, INSTANT, schema, fields, ParquetSettings(**settings))
+    return ParquetPartitionWriter(Markers(store, "app"), INSTANT, schema, fields, ParquetSettings(**settings))
 
 
 def batch(ids: range, key: str | None = "k", schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
@@ -461,6 +462,7 @@ _WRITE_MUCH = """
 import resource, sys
 import pyarrow as pa
 from sinks.base import TaskAttempt
+from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
 from sinks.partition import parse_partition
 from timeline.fsspec_store import open_store
@@ -468,7 +470,8 @@ from timeline.fsspec_store import open_store
 root, megabytes, by = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 schema = pa.schema([("id", pa.int64()), ("key", pa.string()), ("text", pa.string())])
 settings = ParquetSettings(target_file_bytes=8 << 20, row_group_bytes=4 << 20, waiting_bytes=16 << 20)
-made = ParquetPartitionWriter(open_store(root), "20240101000000000", schema, tuple(map(parse_partition, by)), settings)
+markers = Markers(open_store(root), "app")
+made = ParquetPartitionWriter(markers, "20240101000000000", schema, tuple(map(parse_partition, by)), settings)
 out = made.open(TaskAttempt(0, 0, 0))
 written = 0
 while written < megabytes << 20:

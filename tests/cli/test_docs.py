@@ -1,0 +1,85 @@
+"""The reference pages name every key, option, field and exit code that there is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from typer.main import get_command
+
+from ingest.cli import EXIT_CODES, app
+from ingest.config import load_config
+from ingest.config_models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
+from ingest.show import InstantRow
+from ingest.sources.files.options import CsvOptions, FilesOptions
+from sinks.delta import DeltaOptions
+from tests.cli.job import ROOT, Job
+
+JOB_FILE = (ROOT / "docs" / "job-file.md").read_text()
+CLI = (ROOT / "docs" / "cli.md").read_text()
+
+FILLED_IN = ("type", "quarantine", "timeline")
+"""Required of the model, not of the file."""
+
+
+def rows(text: str, heading: str) -> dict[str, list[str]]:
+    """First cell, unquoted, to the other cells of each table row in a section."""
+    section = re.split(rf"^## {re.escape(heading)}$", text, flags=re.M)[1].split("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return {name.strip("`"): rest for name, *rest in cells}
+
+
+@pytest.mark.parametrize(
+    ("heading", "prefix", "model"),
+    [
+        ("Top level", "", JobConfig),
+        ("source", "", FilesOptions),
+        ("source", "csv.", CsvOptions),
+        ("targets", "", DeltaOptions),
+        ("timeline", "", TimelineConfig),
+        ("epoch and writer", "epoch.", EpochConfig),
+        ("epoch and writer", "writer.", WriterConfig),
+        ("spark", "", SparkConfig),
+    ],
+)
+def test_every_key_of_a_job_file_is_documented(heading: str, prefix: str, model: type[BaseModel]) -> None:
+    documented = rows(JOB_FILE, heading)
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        if key == "csv":
+            continue
+        assert key in documented, key
+        assert (documented[key][1] == "required") == field.is_required() or key in FILLED_IN
+
+
+def test_every_documented_key_exists() -> None:
+    known = {*JobConfig.model_fields, *FilesOptions.model_fields, *DeltaOptions.model_fields, "schema", "key", "---"}
+    known |= {f"csv.{name}" for name in CsvOptions.model_fields} | {"epoch.interval", "writer.lease_ttl"}
+    known |= {*SparkConfig.model_fields}
+    for heading in ("Top level", "source", "targets", "timeline", "epoch and writer", "spark"):
+        assert rows(JOB_FILE, heading).keys() <= known
+
+
+def test_examples_of_the_job_file_page_are_valid(job: Job) -> None:
+    whole, *parts = (yaml.safe_load(example) for example in re.findall(r"```yaml\n(.*?)```", JOB_FILE, re.S))
+    environment = {"LOGS": "logs", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    for part in parts:
+        columns = whole["schema"] | {"region": "string"}
+        if "source" in part:
+            columns = {"ts": "timestamp", "host": "string", "request": "string", "status": "int", "bytes": "bigint"}
+        job.file.write_text(yaml.safe_dump(whole | {"schema": columns | part.get("schema", {})} | part))
+        load_config(job.file, environment)
+
+
+def test_every_command_option_field_and_exit_code_is_documented() -> None:
+    for name, command in getattr(get_command(app), "commands").items():  # noqa: B009 - typer's type hides it
+        section = CLI.split(f"## tideline {name}")[1].split("\n## ")[0]
+        for parameter in command.params:
+            for option in (*parameter.opts, *parameter.secondary_opts):
+                assert option in section or option == "conf", f"{name} {option}"
+    assert {field.name for field in fields(InstantRow)} <= set(re.findall(r"`(\w+)`", CLI))
+    codes = {cells for cells in rows(CLI, "Exit codes")}
+    assert {str(code) for _, code in EXIT_CODES} | {"0", "1"} <= codes
