@@ -24,6 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 ROWS = 150_000
 
 
+def write_at_once(job: Job, rows: int, files: int = 1) -> None:
+    """Generated logs that appear whole, so that one epoch takes them."""
+    for path in write_logs(job.folder / "made", rows, files):
+        path.rename(job.folder / "logs" / path.name)
+
+
 def has_markers(lake: Path) -> bool:
     """Whether a task of an open epoch has announced a file."""
     return any((lake / ".hoodie" / ".temp").rglob("*.marker.CREATE"))
@@ -33,23 +39,19 @@ def below(pid: int, name: str) -> list[psutil.Process]:
     return [each for each in psutil.Process(pid).children(recursive=True) if each.name().startswith(name)]
 
 
-def kill_a_worker(folder: Path) -> None:
+def kill_a_worker(lake: Path) -> None:
     """Kill the youngest Python worker once a task has begun to write."""
     deadline = time.monotonic() + 60
-    while not has_markers(folder) and time.monotonic() < deadline:
+    while not has_markers(lake) and time.monotonic() < deadline:
         time.sleep(0.01)
-    workers = [
-        each
-        for driver in psutil.Process().children()
-        if "ingest" in driver.cmdline()
-        for each in below(driver.pid, "python")
-    ]
+    drivers = [each for each in psutil.Process().children() if "ingest" in each.cmdline()]
+    workers = [worker for driver in drivers for worker in below(driver.pid, "python")]
     max(workers, key=lambda each: each.create_time()).kill()
 
 
 def test_every_row_arrives_once_in_each_target_though_a_worker_is_killed(job: Job) -> None:
     (job.folder / "logs" / "a.jsonl").unlink()
-    write_logs(job.folder / "logs", ROWS, 3)
+    write_at_once(job, ROWS, files=3)
     job.write(
         schema=DEMO_COLUMNS,
         lineage=True,
@@ -61,7 +63,7 @@ def test_every_row_arrives_once_in_each_target_though_a_worker_is_killed(job: Jo
         quarantine={"path": f"{job.folder}/bad/rows"},
         timeline={"path": f"{job.folder}/timeline"},
     )
-    killer = threading.Thread(target=kill_a_worker, args=(job.folder / "timeline",))
+    killer = threading.Thread(target=kill_a_worker, args=(job.lake,))
     killer.start()
     code, written = on_a_terminal("run", str(job.file), program=SPARK)
     killer.join()
@@ -90,7 +92,7 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", "--continuous", "--log-json", program=SPARK)
     wait_until(lambda: job.table() is not None and not job.pending(), process)
-    write_logs(job.folder / "logs", ROWS * 2, 1)
+    write_at_once(job, ROWS * 2)
     wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
     (java,) = below(process.pid, "java")
     process.send_signal(number)
@@ -106,7 +108,7 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
 
 def test_second_signal_ends_at_once_and_the_next_start_recovers(job: Job) -> None:
     (job.folder / "logs" / "a.jsonl").unlink()
-    write_logs(job.folder / "logs", ROWS, 1)
+    write_at_once(job, ROWS)
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", program=SPARK)
     wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
@@ -128,7 +130,7 @@ def test_second_signal_ends_at_once_and_the_next_start_recovers(job: Job) -> Non
 
 def test_jvm_that_dies_is_named_and_its_epoch_rolled_back(job: Job) -> None:
     (job.folder / "logs" / "a.jsonl").unlink()
-    write_logs(job.folder / "logs", ROWS, 1)
+    write_at_once(job, ROWS)
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", program=SPARK)
     wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)

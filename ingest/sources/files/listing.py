@@ -107,6 +107,8 @@ def list_files(location: Location) -> list[FileInfo]:
         if location.single is not None or not _is_hidden(location.name_of(path))
     ]
     files = [file for path, info in named if (file := _file_info(fs, path, info)) is not None]
+    for file in files:
+        _require_text(file.path)
     real = {(file.identity, file.size, file.mtime_s) for file in files if not file.is_link}
     return [file for file in files if not (file.is_link and (file.identity, file.size, file.mtime_s) in real)]
 
@@ -177,6 +179,14 @@ def _mtime_s(info: Mapping[str, Any]) -> float:
             case str() as text:
                 return datetime.datetime.fromisoformat(text).timestamp()
     return 0.0
+
+
+def _require_text(path: str) -> None:
+    """A shard's name goes into JSON bodies: one that is not Unicode would come back as another."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise SourceError(f"the name of {path!r} is not valid UTF-8: rename the file, or exclude it by a glob") from error
 
 
 def _is_hidden(name: str) -> bool:

@@ -286,3 +286,10 @@ def test_a_range_keeps_nothing_that_is_not_json(tmp_path: Path) -> None:
     assert isinstance(offsets, OffsetRange)
     for value in [*offsets.detail.values(), *offsets.after.values()]:
         assert value is None or isinstance(value, str | int | float | bool)
+
+
+def test_a_name_that_is_not_utf8_stops_the_job_with_that_name(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.jsonl")).write_bytes(b'{"a":1}\n')
+    source = FilesSource(FilesOptions(type="files", path=str(tmp_path), format=FileFormat.JSON, close_after=0))
+    with pytest.raises(SourceError, match="not valid UTF-8"):
+        source.plan({})
