@@ -76,13 +76,15 @@ class SparkRunner:
             except NotDone:
                 # Where the JVM does not answer any more, the job itself fails and says so.
                 with contextlib.suppress(Py4JError, OSError):
-                    if not stop.is_set():
+                    if stop.is_set():
+                        self._spark.sparkContext.cancelJobGroup(group)
+                    else:
                         self._report_progress(group, len(specs))
-                        continue
-                    self._spark.sparkContext.cancelJobGroup(group)
+            except SparkJobError as error:
+                # Cancelled, or a Ctrl-C that the terminal sent to the Python workers as well.
                 if stop.is_set():
-                    future.exception()
-                    raise StoppedError("stopped while tasks were running; they were cancelled") from None
+                    raise StoppedError("stopped while tasks were running; they were cancelled") from error
+                raise
 
     def close(self) -> None:
         """Stop the session; one whose JVM is gone has ended already."""

@@ -13,7 +13,7 @@ from ingest.console import instants_table
 from ingest.show import InstantRow
 from tests.cli.conftest import Call
 from tests.cli.job import SPARK, Job, finish
-from tests.cli.test_run import settled, wait_until_frozen
+from tests.cli.test_run import read_until, settled, wait_until_frozen
 
 RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "leftovers"]
 FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reason"]
@@ -207,3 +207,14 @@ def test_help_fits_80_columns(call: Call, monkeypatch: pytest.MonkeyPatch, comma
     assert all(len(line) <= 80 for line in ended.out.splitlines())
     if not command:
         assert all(f"{code} " in ended.out for code in range(9)), "each exit code is named"
+
+
+def test_interrupted_wait_of_recover_leaves_everything_as_it_was(job: Job) -> None:
+    job.write(writer={"lease_ttl": "1h"})
+    wait_until_frozen(job.start("run", env={"TIDELINE_FREEZE_AT": "manifest"}))
+    before = tree(job.folder)
+    waiting = job.start("recover")
+    read_until(waiting, "--force takes over at once")
+    waiting.send_signal(signal.SIGINT)
+    assert finish(waiting).code == 130
+    assert tree(job.folder) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import threading
@@ -90,14 +91,17 @@ def test_every_row_arrives_once_in_each_target_though_a_worker_is_killed(job: Jo
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: signal.Signals) -> None:
     job.write(schema=DEMO_COLUMNS)
-    process = job.start("run", "--continuous", "--log-json", program=SPARK)
+    process = job.start("run", "--continuous", "--log-json", program=("setsid", *SPARK))
     wait_until(lambda: job.table() is not None and not job.pending(), process)
     write_at_once(job, ROWS * 2)
     wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
     (java,) = below(process.pid, "java")
-    process.send_signal(number)
+    if number is signal.SIGINT:
+        os.killpg(process.pid, number)  # Ctrl-C: the terminal sends it to the JVM and the workers as well
+    else:
+        process.send_signal(number)
     ended = finish(process)
-    assert ended.code == 0
+    assert ended.code == 0, ended.err
     assert "cli: stopped by a signal (epoch 1 was rolled back): 1 epoch" in ended.out
     for line in ended.err.splitlines():
         assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
