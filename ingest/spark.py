@@ -64,7 +64,8 @@ class SparkRunner:
         """See Runner.
 
         Raises:
-            SparkJobError: a task failed more often than Spark retries it.
+            SparkJobError: a task failed more often than Spark retries it. The session is stopped then, as it is
+                when `stop` was set.
         """
         from py4j.protocol import Py4JError
 
@@ -81,6 +82,9 @@ class SparkRunner:
                     else:
                         self._report_progress(group, len(specs))
             except SparkJobError as error:
+                # Python workers of a job that is over may write on for seconds; they end with the session, and only
+                # then is what they wrote deleted. (What a lost machine writes even later, its markers tell.)
+                self.close()
                 # Cancelled, or a Ctrl-C that the terminal sent to the Python workers as well.
                 if stop.is_set():
                     raise StoppedError("stopped while tasks were running; they were cancelled") from error
