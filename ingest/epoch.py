@@ -33,6 +33,9 @@ from timeline.lease import LeaseState, WriterLease
 
 log = logging.getLogger(__name__)
 
+_LONGEST_CAUSE = 300
+"""Characters of an error's message that a rollback's reason keeps."""
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -95,8 +98,8 @@ def run_epoch(
         manifest = _write(job, pipeline, plan, stop)
         lease.check()
         decision = claim_commit(job, plan, manifest, lease.generation, "written")
-    except BaseException:
-        _give_up(job, plan, lease)
+    except BaseException as error:
+        _give_up(job, plan, lease, error)
         raise
     if not decision.commits(plan.ref.instant):
         roll_back(job, plan.ref, manifest, f"epoch {plan.ref.epoch} was decided by {decision.by}")
@@ -140,10 +143,12 @@ def _by_target(job: Job, reports: Sequence[TaskReport]) -> dict[str, list[WriteR
     return {sink.target: [(report.reports or {})[sink.target] for report in reports] for sink in job.sinks}
 
 
-def _give_up(job: Job, plan: Plan, lease: WriterLease) -> None:
+def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException) -> None:
     """Settle the own epoch; what cannot be settled now stays pending for recovery, and says so."""
+    first_line = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
+    cause = first_line if isinstance(error, TidelineError) else f"{type(error).__name__}: {first_line}"
     try:
-        settled = settle(job, plan.ref.instant, LeaseState.MINE, lease.generation)
+        settled = settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause)
         log.warning("%s given up: %s: %s", plan.ref, settled.step.kind.value, settled.step.reason)
     except TidelineError as error:
         log.warning("%s given up and left pending, tideline recover settles it: %s", plan.ref, error)

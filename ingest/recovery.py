@@ -180,8 +180,18 @@ def _check_manifest(job: Job, instant: str, is_decided: bool) -> Manifest | Dama
     return Damaged(tuple(problems)) if problems else manifest
 
 
-def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, force: bool = False) -> Settled:
+def settle(
+    job: Job, instant: str, lease: LeaseState, generation: int, *, force: bool = False, cause: str = ""
+) -> Settled:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
+
+    Args:
+        job: the job.
+        instant: the pending instant.
+        lease: what is known of the timeline's latest writer.
+        generation: of the process that settles it.
+        force: do not wait for a writer that may be alive.
+        cause: what made its own writer give it up, for the record.
 
     Raises:
         HaltError: storage gives no clear answer; nothing was touched.
@@ -213,7 +223,8 @@ def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, force:
                 claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
             case StepKind.CLAIM_ROLLBACK:
                 assert evidence.plan is not None
-                claim_rollback(job, evidence.plan.ref, generation, step.reason)
+                reason = f"{step.reason}: {cause}" if cause else step.reason
+                claim_rollback(job, evidence.plan.ref, generation, reason)
 
 
 def _rollback_reason(evidence: Evidence, step: RecoveryStep) -> str:

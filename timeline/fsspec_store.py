@@ -46,7 +46,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
             if "@" in path.split("/", 1)[0]:
                 raise ConfigError(
                     f"s3://…@{urlsplit(url).hostname}: credentials in a URL end up in logs; give them in storage, "
-                    "for example storage: {key: ${AWS_ACCESS_KEY_ID}, secret: ${AWS_SECRET_ACCESS_KEY}}"
+                    'for example storage: {key: "${AWS_ACCESS_KEY_ID}", secret: "${AWS_SECRET_ACCESS_KEY}"}'
                 )
             try:
                 from timeline.s3_store import S3Store

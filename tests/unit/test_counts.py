@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -70,7 +71,7 @@ def test_every_piece_goes_to_exactly_one_task() -> None:
 
     def split(offsets: OffsetRange, most: int) -> list[OffsetRange]:
         cuts = [*range(offsets.start, offsets.until, most), offsets.until]
-        return [OffsetRange(offsets.shard, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [OffsetRange(offsets.shard, a, b) for a, b in itertools.pairwise(cuts)]
 
     for slots in (1, 2, 7):
         tasks = assign(ranges, split, slots, smallest=100, largest=50_000)
@@ -79,6 +80,6 @@ def test_every_piece_goes_to_exactly_one_task() -> None:
             mine = sorted((p.start, p.until) for p in pieces if p.shard == offsets.shard)
             assert mine[0][0] == 0
             assert mine[-1][1] == offsets.until
-            assert all(a[1] == b[0] for a, b in zip(mine, mine[1:], strict=False))
+            assert all(a[1] == b[0] for a, b in itertools.pairwise(mine))
         sizes = [sum(piece.until - piece.start for piece in task) for task in tasks]
         assert max(sizes) <= 2 * min(sizes) + 50_000

@@ -186,7 +186,7 @@ def _require_text(path: str) -> None:
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise SourceError(f"the name of {path!r} is not valid UTF-8: rename the file, or exclude it by a glob") from error
+        raise SourceError(f"the name of {path!r} is not valid UTF-8: rename the file or exclude it") from error
 
 
 def _is_hidden(name: str) -> bool:

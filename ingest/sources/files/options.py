@@ -86,7 +86,7 @@ class FilesOptions(BaseModel):
     path: str = Field(min_length=1)
     format: FileFormat
     pattern: str | None = None
-    max_bytes_per_epoch: ByteSize = Field(default=1_000_000_000, gt=0)
+    max_bytes_per_epoch: ByteSize = Field(default=256_000_000, gt=0)
     max_files_per_epoch: int = Field(default=10_000, gt=0)
     close_after: Duration = Field(default=10.0, ge=0)
     compression: Literal["auto", "none", "gzip", "zstd"] = "auto"
