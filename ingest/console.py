@@ -32,7 +32,7 @@ def size_text(size: float) -> str:
 def output() -> Console:
     """Where results go: as wide as the terminal or COLUMNS says, and wide enough for every table where neither does."""
     console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=160)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=180)
 
 
 class ProgressLine:
