@@ -180,9 +180,7 @@ def _check_manifest(job: Job, instant: str, is_decided: bool) -> Manifest | Dama
     return Damaged(tuple(problems)) if problems else manifest
 
 
-def settle(
-    job: Job, instant: str, lease: LeaseState, generation: int, *, force: bool = False, cause: str = ""
-) -> Settled:
+def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, cause: str = "") -> Settled:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
 
     Args:
@@ -190,7 +188,6 @@ def settle(
         instant: the pending instant.
         lease: what is known of the timeline's latest writer.
         generation: of the process that settles it.
-        force: do not wait for a writer that may be alive.
         cause: what made its own writer give it up, for the record.
 
     Raises:
@@ -199,7 +196,7 @@ def settle(
     """
     while True:
         evidence = gather(job, instant, lease)
-        step = next_step(evidence, force=force)
+        step = next_step(evidence)
         log.info("instant %s: %s: %s", instant, step.kind.value, step.reason)
         manifest = evidence.manifest if isinstance(evidence.manifest, Manifest) else None
         match step.kind:
@@ -249,7 +246,7 @@ def pending_commits(job: Job, timeline: Timeline) -> list[str]:
     return [instant.time for instant in sorted(pending, key=order)]
 
 
-def recover(job: Job, lease: WriterLease, *, force: bool = False) -> Sequence[Settled]:
+def recover(job: Job, lease: WriterLease) -> Sequence[Settled]:
     """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
 
     Raises:
@@ -260,7 +257,7 @@ def recover(job: Job, lease: WriterLease, *, force: bool = False) -> Sequence[Se
     settled: list[Settled] = []
     timeline = _load(job)
     for time in pending_commits(job, timeline):
-        settled.append(settle(job, time, LeaseState.MINE, lease.generation, force=force))
+        settled.append(settle(job, time, LeaseState.MINE, lease.generation))
     timeline = _load(job) if settled else timeline
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         rollback = read_rollback(job, instant.time)

@@ -100,7 +100,7 @@ def run_recovery(
         return replace(before, is_waiting=True)
     lease.keep()
     try:
-        settled = recover(build_job(opened), lease, force=force)
+        settled = recover(build_job(opened), lease)
     finally:
         lease.release()
     return replace(before, settled=settled, is_waiting=False)

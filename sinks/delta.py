@@ -124,7 +124,8 @@ class DeltaSink:
         return [by.column for by in self.partition_by]
 
     def ensure(self) -> None:
-        """See Sink."""
+        """See Sink. Also removes what killed processes left of unfinished puts."""
+        self.retry.call(self.store.sweep)
         table = self.retry.call(self.log.load)
         if table is not None:
             self._refuse_unless_fit(table)

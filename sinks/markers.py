@@ -96,6 +96,7 @@ class Markers:
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`."""
+        self.retry.call(self.store.sweep)
         prepared = [file.path for file in part.files] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
         self._delete(paths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -10,6 +11,12 @@ from typing import NoReturn
 import pytest
 
 from tests.real import s3_server
+
+
+def pytest_configure() -> None:
+    """A runner that was put into the background hands an ignored SIGINT down to every process that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def absent(reason: str) -> NoReturn:
