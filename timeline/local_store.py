@@ -243,15 +243,17 @@ class _TranslatingFile(io.FileIO):
 
 def _make_folder(folder: str) -> set[str]:
     """Make a folder and those above it; returns the folders whose entries changed, which are to be made durable."""
-    changed = set()
-    above = os.path.dirname(folder)
-    while above not in changed and not os.path.isdir(above):
-        changed.add(above)
+    missing, above = [folder], os.path.dirname(folder)
+    while not os.path.isdir(above):
+        missing.append(above)
         above = os.path.dirname(above)
-    # Someone else made it, or removed one above, or a file is in the way: the action tells.
-    with contextlib.suppress(FileExistsError, FileNotFoundError):
-        os.makedirs(folder, exist_ok=True)
-    return changed | {above}
+    # As close together as can be: a delete beside it removes a folder as soon as it sees it empty.
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except (FileExistsError, FileNotFoundError):
+            continue  # someone else made it, or removed one above, or a file is in the way: the action tells
+    return {*missing[1:], above}
 
 
 def _open_locked(folder: str) -> tuple[str, io.FileIO]:
