@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,15 +18,6 @@ from tests.unit.sources.rows import outcome
 ROOT = Path(__file__).parents[3]
 UTC = datetime.UTC
 Row = dict[str, Any]
-
-
-@pytest.fixture
-def logs() -> Path:
-    """The folder of the real logs: ``LOGS``, or the data beside the repository."""
-    folder = Path(os.environ.get("LOGS", ROOT.parent / "shared" / "data"))
-    if not (folder / "apache_access.log").is_file():
-        pytest.skip(f"the real logs are not in {folder}; set LOGS to their folder")
-    return folder
 
 
 def _read(name: str, logs: Path, split: int = 100_000) -> tuple[list[tuple[int, Row]], list[tuple[int, str, bytes]]]:
