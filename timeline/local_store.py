@@ -134,7 +134,7 @@ class LocalStore:
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
                     if _lock(file):
                         os.unlink(file.name)
-            _remove_folder(folder)
+            self._remove_empty_folders(folder)
 
     def _file(self, path: str) -> str:
         """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
@@ -167,24 +167,29 @@ class LocalStore:
         _sync_folder(folder)
 
     def _in_folder(self, action: Callable[[], T], folder: str) -> T:
-        """Run an action that needs a folder; deletes beside it may remove the folder again and again."""
-        changed: set[str] = set()
-        for _ in range(_FOLDER_ATTEMPTS):
-            try:
-                result = action()
-            except FileNotFoundError:
+        """Run an action that needs a folder. While one is made and used, no delete of a `LocalStore` removes any."""
+        with contextlib.suppress(FileNotFoundError):
+            return action()
+        changed = set() if os.path.isdir(self.root) else _make_folder(self.root)
+        with _flocked(self.root, fcntl.LOCK_SH):
+            # Again and again all the same: other programs remove folders too.
+            for _ in range(_FOLDER_ATTEMPTS):
                 changed |= _make_folder(folder)
-                continue
-            # Only now: to wait for the disk between making a folder and using it would lose it each time.
-            for above in changed:
-                _sync_folder(above)
-            return result
-        raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
+                with contextlib.suppress(FileNotFoundError):
+                    result = action()
+                    break
+            else:
+                raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
+        # Only now: nobody waits for the disk while folders are kept.
+        for above in changed:
+            _sync_folder(above)
+        return result
 
     def _remove_empty_folders(self, folder: str) -> None:
-        """Remove a folder and those above it up to the root, as far as they are empty."""
-        while folder != self.root and _remove_folder(folder):
-            folder = os.path.dirname(folder)
+        """Remove a folder and those above it up to the root, as far as they are empty; none while one is being made."""
+        with contextlib.suppress(FileNotFoundError), _flocked(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_mine:
+            while is_mine and folder != self.root and _remove_folder(folder):
+                folder = os.path.dirname(folder)
 
 
 class LocalWriter:
@@ -301,6 +306,23 @@ def _sync_folder(folder: str) -> None:
         return
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _flocked(folder: str, operation: int) -> Iterator[bool]:
+    """Hold a lock on a folder; whether it was had. A file system without locks never refuses one."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, operation)
+            is_mine = True
+        except BlockingIOError:
+            is_mine = False
+        except OSError:
+            is_mine = True
+        yield is_mine
     finally:
         os.close(descriptor)
 
