@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ from rich.console import Console
 
 from ingest.build import open_timeline
 from ingest.config import load_config
-from ingest.console import ProgressLine, clock, instants_table, output, summary_text
+from ingest.console import ProgressLine, instants_table, output, summary_text
 from ingest.logs import configure_logging, report_failure
 from ingest.loop import IngestLoop, Mode
 from ingest.recovery_text import recovery_json, recovery_lines
@@ -87,7 +88,7 @@ def run(
     config = load_config(conf)
     signals = StopSignals()
     signals.install()
-    started = clock()
+    started = time.monotonic()
     with ProgressLine(console) as progress:
 
         def open_runner() -> Runner:
@@ -106,7 +107,7 @@ def run(
             observer=progress,
         )
         summary = loop.run()
-    typer.echo(summary_text(config.name, summary, clock() - started))
+    typer.echo(summary_text(config.name, summary, time.monotonic() - started))
 
 
 @app.command(short_help="Settle what is pending; no JVM.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -165,11 +164,6 @@ def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
         f"{name}: {ending}: {summary.epochs} epoch{'s' if summary.epochs > 1 else ''}, "
         f"{summary.rows:,} rows committed, {summary.rejected:,} quarantined in {elapsed_s:.1f} s"
     )
-
-
-def clock() -> float:
-    """Seconds for elapsed times."""
-    return time.monotonic()
 
 
 def _offsets(offsets: Mapping[str, int] | None) -> str:

@@ -243,17 +243,9 @@ def take_lease(
         state = observer.look()
         writer = observer.writer
         if writer is None or state in (LeaseState.NONE, LeaseState.EXPIRED) or force:
-            record = WriterRecord(
-                generation=writer.generation + 1 if writer else 1,
-                process=process(),
-                job=job,
-                ttl_ms=ttl_ms,
-                beat=0,
-                released=False,
-                token=uuid.uuid4().hex,
-            )
-            path = writer_path(record.generation)
-            if create_or_read(store, path, WRITER.dump(record), retry) == WRITER.dump(record):
+            record = _next_record(writer, process(), job, ttl_ms)
+            body = WRITER.dump(record)
+            if create_or_read(store, writer_path(record.generation), body, retry) == body:
                 log.info("writer generation %d taken by %s", record.generation, record.process)
                 _prune(store, record.generation)
                 return WriterLease(store, record, retry)
@@ -272,6 +264,18 @@ def take_lease(
                 observer.remaining_s(),
             )
         sleep(min(observer.remaining_s(), max(0.05, writer.ttl_ms / 12000)))
+
+
+def _next_record(latest: WriterRecord | None, process: ProcessId, job: str, ttl_ms: int) -> WriterRecord:
+    return WriterRecord(
+        generation=latest.generation + 1 if latest else 1,
+        process=process,
+        job=job,
+        ttl_ms=ttl_ms,
+        beat=0,
+        released=False,
+        token=uuid.uuid4().hex,
+    )
 
 
 def _prune(store: ObjectStore, generation: int) -> None:
