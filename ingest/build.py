@@ -13,13 +13,14 @@ from ingest.config_models import place_of, resolved_place
 from ingest.job import Job
 from ingest.registry import load_sink
 from ingest.sources.base import Source
+from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.source import FilesSource
 from ingest.task import QUARANTINE_SCHEMA
 from sinks.avro_schema import avro_schema
 from sinks.base import Sink, SinkContext, TargetOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
-from timeline.errors import FormatError
+from timeline.errors import ConfigError, FormatError
 from timeline.fsspec_store import open_store
 from timeline.hudi import TableIdentity, create_identity, read_identity
 from timeline.process import this_process
@@ -59,9 +60,26 @@ def open_timeline(config: JobConfig) -> Opened:
     return Opened(config, store, retry, identity)
 
 
-def open_source(config: JobConfig) -> Source:
-    """The job's source."""
-    return FilesSource(config.source, on_unknown_field=config.on_unknown_field, storage=config.storage)
+def open_source(config: JobConfig, *, accept_loss: bool = False) -> Source:
+    """The job's source; touches nothing yet.
+
+    Args:
+        config: the job file.
+        accept_loss: go on behind records that are gone, and record the hole.
+
+    Raises:
+        ConfigError: this source does not go on behind a loss, or a package for it is missing.
+    """
+    match config.source:
+        case FilesOptions():
+            if accept_loss:
+                raise ConfigError(
+                    "--accept-loss is for sources that drop records by age; a file that shrank or changed "
+                    "has to be put back, or given another name"
+                )
+            return FilesSource(config.source, on_unknown_field=config.on_unknown_field, storage=config.storage)
+        case other:
+            raise AssertionError(f"no source for {type(other).__name__}")
 
 
 def known_schema(opened: Opened) -> pa.Schema | None:

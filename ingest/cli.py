@@ -75,6 +75,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every transi
 def run(
     conf: Conf,
     once: Annotated[bool, typer.Option("--once/--continuous", help="Take what is there and end, or go on.")] = True,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on behind records that the source no longer has; record the hole.")
+    ] = False,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -105,6 +108,7 @@ def run(
             mode=Mode.ONCE if once else Mode.CONTINUOUS,
             stop=signals.stop,
             observer=progress,
+            accept_loss=accept_loss,
         )
         summary = loop.run()
     typer.echo(summary_text(config.name, summary, time.monotonic() - started))

@@ -24,7 +24,8 @@ from ingest.config_checks import CHECKS
 from ingest.config_models import JobConfig, TimelineConfig, place_of
 from ingest.job_file import JobFile, KeyPath, Value, read_job_file
 from ingest.registry import SOURCES, load_sink, sink_types
-from ingest.sources.files.options import FileFormat, FilesOptions
+from ingest.sources.decode.options import RecordFormat
+from ingest.sources.files.options import FilesOptions
 from sinks.base import TargetOptions
 from timeline.errors import ConfigError
 
@@ -37,7 +38,7 @@ QUARANTINE = "quarantine"
 
 _STAND_INS: Mapping[str, Any] = {
     "name": "unnamed",
-    "source": FilesOptions(path="none", format=FileFormat.JSON),
+    "source": FilesOptions(path="none", format=RecordFormat.JSON),
     "targets": (TargetOptions(type="none"),),
     QUARANTINE: TargetOptions(type="none"),
     "timeline": TimelineConfig(path="none"),

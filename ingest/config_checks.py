@@ -16,7 +16,8 @@ import pyarrow as pa
 from ingest.config_models import JobConfig, place_of, resolved_place
 from ingest.job_file import KeyPath, dotted
 from ingest.registry import load_sink
-from ingest.sources.files.options import FileFormat
+from ingest.sources.decode.options import RecordFormat
+from ingest.sources.files.options import FilesOptions
 from ingest.task import LINEAGE_COLUMNS
 from sinks.base import SinkContext, TargetOptions
 from sinks.partition import partitioned_schema
@@ -31,7 +32,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def check_column_names(job: JobConfig) -> Iterator[Finding]:
-    """Delta and Spark tell columns apart without regard to letters' case; lineage columns are taken."""
+    """Delta and Spark tell columns apart without regard to letters' case; some are taken."""
     seen: dict[str, str] = {}
     for name in job.columns or {}:
         if not name.strip():
@@ -39,10 +40,12 @@ def check_column_names(job: JobConfig) -> Iterator[Finding]:
         elif name.lower() in seen:
             yield ("schema", name), f"differs from {seen[name.lower()]!r} only in case, and table columns ignore case"
         seen.setdefault(name.lower(), name)
+    taken = [(name, "the source adds it") for name in job.source.added_columns.names]
     if job.lineage:
-        for name, _ in LINEAGE_COLUMNS:
-            if name in seen:
-                yield ("schema", seen[name]), f"{name!r} is a column of lineage: true; rename it, or leave lineage out"
+        taken += [(name, "lineage: true adds it") for name, _ in LINEAGE_COLUMNS]
+    for name, why in taken:
+        if name.lower() in seen:
+            yield ("schema", seen[name.lower()]), f"{name!r} is taken: {why}; rename the column, or leave that out"
 
 
 def check_partitions(job: JobConfig) -> Iterator[Finding]:
@@ -67,12 +70,12 @@ def check_partitions(job: JobConfig) -> Iterator[Finding]:
 def check_source_columns(job: JobConfig) -> Iterator[Finding]:
     """What the source says about columns is about columns that there are."""
     source, columns = job.source, job.columns
-    if source.format is FileFormat.TEXT and source.pattern is not None:
+    if source.format is RecordFormat.TEXT and source.pattern is not None:
         groups = list(re.compile(source.pattern).groupindex)
         for name in columns or {}:
             if name not in groups:
                 yield ("schema", name), f"no group (?P<{name}>…) in source.pattern; its groups are {', '.join(groups)}"
-    if source.format is FileFormat.CSV and not source.csv.header and columns is None:
+    if source.format is RecordFormat.CSV and not source.has_header and columns is None:
         yield ("schema",), "needed, because csv without a header does not name its columns"
     if isinstance(source.timestamp_format, Mapping) and columns is not None:
         for name in source.timestamp_format:
@@ -114,13 +117,16 @@ def check_places(job: JobConfig) -> Iterator[Finding]:
 
 def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str]]) -> Iterator[Finding]:
     """A job that reads what it writes would never come to an end."""
-    fixed = _GLOB.split(job.source.path, maxsplit=1)[0]
-    has_glob = fixed != job.source.path
+    if not isinstance(job.source, FilesOptions):
+        return
+    path = job.source.path
+    fixed = _GLOB.split(path, maxsplit=1)[0]
+    has_glob = fixed != path
     folder = resolved_place(fixed.rpartition("/")[0] or "." if has_glob else fixed)
-    walks_down = not has_glob or "**" in job.source.path
-    for path, place in tables:
+    walks_down = not has_glob or "**" in path
+    for table, place in tables:
         if _inside(folder, place) or (walks_down and _inside(place, folder)):
-            yield ("source", "path"), f"would read what the job writes to {dotted(path)}; keep them in folders apart"
+            yield ("source", "path"), f"would read what the job writes to {dotted(table)}; keep them in folders apart"
             break
 
 
@@ -164,10 +170,10 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
 
 
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
-    (frozenset({"schema", "lineage"}), check_column_names),
-    (frozenset({"schema", "lineage", "partition_by"}), check_partitions),
+    (frozenset({"schema", "source", "lineage"}), check_column_names),
+    (frozenset({"schema", "source", "lineage", "partition_by"}), check_partitions),
     (frozenset({"schema", "source"}), check_source_columns),
     (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
-    (frozenset({"schema", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),
+    (frozenset({"schema", "source", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),
 )
 """Every check, and the blocks that it looks at."""

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SerializeAsAny
 
-from ingest.registry import SourceOptions
-from ingest.sources.files.options import UnknownField
+from ingest.sources.decode.options import SourceOptions, UnknownField
 from ingest.task import LINEAGE_COLUMNS
 from ingest.units import Duration
 from sinks.base import TargetOptions
@@ -138,8 +137,8 @@ class JobConfig(Concern):
 
     @property
     def arrow_schema(self) -> pa.Schema | None:
-        """The declared columns; None where they are to be inferred."""
-        return None if self.columns is None else pa.schema(list(self.columns.items()))
+        """The declared columns and those that the source adds; None where they are to be inferred."""
+        return None if self.columns is None else pa.schema([*self.columns.items(), *self.source.added_columns])
 
     def row_schema(self, decoded: pa.Schema) -> pa.Schema:
         """Columns of the rows that targets get: the decoded ones, and those of the lineage behind them."""

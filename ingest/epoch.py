@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from ingest.protocol import claim_commit, finish, open_instant, prepare, roll_ba
 from ingest.recovery import settle
 from ingest.runner import Runner
 from ingest.sources.base import Source
-from ingest.task import TaskReport, TaskSpec, assign, merge_counts
+from ingest.task import Outputs, TaskReport, TaskSpec, assign, merge_counts
 from timeline import errors
 from timeline.chain import Chain
 from timeline.decision import Decision
@@ -37,9 +38,20 @@ _LONGEST_CAUSE = 300
 """Characters of an error's message that a rollback's reason keeps."""
 
 
+class EpochWriter(Protocol):
+    """What turns an epoch's offset ranges into rows of the targets."""
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """Write every record of the plan; one report for each task, of the attempt that counts.
+
+        Raises:
+            StoppedError: `stop` was set before all of it was written.
+        """
+
+
 @dataclass(frozen=True)
 class Pipeline:
-    """What turns offset ranges into rows of the targets.
+    """Tasks read, decode and write: each record once, in one pass. See EpochWriter.
 
     Attributes:
         source: where records come from.
@@ -52,6 +64,19 @@ class Pipeline:
     schema: pa.Schema
     lineage: bool
     runner: Runner
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """See EpochWriter."""
+        template = TaskSpec(
+            ranges=(),
+            reader=self.source.reader(),
+            decoder=self.source.decoder(self.schema, lineage=self.lineage),
+            outputs=outputs,
+            epoch=plan.ref.epoch,
+            lineage=self.lineage,
+        )
+        tasks = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
+        return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
 
 
 @dataclass(frozen=True)
@@ -69,7 +94,7 @@ class EpochResult:
 
 def run_epoch(
     job: Job,
-    pipeline: Pipeline,
+    writer: EpochWriter,
     chain: Chain,
     lease: WriterLease,
     ranges: tuple[OffsetRange, ...],
@@ -81,7 +106,7 @@ def run_epoch(
 
     Args:
         job: timeline and targets.
-        pipeline: source, schema and runner.
+        writer: turns the ranges into rows.
         chain: where ingestion stands.
         lease: this writer's lease.
         ranges: what the source planned.
@@ -95,7 +120,7 @@ def run_epoch(
     """
     plan = open_instant(job, chain, lease, ranges)
     try:
-        manifest = _write(job, pipeline, plan, stop)
+        manifest = _write(job, writer, plan, stop)
         lease.check()
         decision = claim_commit(job, plan, manifest, lease.generation, "written")
     except BaseException as error:
@@ -111,20 +136,11 @@ def run_epoch(
     return EpochResult(decision, manifest)
 
 
-def _write(job: Job, pipeline: Pipeline, plan: Plan, stop: threading.Event) -> Manifest:
-    writers = tuple((sink.target, sink.begin(plan.ref)) for sink in job.sinks)
+def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event) -> Manifest:
+    begun = {sink.target: sink.begin(plan.ref) for sink in job.sinks}
     reach("begun")
-    template = TaskSpec(
-        ranges=(),
-        reader=pipeline.source.reader(),
-        decoder=pipeline.source.decoder(pipeline.schema, lineage=pipeline.lineage),
-        writers=tuple(pair for pair in writers if pair[0] != job.quarantine),
-        quarantine=next(pair for pair in writers if pair[0] == job.quarantine),
-        epoch=plan.ref.epoch,
-        lineage=pipeline.lineage,
-    )
-    tasks = assign(plan.ranges, pipeline.source.split, pipeline.runner.slots)
-    reports = pipeline.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
+    accepting = tuple((target, one) for target, one in begun.items() if target != job.quarantine)
+    reports = writer.write(plan, Outputs(accepting, (job.quarantine, begun[job.quarantine])), stop)
     reach("written")
     _raise_failure(reports)
     return prepare(job, plan, merge_counts(reports), _by_target(job, reports))

@@ -75,6 +75,7 @@ class IngestLoop:
         mode: Mode,
         stop: threading.Event,
         observer: Observer,
+        accept_loss: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a run; nothing is touched before `run`.
@@ -85,6 +86,7 @@ class IngestLoop:
             mode: whether to end when the source has nothing new.
             stop: set from outside to end the run.
             observer: told what happens.
+            accept_loss: go on behind records that the source no longer has, and record the hole.
             monotonic: measures intervals.
         """
         self._opened = opened
@@ -92,6 +94,7 @@ class IngestLoop:
         self._mode = mode
         self._stop = stop
         self._observer = observer
+        self._accept_loss = accept_loss
         self._monotonic = monotonic
         self._runner: Runner | None = None
         self._has_waited = False
@@ -138,7 +141,7 @@ class IngestLoop:
     def _run(self, lease: WriterLease) -> Summary:
         opened, summary = self._opened, Summary()
         job = self._start(opened, lease)
-        source = open_source(opened.config)
+        source = open_source(opened.config, accept_loss=self._accept_loss)
         chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
         applied_through = -1
         while not self._stop.is_set():
@@ -149,7 +152,7 @@ class IngestLoop:
                 if not chain.positions and plan.settles_in_s is None and not self._has_warned:
                     self._has_warned = True
                     log.warning(
-                        "source %s has no records yet: is this the path that is meant?", opened.config.source.path
+                        "source %s has no records yet: is this the place that is meant?", opened.config.source.place
                     )
                 if not self._wait_for_more(plan, started):
                     break
@@ -172,6 +175,7 @@ class IngestLoop:
                 break
             applied_through = chain.next_epoch
             chain = chain.advanced(result.decision)
+            source.completed(result.decision.positions)
             write_snapshot(opened.store, chain, opened.retry)
             summary = Summary(
                 summary.epochs + 1,

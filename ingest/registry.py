@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import TypeAlias, cast
+from typing import cast
 
+from ingest.sources.decode.options import SourceOptions
 from ingest.sources.files.options import FilesOptions
 from sinks.base import Sink
 from timeline.errors import ConfigError
 
 SINK_GROUP = "tideline.sinks"
-
-SourceOptions: TypeAlias = FilesOptions
-"""Any source's options; a union once there are several."""
 
 SOURCES: Mapping[str, type[SourceOptions]] = {"files": FilesOptions}
 """The options of each source type."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingest.sources.base import Decoded, Decoder, RangeReader
+from ingest.sources.base import Decoded, Decoder, Grain, RangeReader
 from sinks.base import BatchWriter, PartitionWriter, TaskAttempt
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
@@ -30,6 +30,58 @@ QUARANTINE_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """Where an epoch's rows go, picklable.
+
+    Attributes:
+        accepting: name and writer of each target that takes accepted rows.
+        quarantine: name and writer of the target that takes rejected rows.
+    """
+
+    accepting: tuple[tuple[str, PartitionWriter], ...]
+    quarantine: tuple[str, PartitionWriter]
+
+
+@dataclass
+class OpenOutputs:
+    """One task attempt's open writers to every target; whoever opens them closes or aborts them."""
+
+    writers: dict[str, BatchWriter]
+    quarantine: str
+
+    @classmethod
+    def open(cls, outputs: Outputs, attempt: TaskAttempt) -> OpenOutputs:
+        """Start writing to every target as this attempt."""
+        opened = cls({}, outputs.quarantine[0])
+        try:
+            for name, writer in [*outputs.accepting, outputs.quarantine]:
+                opened.writers[name] = writer.open(attempt)
+        except BaseException:
+            opened.abort()
+            raise
+        return opened
+
+    def accept(self, batch: pa.RecordBatch) -> None:
+        """Write rows to every target but the quarantine."""
+        for name, writer in self.writers.items():
+            if name != self.quarantine:
+                writer.write(batch)
+
+    def reject(self, batch: pa.RecordBatch) -> None:
+        """Write rows to the quarantine."""
+        self.writers[self.quarantine].write(batch)
+
+    def close(self) -> dict[str, WriteReport]:
+        """Make everything durable; a report for each target."""
+        return {name: writer.close() for name, writer in self.writers.items()}
+
+    def abort(self) -> None:
+        """Remove what this attempt wrote, as far as possible; does not raise."""
+        for writer in self.writers.values():
+            writer.abort()
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """Everything a task needs, picklable.
 
@@ -37,8 +89,7 @@ class TaskSpec:
         ranges: what to read, in order.
         reader: reads them.
         decoder: decodes what was read.
-        writers: for each target that takes accepted rows, its writer.
-        quarantine: name and writer of the target that takes rejected rows.
+        outputs: where the rows go.
         epoch: the epoch's number.
         lineage: whether accepted rows carry shard, offset and epoch.
     """
@@ -46,8 +97,7 @@ class TaskSpec:
     ranges: tuple[OffsetRange, ...]
     reader: RangeReader
     decoder: Decoder
-    writers: tuple[tuple[str, PartitionWriter], ...]
-    quarantine: tuple[str, PartitionWriter]
+    outputs: Outputs
     epoch: int
     lineage: bool
 
@@ -76,22 +126,18 @@ def run_task(spec: TaskSpec, attempt: TaskAttempt) -> TaskReport:
     An error that says so itself (a range that is gone, a row that must stop the job) is part of the
     report: trying again would only repeat it. Any other error is raised for the engine to retry.
     """
-    writers: dict[str, BatchWriter] = {}
+    reach("task-started")
+    outputs = OpenOutputs.open(spec.outputs, attempt)
     try:
-        reach("task-started")
-        for name, writer in [*spec.writers, spec.quarantine]:
-            writers[name] = writer.open(attempt)
-        accepting = [writers[name] for name, _ in spec.writers]
-        rejecting = writers[spec.quarantine[0]]
-        counts = tuple(_run_range(spec, offsets, accepting, rejecting) for offsets in spec.ranges)
-        reports = {name: writer.close() for name, writer in writers.items()}
+        counts = tuple(_run_range(spec, offsets, outputs) for offsets in spec.ranges)
+        reports = outputs.close()
         reach("task-written")
         return TaskReport(counts, reports)
     except (DataError, SourceError) as error:
-        _abort(writers)
+        outputs.abort()
         return TaskReport(failure=(type(error).__name__, str(error)))
     except BaseException:
-        _abort(writers)
+        outputs.abort()
         raise
 
 
@@ -107,20 +153,17 @@ def merge_counts(reports: Sequence[TaskReport]) -> list[ShardCount]:
     return [ShardCount(shard, *total) for shard, total in sums.items()]
 
 
-def _run_range(
-    spec: TaskSpec, offsets: OffsetRange, accepting: Sequence[BatchWriter], rejecting: BatchWriter
-) -> ShardCount:
+def _run_range(spec: TaskSpec, offsets: OffsetRange, outputs: OpenOutputs) -> ShardCount:
     read = accepted = rejected = 0
     for block in spec.reader.read(offsets):
         decoded = spec.decoder.decode(block)
         read += block.rows
         if decoded.accepted.num_rows:
             batch = _with_lineage(decoded, block.shard, spec.epoch) if spec.lineage else decoded.accepted
-            for writer in accepting:
-                writer.write(batch)
+            outputs.accept(batch)
             accepted += batch.num_rows
         if decoded.rejected.num_rows:
-            rejecting.write(_quarantined(decoded.rejected, spec.epoch))
+            outputs.reject(_quarantined(decoded.rejected, spec.epoch))
             rejected += decoded.rejected.num_rows
     return ShardCount(offsets.shard, read, accepted, rejected)
 
@@ -137,18 +180,11 @@ def _quarantined(rejected: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([epochs, *rejected.columns], schema=QUARANTINE_SCHEMA)
 
 
-def _abort(writers: Mapping[str, BatchWriter]) -> None:
-    for writer in writers.values():
-        writer.abort()
-
-
 def assign(
     ranges: Sequence[OffsetRange],
     split: Callable[[OffsetRange, int], Sequence[OffsetRange]],
     slots: int,
-    *,
-    smallest: int = 4 << 20,
-    largest: int = 128 << 20,
+    grain: Grain,
 ) -> list[tuple[OffsetRange, ...]]:
     """Cut ranges into pieces and pack them into tasks of even size; every record goes to exactly one task.
 
@@ -156,11 +192,10 @@ def assign(
         ranges: the epoch's ranges.
         split: cuts a range into consecutive pieces of about a number of units.
         slots: tasks that run at once.
-        smallest: units below which a piece is not worth a task of its own.
-        largest: units above which a task is cut, so that a retry repeats little.
+        grain: how large the pieces are.
     """
     total = sum(offsets.until - offsets.start for offsets in ranges)
-    piece = min(largest, max(smallest, -(-total // max(1, slots))))
+    piece = min(grain.largest, max(grain.smallest, -(-total // max(1, slots))))
     pieces = [part for offsets in ranges for part in split(offsets, piece)]
     count = max(1, min(len(pieces), -(-total // piece)))
     tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
@@ -168,6 +203,5 @@ def assign(
     for part in sorted(pieces, key=lambda part: part.start - part.until):
         smallest_task = sizes.index(min(sizes))
         tasks[smallest_task].append(part)
-        # A file costs something even if it is empty; without that a thousand tiny ones end in one task.
-        sizes[smallest_task] += part.until - part.start + 4096
+        sizes[smallest_task] += part.until - part.start + grain.overhead
     return [tuple(task) for task in tasks if task]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded, SourcePlan
+from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded, Grain, SourcePlan
 from sinks.base import Lookup, SinkContext, TargetOptions, TaskAttempt
 from timeline.epoch import EpochRef, OffsetRange, Part, Position, WriteReport
 from timeline.hudi import TableIdentity
@@ -33,6 +33,10 @@ class NumberSource:
                 ranges.append(OffsetRange(shard, start, min(end, start + self.most)))
         return SourcePlan(tuple(ranges))
 
+    @property
+    def grain(self) -> Grain:
+        return Grain(smallest=1 << 20, largest=1 << 20, overhead=0)
+
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         return [offsets]
 
@@ -44,6 +48,8 @@ class NumberSource:
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> NumberDecoder:
         return NumberDecoder(self.bad_every)
+
+    def completed(self, positions: Mapping[str, Position]) -> None: ...
 
 
 @dataclass(frozen=True)

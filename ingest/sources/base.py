@@ -50,6 +50,21 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
+class Grain:
+    """How a source's ranges are cut into tasks, in its own units (bytes, records).
+
+    Attributes:
+        smallest: below this a piece is not worth a task of its own.
+        largest: above this a task is cut, so that a retry repeats little.
+        overhead: what a piece costs even if it is empty; without it a thousand tiny ones would end in one task.
+    """
+
+    smallest: int
+    largest: int
+    overhead: int
+
+
+@dataclass(frozen=True)
 class Block:
     """Consecutive records of one shard, as read.
 
@@ -57,13 +72,14 @@ class Block:
         shard: whose records.
         start: offset of the first record.
         rows: records in it, counted by the reader without decoding them.
-        data: the raw records in the form that this source's decoder takes.
+        data: the raw records in the form that this source's decoder takes; None where they cannot be read.
+        detail: what the decoder needs to know besides.
     """
 
     shard: str
     start: int
     rows: int
-    data: bytes | pa.Buffer | pa.RecordBatch | Sequence[bytes | None] | None
+    data: bytes | pa.RecordBatch | Sequence[bytes | None] | None
     detail: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -118,6 +134,10 @@ class Source(Protocol):
             SourceError: the source cannot be listed.
         """
 
+    @property
+    def grain(self) -> Grain:
+        """How large the pieces are that tasks read."""
+
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         """Cut a range into consecutive pieces of about `most` units, where its records allow that."""
 
@@ -137,4 +157,10 @@ class Source(Protocol):
         Args:
             schema: the columns to decode, in order.
             lineage: whether accepted rows come with their offsets.
+        """
+
+    def completed(self, positions: Mapping[str, Position]) -> None:
+        """Told where the shards of an epoch stand once it is completed; for others to see, never read back.
+
+        Does not raise: what fails here is logged.
         """

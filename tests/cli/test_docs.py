@@ -14,7 +14,8 @@ from ingest.cli import EXIT_CODES, app
 from ingest.config import load_config
 from ingest.config_models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
 from ingest.show import InstantRow
-from ingest.sources.files.options import CsvOptions, FilesOptions
+from ingest.sources.decode.options import CsvOptions
+from ingest.sources.files.options import FilesOptions
 from sinks.delta import DeltaOptions
 from tests.cli.job import ROOT, Job
 

@@ -19,7 +19,7 @@ from ingest.protocol import claim_rollback, open_instant
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
 from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded
-from ingest.task import TaskSpec, run_task
+from ingest.task import Outputs, TaskSpec, run_task
 from sinks.avro_schema import avro_schema
 from sinks.base import SinkContext, TaskAttempt
 from sinks.delta import DeltaOptions, DeltaSink
@@ -115,8 +115,7 @@ class World:
             ranges=ranges,
             reader=NumberReader(),
             decoder=RowDecoder(),
-            writers=((table.target, table.begin(plan.ref)),),
-            quarantine=(quarantine.target, quarantine.begin(plan.ref)),
+            outputs=Outputs(((table.target, table.begin(plan.ref)),), (quarantine.target, quarantine.begin(plan.ref))),
             epoch=plan.ref.epoch,
             lineage=False,
         )

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.sources.base import Decoder
-from ingest.sources.files import UnknownField
+from ingest.sources.decode.options import UnknownField
 from tests.unit.sources.rows import block_of, outcome, plain_lines, schema_of, source_of
 
 _COLUMNS = {

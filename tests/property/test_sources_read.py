@@ -9,8 +9,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.sources.files import FileFormat, FilesOptions, FilesSource
+from ingest.sources.decode.options import RecordFormat
+from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.read import LineReader
+from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rows import NOW_S, Reading, plain_lines, read_lines, source_of
 
 _PIECES = st.sampled_from([b"a", b"bc", b"\n", b"\n", b"\r\n", b"\r", b"\0", b"\xff", b"x" * 300, b"\xef\xbb\xbf"])
@@ -48,7 +50,9 @@ def test_a_growing_and_rotated_file_gives_each_line_once(
     """Each step appends, lets the file settle or not, and perhaps rotates it; epochs of few bytes run between."""
     with tempfile.TemporaryDirectory() as folder:
         clock = [NOW_S]
-        options = FilesOptions(path=folder, format=FileFormat.JSON, max_bytes_per_epoch=most_per_epoch, close_after=10)
+        options = FilesOptions(
+            path=folder, format=RecordFormat.JSON, max_bytes_per_epoch=most_per_epoch, close_after=10
+        )
         reading = Reading(FilesSource(options, now=lambda: clock[0]))
         current = Path(folder, "a.log")
         written: list[bytes] = []

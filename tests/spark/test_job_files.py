@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from ingest.build import open_source
 from ingest.config import load_config
-from ingest.sources.files import FilesSource
 from tests.unit.sources.rows import outcome
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def expected_rows(job_file: Path, logs: Path) -> tuple[list[dict[str, Any]], int
     """Rows by the decoder alone (`tests/unit/sources/test_real_logs.py` compares those with a plain reading)."""
     config = load_config(job_file, {"LOGS": str(logs)})
     assert config.arrow_schema is not None
-    source = FilesSource(config.source)
+    source = open_source(config)
     decoder, reader = source.decoder(config.arrow_schema, lineage=True), source.reader()
     accepted: list[dict[str, Any]] = []
     rejected = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from timeline.errors import StoreUnavailableError
@@ -62,6 +62,9 @@ class ScriptedStore:
 
     def sweep(self) -> None:
         self._write("sweep", self.inner.sweep)
+
+    def abandon(self, paths: Collection[str]) -> None:
+        self._write("abandon", partial(self.inner.abandon, paths))
 
 
 def nothing() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from ingest.config import JobConfig, load_config
 from ingest.config_models import resolved_place
-from ingest.sources.files.options import FilesOptions, UnknownField
+from ingest.sources.decode.options import UnknownField
+from ingest.sources.files.options import FilesOptions
 from sinks.delta import DeltaOptions
 from sinks.partition import PartitionField, Transform
 from timeline.errors import ConfigError
@@ -138,7 +139,7 @@ tragets: []
     )
     expected = [
         ("line 1: name", "letters, digits"),
-        ("line 5: source.format", "'json', 'csv', 'text' or 'parquet' (found 'jsonn')"),
+        ("line 5: source.format", "allowed are json, csv, text, parquet (found 'jsonn')"),
         ("line 6: source.max_bytes_per_epoch", "unknown unit 'parsecs'; allowed are B, kB, MB"),
         ("line 7: source.close_afer", "unknown key; did you mean 'close_after'?"),
         ("line 8: schema.ts", "unknown type 'timestmp'"),
@@ -225,12 +226,12 @@ def test_alias_that_contains_itself_is_refused(job: Folder) -> None:
 class TestReferences:
     def test_reference_is_the_variables_text(self, job: Folder) -> None:
         text = SMALL.replace("path: logs", "path: '${LOGS}/${DAY:-today}/*.jsonl'")
-        assert job.load(text, {"LOGS": "/data"}).source.path == "/data/today/*.jsonl"
-        assert job.load(text, {"LOGS": "/data", "DAY": "monday"}).source.path == "/data/monday/*.jsonl"
+        assert job.load(text, {"LOGS": "/data"}).source.place == "/data/today/*.jsonl"
+        assert job.load(text, {"LOGS": "/data", "DAY": "monday"}).source.place == "/data/monday/*.jsonl"
 
     def test_number_from_a_variable_is_a_number_where_one_is_needed(self, job: Folder) -> None:
         text = SMALL.replace("format: json", "format: json, max_files_per_epoch: '${N}', close_after: '${S}'")
-        assert job.load(text, {"N": "7", "S": "2m"}).source.max_files_per_epoch == 7
+        assert job.load(text, {"N": "7", "S": "2m"}).source.model_dump()["max_files_per_epoch"] == 7
 
     def test_missing_variable_is_named_with_its_key(self, job: Folder) -> None:
         problems = job.problems(f"{SMALL}storage: {{key: '${{NOPE}}', secret: '${{NEITHER}}'}}\n")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from ingest.protocol import check_counts
+from ingest.sources.base import Grain
 from ingest.task import TaskReport, assign, merge_counts
 from tests.explore.protocol_world import make_job
 from tests.fakes import IDENTITY
@@ -74,7 +75,7 @@ def test_every_piece_goes_to_exactly_one_task() -> None:
         return [OffsetRange(offsets.shard, a, b) for a, b in itertools.pairwise(cuts)]
 
     for slots in (1, 2, 7):
-        tasks = assign(ranges, split, slots, smallest=100, largest=50_000)
+        tasks = assign(ranges, split, slots, Grain(smallest=100, largest=50_000, overhead=4096))
         pieces = [piece for task in tasks for piece in task]
         for offsets in ranges:
             mine = sorted((p.start, p.until) for p in pieces if p.shard == offsets.shard)

@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import Block, Decoded
-from ingest.sources.files.convert import Converted
-from ingest.sources.files.lines import positions_of
-from ingest.sources.files.options import UnknownField
+from ingest.sources.decode.convert import Converted
+from ingest.sources.decode.lines import positions_of
+from ingest.sources.decode.options import UnknownField
+from ingest.sources.decode.records import TextRecords
+from ingest.sources.decode.rows import select, unknown_field_error, unreadable
+from ingest.sources.decode.values import mismatch
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
-from ingest.sources.files.rows import all_rejected, select, unknown_field_error
-from ingest.sources.files.values import mismatch
 from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
@@ -104,13 +105,13 @@ class ParquetDecoder:
     def decode(self, block: Block) -> Decoded:
         """See Decoder."""
         if block.data is None:
-            return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
+            return unreadable(block.shard, block.start, str(block.detail["reason"]), self.schema, lineage=self.lineage)
         batch = block.data
         assert isinstance(batch, pa.RecordBatch)
         bad: dict[int, str] = {}
         unknown = [name for name in batch.schema.names if name not in self.schema.names]
         if unknown and self.on_unknown_field is UnknownField.FAIL:
-            raise unknown_field_error(block, block.start, unknown[0])
+            raise unknown_field_error(block.shard, block.start, unknown[0])
         if unknown and self.on_unknown_field is UnknownField.QUARANTINE:
             bad = dict.fromkeys(range(batch.num_rows), f"{unknown[0]}: the schema has no such field")
         columns = []
@@ -128,7 +129,7 @@ class ParquetDecoder:
         if bad:
             shown = {index: _row_text(batch, index) for index in bad}
             raw = pa.array([shown.get(index) for index in range(batch.num_rows)], pa.binary())
-        return select(block, self.schema, columns, offsets, raw, bad, lineage=self.lineage)
+        return select(TextRecords(block.shard, raw, offsets), self.schema, columns, bad, lineage=self.lineage)
 
 
 def _cast(values: pa.Array, field: pa.Field) -> Converted:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import SourcePlan
+from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.listing import TAIL_BYTES, Location, list_files, read_bytes, tail_before, tail_hash
-from ingest.sources.files.options import FileFormat, FilesOptions
+from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.shards import Place, ShardFile, match_shards, require_same
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
@@ -120,7 +121,7 @@ def _plan_once(location: Location, options: FilesOptions, after: Mapping[str, Po
 
 
 def _is_whole(options: FilesOptions, one: ShardFile) -> bool:
-    return options.format is FileFormat.PARQUET or options.compression_of(one.file.path) is not None
+    return options.format is RecordFormat.PARQUET or options.compression_of(one.file.path) is not None
 
 
 def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float | None:

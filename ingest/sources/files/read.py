@@ -20,8 +20,8 @@ from typing import cast
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import Block
+from ingest.sources.decode.lines import count_rows
 from ingest.sources.files.decompress import DecompressedStream
-from ingest.sources.files.lines import count_rows
 from ingest.sources.files.listing import FileInfo, file_info, find_renamed, tail_before
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange

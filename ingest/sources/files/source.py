@@ -10,19 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoder, RangeReader, SourcePlan
-from ingest.sources.files.decode_csv import CsvDecoder, header_names, parse_csv
-from ingest.sources.files.decode_json import JsonDecoder
-from ingest.sources.files.decode_text import TextDecoder, check_pattern
-from ingest.sources.files.infer import infer_groups, infer_json, infer_parquet, infer_texts
-from ingest.sources.files.lines import split_lines
+from ingest.sources.base import Block, Decoder, Grain, RangeReader, SourcePlan
+from ingest.sources.decode.csv_records import header_names, parse_csv
+from ingest.sources.decode.decoder import check_timestamp_formats, record_decoder, with_formatted_timestamps
+from ingest.sources.decode.infer import infer_groups, infer_json, infer_parquet, infer_texts
+from ingest.sources.decode.lines import split_lines
+from ingest.sources.decode.options import RecordFormat, UnknownField
+from ingest.sources.files.line_decoder import LineDecoder
 from ingest.sources.files.listing import resolve
-from ingest.sources.files.options import FileFormat, FilesOptions, UnknownField
+from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
 from ingest.sources.files.plan import first_bytes, plan_files, split_range
 from ingest.sources.files.read import LineReader
 from timeline.epoch import OffsetRange, Position
-from timeline.errors import ConfigError, SourceError
+from timeline.errors import SourceError
 
 SAMPLE_BYTES = 1_000_000
 """How much of a plan a schema is inferred from."""
@@ -55,65 +56,57 @@ class FilesSource:
         """See Source."""
         return plan_files(resolve(self._options.path, self._storage), self._options, after, self._now())
 
+    @property
+    def grain(self) -> Grain:
+        """See Source; the unit is a byte."""
+        return Grain(smallest=4 << 20, largest=128 << 20, overhead=4096)
+
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         """See Source; a compressed file is one piece."""
         return split_range(offsets, most)
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
         """See Source; looks at about a megabyte. A column with a timestamp format of its own is a timestamp."""
-        schema = self._infer(plan)
-        formats = self._options.timestamp_format
-        if isinstance(formats, Mapping):
-            for name in set(formats).intersection(schema.names):
-                at = schema.get_field_index(name)
-                schema = schema.set(at, pa.field(name, pa.timestamp("us", tz="UTC")))
-        return schema
+        return with_formatted_timestamps(self._infer(plan), self._options)
 
     def _infer(self, plan: SourcePlan) -> pa.Schema:
         match self._options.format:
-            case FileFormat.TEXT:
+            case RecordFormat.TEXT:
                 return infer_groups(list(re.compile(self._options.pattern or "").groupindex))
-            case FileFormat.JSON:
-                blocks = self._sample(plan)
-                return infer_json(line for block in blocks for line in split_lines(_data(block), 0).texts.to_pylist())
-            case FileFormat.CSV:
+            case RecordFormat.CSV:
                 return self._infer_csv(plan)
-            case FileFormat.PARQUET:
+            case RecordFormat.PARQUET:
                 block = next(self._sample(plan), None)
                 if block is None or not isinstance(block.data, pa.RecordBatch):
                     raise SourceError(
                         "no schema can be inferred: no Parquet file can be read; write schema in the job file"
                     )
                 return infer_parquet(block.data.schema)
+            case _:
+                blocks = self._sample(plan)
+                return infer_json(line for block in blocks for line in split_lines(_data(block), 0).texts.to_pylist())
 
     def reader(self) -> RangeReader:
         """See Source."""
         fs = resolve(self._options.path, self._storage).fs
-        if self._options.format is FileFormat.PARQUET:
+        if self._options.format is RecordFormat.PARQUET:
             return ParquetReader(fs)
-        return LineReader(fs, header=self._options.format is FileFormat.CSV and self._options.csv.header)
+        return LineReader(fs, header=self._options.has_header)
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
         """See Source.
 
         Raises:
-            ConfigError: a column is no group of the text pattern, Arrow does not take the pattern, or a timestamp
-                format does not fit its column.
+            ConfigError: see `record_decoder`.
         """
-        options = self._options
-        formats = {name: options.timestamp_format_of(name) for name in schema.names}
-        check_formats(options, schema)
-        match options.format:
-            case FileFormat.JSON:
-                return JsonDecoder(schema, formats, self._on_unknown_field, lineage)
-            case FileFormat.CSV:
-                return CsvDecoder(schema, options.csv, options.nulls, formats, self._on_unknown_field, lineage)
-            case FileFormat.TEXT:
-                pattern = options.pattern or ""
-                check_pattern(pattern, schema)
-                return TextDecoder(schema, pattern, options.nulls, formats, lineage)
-            case FileFormat.PARQUET:
-                return ParquetDecoder(schema, self._on_unknown_field, lineage)
+        if self._options.format is RecordFormat.PARQUET:
+            check_timestamp_formats(self._options, schema)
+            return ParquetDecoder(schema, self._on_unknown_field, lineage)
+        records = record_decoder(self._options, schema, self._on_unknown_field, lineage=lineage)
+        return LineDecoder(records, schema, lineage)
+
+    def completed(self, positions: Mapping[str, Position]) -> None:
+        """See Source; files are told nothing."""
 
     def _sample(self, plan: SourcePlan) -> Iterator[Block]:
         """Blocks with data from the beginning of the plan, about `SAMPLE_BYTES` of them."""
@@ -142,29 +135,6 @@ class FilesSource:
             for name, column in zip(names, columns, strict=True):
                 found.setdefault(name, []).append(column.filter(good))
         return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
-
-
-def check_formats(options: FilesOptions, schema: pa.Schema) -> None:
-    """Check that timestamp formats fit the columns.
-
-    Raises:
-        ConfigError: a format is for a column that there is not or that is no timestamp, or has a zone for a wall clock.
-    """
-    if isinstance(options.timestamp_format, Mapping):
-        for name in options.timestamp_format:
-            at = schema.get_field_index(name)
-            if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
-                raise ConfigError(
-                    f"source.timestamp_format.{name}: no column of type timestamp or timestamp_ntz has this name; the "
-                    f"columns are {', '.join(schema.names)}"
-                )
-    for field in schema:
-        text = options.timestamp_format_of(field.name) or ""
-        if field.type == pa.timestamp("us") and "%z" in text:
-            raise ConfigError(
-                f"source.timestamp_format: {text!r} has a zone, but {field.name} is a timestamp_ntz; "
-                "make it a timestamp"
-            )
 
 
 def _data(block: Block) -> bytes:

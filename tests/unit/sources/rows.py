@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.sources.base import Block, Decoded
-from ingest.sources.files import FilesOptions, FilesSource, UnknownField
+from ingest.sources.decode.options import UnknownField
+from ingest.sources.files.options import FilesOptions
+from ingest.sources.files.source import FilesSource
 from sinks.sql_types import parse_type
 from timeline.epoch import OffsetRange, Position
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ingest.sources.files import CsvOptions, FileFormat, FilesOptions, UnknownField
+from ingest.sources.decode.options import CsvOptions, RecordFormat, UnknownField
+from ingest.sources.files.options import FilesOptions
 from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
 from timeline.errors import ConfigError, DataError
 
@@ -223,7 +224,7 @@ def test_options_are_read_as_the_job_file_writes_them() -> None:
     options = FilesOptions.model_validate(
         {"type": "files", "path": "x", "format": "csv", "max_bytes_per_epoch": "256MB", "close_after": "500ms"}
     )
-    assert (options.format, options.max_bytes_per_epoch, options.close_after) == (FileFormat.CSV, 256_000_000, 0.5)
+    assert (options.format, options.max_bytes_per_epoch, options.close_after) == (RecordFormat.CSV, 256_000_000, 0.5)
 
 
 @pytest.mark.parametrize(

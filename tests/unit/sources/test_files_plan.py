@@ -10,7 +10,9 @@ from typing import Any
 import fsspec
 import pytest
 
-from ingest.sources.files import FileFormat, FilesOptions, FilesSource
+from ingest.sources.decode.options import RecordFormat
+from ingest.sources.files.options import FilesOptions
+from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rows import NOW_S, Reading, source_of
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, SourceChangedError, SourceError
@@ -270,7 +272,7 @@ def test_an_object_store_is_read_like_a_file_system() -> None:
     fs = fsspec.filesystem("memory")
     fs.pipe_file("/bucket/logs/a.log", b"one\n")
     try:
-        source = FilesSource(FilesOptions(path="memory://bucket/logs/*.log", format=FileFormat.JSON, close_after=0))
+        source = FilesSource(FilesOptions(path="memory://bucket/logs/*.log", format=RecordFormat.JSON, close_after=0))
         reading = Reading(source)
         reading.epoch()
         fs.pipe_file("/bucket/logs/a.log", b"one\ntwo")
@@ -290,6 +292,6 @@ def test_a_range_keeps_nothing_that_is_not_json(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_utf8_stops_the_job_with_that_name(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.jsonl")).write_bytes(b'{"a":1}\n')
-    source = FilesSource(FilesOptions(type="files", path=str(tmp_path), format=FileFormat.JSON, close_after=0))
+    source = FilesSource(FilesOptions(type="files", path=str(tmp_path), format=RecordFormat.JSON, close_after=0))
     with pytest.raises(SourceError, match="not valid UTF-8"):
         source.plan({})

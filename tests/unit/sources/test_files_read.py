@@ -17,10 +17,11 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from ingest.sources.base import Block
-from ingest.sources.files import FilesSource, UnknownField
-from ingest.sources.files.lines import count_rows, split_lines
+from ingest.sources.decode.lines import count_rows, split_lines
+from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.parquet import ParquetReader
 from ingest.sources.files.read import LineReader
+from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rows import outcome, plain_lines, read_lines, schema_of, source_of
 from timeline.errors import DataError, StoreUnavailableError
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.sources.files import FilesSource
+from ingest.sources.files.source import FilesSource
 from sinks.sql_types import type_name
 from tests.unit.sources.rows import source_of
 from timeline.errors import SourceError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from ingest.build import open_source
 from ingest.config import load_config
-from ingest.sources.files import FilesSource
 from tests.unit.sources.rows import outcome
 
 ROOT = Path(__file__).parents[3]
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 def _read(name: str, logs: Path, split: int = 100_000) -> tuple[list[tuple[int, Row]], list[tuple[int, str, bytes]]]:
     config = load_config(ROOT / "conf" / name, {"LOGS": str(logs)})
     assert config.arrow_schema is not None
-    source = FilesSource(config.source)
+    source = open_source(config)
     decoder, reader = source.decoder(config.arrow_schema, lineage=True), source.reader()
     accepted, rejected = [], []
     for offsets in source.plan({}).ranges:

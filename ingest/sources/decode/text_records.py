@@ -1,4 +1,4 @@
-"""Decodes lines of text by a regular expression: its named groups are the columns."""
+"""Decodes records of text by a regular expression: its named groups are the columns."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoded
-from ingest.sources.files.convert import convert
-from ingest.sources.files.lines import as_text, positions_of, split_lines
-from ingest.sources.files.rows import all_rejected, select
+from ingest.sources.base import Decoded
+from ingest.sources.decode.convert import convert
+from ingest.sources.decode.lines import as_text, positions_of
+from ingest.sources.decode.records import Records
+from ingest.sources.decode.rows import select
 from timeline.errors import ConfigError
 
 
@@ -43,7 +44,7 @@ def check_pattern(pattern: str, schema: pa.Schema) -> None:
 
 @dataclass(frozen=True)
 class TextDecoder:
-    """Picklable; see `Decoder`. A line that the pattern does not match whole is rejected.
+    """Picklable; see `RecordDecoder`. A record that the pattern does not match whole is rejected.
 
     Attributes:
         schema: columns, each a group of the pattern.
@@ -59,13 +60,9 @@ class TextDecoder:
     timestamp_formats: Mapping[str, str | None]
     lineage: bool
 
-    def decode(self, block: Block) -> Decoded:
-        """See Decoder."""
-        if block.data is None:
-            return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
-        assert isinstance(block.data, bytes)
-        lines = split_lines(block.data, block.start)
-        texts = as_text(lines.texts)
+    def decode(self, records: Records) -> Decoded:
+        """See RecordDecoder."""
+        texts = as_text(records.texts)
         bad = dict(texts.bad)
         groups = pc.extract_regex(texts.texts, pattern=line_expression(self.pattern))
         for index in positions_of(pc.is_null(groups)):
@@ -79,4 +76,4 @@ class TextDecoder:
             columns.append(converted.values)
             for index, reason in converted.bad.items():
                 bad.setdefault(index, reason)
-        return select(block, self.schema, columns, lines.offsets, lines.texts, bad, lineage=self.lineage)
+        return select(records, self.schema, columns, bad, lineage=self.lineage)

@@ -19,8 +19,8 @@ from typing import NoReturn, cast
 
 import pyarrow as pa
 
-from ingest.sources.files.options import EPOCH_UNITS
-from ingest.sources.files.timestamps import EPOCH_PRECISION, epoch_scale, format_micros, in_range, iso_micros
+from ingest.sources.decode.options import EPOCH_UNITS
+from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale, format_micros, in_range, iso_micros
 from sinks.sql_types import type_name
 
 _SHOWN = 60

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from ingest.sources.base import Block, Decoded
-from ingest.sources.files.convert import convert
-from ingest.sources.files.lines import as_text, positions_of, split_lines
-from ingest.sources.files.options import CsvOptions, UnknownField
-from ingest.sources.files.rows import all_rejected, select, unknown_field_error
+from ingest.sources.base import Decoded
+from ingest.sources.decode.convert import convert
+from ingest.sources.decode.lines import as_text, positions_of
+from ingest.sources.decode.options import CsvOptions, UnknownField
+from ingest.sources.decode.records import Records
+from ingest.sources.decode.rows import select, unknown_field_error
 
 _SENTINEL = "0"
 _OPEN_QUOTE = "a quote that is not closed, or a carriage return outside quotes"
@@ -27,7 +28,7 @@ _OPEN_QUOTE = "a quote that is not closed, or a carriage return outside quotes"
 
 @dataclass(frozen=True)
 class CsvDecoder:
-    """Picklable; see `Decoder`.
+    """Picklable; see `RecordDecoder`.
 
     Attributes:
         schema: columns; one that the header does not have is null.
@@ -45,36 +46,32 @@ class CsvDecoder:
     on_unknown_field: UnknownField
     lineage: bool
 
-    def decode(self, block: Block) -> Decoded:
-        """See Decoder."""
-        if block.data is None:
-            return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
-        assert isinstance(block.data, bytes)
-        lines = split_lines(block.data, block.start)
-        names = header_names(str(block.detail["header"]), self.dialect) if self.dialect.header else self.schema.names
-        refused = self._refused_header(names, block)
-        table, bad = parse_csv(lines.texts, len(names), self.dialect, self.nulls)
+    def decode(self, records: Records) -> Decoded:
+        """See RecordDecoder."""
+        names = header_names(records.header or "", self.dialect) if self.dialect.header else self.schema.names
+        refused = self._refused_header(names, records)
+        table, bad = parse_csv(records.texts, len(names), self.dialect, self.nulls)
         if refused is not None:
-            bad = {index: refused for index in range(len(lines.texts))}
+            bad = dict.fromkeys(range(records.rows), refused)
         columns = []
         for field in self.schema:
             if field.name not in names:
-                columns.append(pa.nulls(len(lines.texts), field.type))
+                columns.append(pa.nulls(records.rows, field.type))
                 continue
             found = table[names.index(field.name)]
             converted = convert(found, field.name, field.type, self.timestamp_formats.get(field.name))
             columns.append(converted.values)
             for index, reason in converted.bad.items():
                 bad.setdefault(index, reason)
-        return select(block, self.schema, columns, lines.offsets, lines.texts, bad, lineage=self.lineage)
+        return select(records, self.schema, columns, bad, lineage=self.lineage)
 
-    def _refused_header(self, names: Sequence[str], block: Block) -> str | None:
+    def _refused_header(self, names: Sequence[str], records: Records) -> str | None:
         """Why every row of this file is rejected, if so."""
         if not set(names) & set(self.schema.names):
             return f"the file's header has none of the schema's columns: {','.join(names)[:200]}"
         unknown = [name for name in names if name not in self.schema.names]
         if unknown and self.on_unknown_field is UnknownField.FAIL:
-            raise unknown_field_error(block, block.start, unknown[0])
+            raise unknown_field_error(records.shard, records.start, unknown[0])
         if unknown and self.on_unknown_field is UnknownField.QUARANTINE:
             return f"the file's header has a column that the schema does not have: {unknown[0]}"
         return None
@@ -91,17 +88,18 @@ def parse_csv(
     """Columns of texts, one value a line, and the lines that are not records.
 
     Args:
-        lines: binary, not blank, without line ends.
+        lines: binary, one record each.
         width: columns that a record has.
         dialect: delimiter and quote.
         nulls: texts outside quotes that are null.
     """
     texts = as_text(lines)
     bad = dict(texts.bad)
-    lone_return = pc.match_substring(texts.texts, pattern="\r")
-    together = pc.indices_nonzero(pc.invert(pc.fill_null(lone_return, True)))
+    # One that Arrow would take for several lines must not make up for one that swallows its neighbour.
+    runs_over = pc.match_substring_regex(texts.texts, pattern=r"[\r\n]")
+    together = pc.indices_nonzero(pc.invert(pc.fill_null(runs_over, True)))
     pieces: list[_Piece] = []
-    for at in (together, *(pa.array([index], pa.uint64()) for index in positions_of(pc.fill_null(lone_return, False)))):
+    for at in (together, *(pa.array([index], pa.uint64()) for index in positions_of(pc.fill_null(runs_over, False)))):
         _parse(at, lines, _Dialect(width, dialect, tuple(nulls)), pieces, bad)
     order = pa.concat_arrays([piece.at for piece in pieces]) if pieces else pa.nulls(0, pa.uint64())
     columns = [

@@ -1,4 +1,4 @@
-"""A block's decoded columns and its rejections, put together to what a decoder returns."""
+"""Decoded columns and rejections, put together to what a decoder returns."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded
+from ingest.sources.base import REJECTED_SCHEMA, Decoded
+from ingest.sources.decode.records import Records
 from timeline.errors import DataError
 
 
 def decoded(
-    block: Block, schema: pa.Schema, columns: Sequence[pa.Array], offsets: pa.Array | None, rejected: pa.RecordBatch
+    rows: int, schema: pa.Schema, columns: Sequence[pa.Array], offsets: pa.Array | None, rejected: pa.RecordBatch
 ) -> Decoded:
-    """The rows of a block; `columns` and `offsets` hold the accepted ones only."""
-    rows = len(columns[0]) if columns else block.rows - rejected.num_rows
+    """So many accepted rows, and rejected ones; `columns` and `offsets` hold the accepted ones only."""
     struct = (
         pa.StructArray.from_arrays(columns, fields=list(schema)) if columns else pa.array([{}] * rows, pa.struct([]))
     )
@@ -23,11 +23,9 @@ def decoded(
 
 
 def select(
-    block: Block,
+    records: Records,
     schema: pa.Schema,
     columns: Sequence[pa.Array],
-    offsets: pa.Array,
-    raw: pa.Array,
     bad: Mapping[int, str],
     *,
     lineage: bool,
@@ -35,26 +33,26 @@ def select(
     """Part whole columns into the accepted and the rejected rows.
 
     Args:
-        block: whose rows.
+        records: whose rows.
         schema: of the accepted rows.
         columns: one value a row, rejected rows included.
-        offsets: where each row starts.
-        raw: each row's bytes.
         bad: index and reason of each rejected row.
         lineage: whether the offsets of accepted rows are wanted.
     """
     if not bad:
-        return decoded(block, schema, columns, offsets if lineage else None, no_rejects())
+        return decoded(records.rows, schema, columns, records.offsets if lineage else None, no_rejects())
     at = pa.array(sorted(bad), pa.int64())
-    keep = pc.invert(pc.is_in(pa.arange(0, len(raw)), value_set=at))
-    rejected = rejects(block.shard, offsets.take(at), [bad[index] for index in at.to_pylist()], raw.take(at))
+    keep = pc.invert(pc.is_in(pa.arange(0, records.rows), value_set=at))
+    reasons = [bad[index] for index in at.to_pylist()]
+    rejected = rejects(records.shard, records.offsets.take(at), reasons, records.texts.take(at))
     kept = [column.filter(keep) for column in columns]
-    return decoded(block, schema, kept, offsets.filter(keep) if lineage else None, rejected)
+    offsets = records.offsets.filter(keep) if lineage else None
+    return decoded(records.rows - len(bad), schema, kept, offsets, rejected)
 
 
-def all_rejected(block: Block, schema: pa.Schema, reason: str, *, lineage: bool) -> Decoded:
-    """A block without data: its one row is rejected, and stands for what cannot be read."""
-    rejected = rejects(block.shard, pa.array([block.start], pa.int64()), [reason], pa.nulls(1, pa.binary()))
+def unreadable(shard: str, offset: int, reason: str, schema: pa.Schema, *, lineage: bool) -> Decoded:
+    """One rejected row that stands for what cannot be read from an offset on."""
+    rejected = rejects(shard, pa.array([offset], pa.int64()), [reason], pa.nulls(1, pa.binary()))
     return Decoded(_empty(schema), _no_offsets(lineage), rejected)
 
 
@@ -69,10 +67,10 @@ def no_rejects() -> pa.RecordBatch:
     return _empty(REJECTED_SCHEMA)
 
 
-def unknown_field_error(block: Block, offset: int, field: str) -> DataError:
+def unknown_field_error(shard: str, offset: int, field: str) -> DataError:
     """What stops a job that says ``on_unknown_field: fail``."""
     return DataError(
-        f"shard {block.shard}, offset {offset}: the schema has no field {field!r} and the job says "
+        f"shard {shard}, offset {offset}: the schema has no field {field!r} and the job says "
         "on_unknown_field: fail; add the field to schema, or say drop or quarantine"
     )
 

@@ -25,18 +25,19 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoded
-from ingest.sources.files.arrow_json import Parsed, Refused, parse_block, usable_by_arrow
-from ingest.sources.files.lines import Lines, invalid_utf8, positions_of, split_lines
-from ingest.sources.files.narrow import Taken, suspicious, take_what_parses
-from ingest.sources.files.options import UnknownField
-from ingest.sources.files.rows import all_rejected, decoded, no_rejects, rejects, unknown_field_error
-from ingest.sources.files.values import Rejection, parse_object, to_value
+from ingest.sources.base import Decoded
+from ingest.sources.decode.arrow_json import Parsed, Refused, parse_block, usable_by_arrow
+from ingest.sources.decode.lines import invalid_utf8, positions_of
+from ingest.sources.decode.narrow import Taken, suspicious, take_what_parses
+from ingest.sources.decode.options import UnknownField
+from ingest.sources.decode.records import Records
+from ingest.sources.decode.rows import decoded, no_rejects, rejects, unknown_field_error
+from ingest.sources.decode.values import Rejection, parse_object, to_value
 
 
 @dataclass(frozen=True)
 class JsonDecoder:
-    """Picklable; see `Decoder`.
+    """Picklable; see `RecordDecoder`.
 
     Attributes:
         schema: columns; a field that an object does not have is null, a string column keeps what is not a string
@@ -51,27 +52,23 @@ class JsonDecoder:
     on_unknown_field: UnknownField
     lineage: bool
 
-    def decode(self, block: Block) -> Decoded:
-        """See Decoder."""
-        if block.data is None:
-            return all_rejected(block, self.schema, str(block.detail["reason"]), lineage=self.lineage)
-        data = block.data
-        assert isinstance(data, bytes)
+    def decode(self, records: Records) -> Decoded:
+        """See RecordDecoder."""
+        data = records.joined
         parse = self._parse if usable_by_arrow(self.schema, self.timestamp_formats) else None
         parsed: Parsed | None = None
-        if parse is not None and _is_plain(data, block.rows):
+        if parse is not None and data is not None and _is_plain(data, records.rows):
             with contextlib.suppress(Refused):
-                parsed = parse(data, block.rows)
+                parsed = parse(data, records.rows)
         if parsed is not None and not parsed.bad:
-            offsets = split_lines(data, block.start).offsets if self.lineage else None
-            return decoded(block, self.schema, parsed.columns, offsets, no_rejects())
-        lines = split_lines(data, block.start)
+            offsets = records.offsets if self.lineage else None
+            return decoded(records.rows, self.schema, parsed.columns, offsets, no_rejects())
         taken = Taken()
         if parsed is not None:
-            taken.add(list(range(block.rows)), parsed)
+            taken.add(list(range(records.rows)), parsed)
         elif parse is not None:
-            self._take(lines.texts, parse, taken, is_utf8=_is_utf8(data))
-        return self._with_lines_alone(block, lines, taken)
+            self._take(records.texts, parse, taken, is_utf8=data is not None and _is_utf8(data))
+        return self._with_lines_alone(records, taken)
 
     def _parse(self, data: bytes, rows: int) -> Parsed:
         strict = self.on_unknown_field is not UnknownField.DROP
@@ -84,17 +81,17 @@ class JsonDecoder:
             plain = pc.and_(plain, pa.array([_is_utf8(text) for text in texts.to_pylist()], pa.bool_()))
         take_what_parses(texts.filter(plain), list(positions_of(plain)), parse, taken)
 
-    def _with_lines_alone(self, block: Block, lines: Lines, taken: Taken) -> Decoded:
+    def _with_lines_alone(self, records: Records, taken: Taken) -> Decoded:
         """Decode the lines that were not taken one by one, and put all rows in the order of the lines."""
-        left = pa.array(sorted(set(range(len(lines.texts))).difference(taken.lines)), pa.int64())
+        left = pa.array(sorted(set(range(records.rows)).difference(taken.lines)), pa.int64())
         rows: list[list[object]] = []
         accepted: list[int] = []
         bad: list[int] = []
         reasons: list[str] = []
-        offsets = lines.offsets.take(left).to_pylist()
-        for index, offset, raw in zip(left.to_pylist(), offsets, lines.texts.take(left).to_pylist(), strict=True):
+        offsets = records.offsets.take(left).to_pylist()
+        for index, offset, raw in zip(left.to_pylist(), offsets, records.texts.take(left).to_pylist(), strict=True):
             try:
-                rows.append(self._decode_alone(raw, block, offset))
+                rows.append(self._decode_alone(raw, records.shard, offset))
                 accepted.append(index)
             except Rejection as rejection:
                 bad.append(index)
@@ -109,10 +106,11 @@ class JsonDecoder:
             columns = [column.take(by_line) for column in columns]
             order = order.take(by_line)
         at = pa.array(bad, pa.int64())
-        rejected = rejects(block.shard, lines.offsets.take(at), reasons, lines.texts.take(at))
-        return decoded(block, self.schema, columns, lines.offsets.take(order) if self.lineage else None, rejected)
+        rejected = rejects(records.shard, records.offsets.take(at), reasons, records.texts.take(at))
+        offsets = records.offsets.take(order) if self.lineage else None
+        return decoded(len(order), self.schema, columns, offsets, rejected)
 
-    def _decode_line(self, line: bytes, block: Block, offset: int) -> list[object]:
+    def _decode_line(self, line: bytes, shard: str, offset: int) -> list[object]:
         try:
             text = line.decode()
         except UnicodeDecodeError as failure:
@@ -121,7 +119,7 @@ class JsonDecoder:
         if self.on_unknown_field is not UnknownField.DROP:
             unknown = _unknown(found, pa.struct(list(self.schema)))
             if unknown is not None and self.on_unknown_field is UnknownField.FAIL:
-                raise unknown_field_error(block, offset, unknown)
+                raise unknown_field_error(shard, offset, unknown)
             if unknown is not None:
                 raise Rejection(f"{unknown}: the schema has no such field")
         return [
@@ -129,10 +127,10 @@ class JsonDecoder:
             for field in self.schema
         ]
 
-    def _decode_alone(self, line: bytes, block: Block, offset: int) -> list[object]:
+    def _decode_alone(self, line: bytes, shard: str, offset: int) -> list[object]:
         """`_decode_line`, for objects of any depth."""
         try:
-            return self._decode_line(line, block, offset)
+            return self._decode_line(line, shard, offset)
         except RecursionError:
             raise Rejection("malformed JSON: nested too deeply") from None
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from ingest.sources.files.convert import convert
-from ingest.sources.files.lines import positions_of
-from ingest.sources.files.options import EPOCH_UNITS
-from ingest.sources.files.timestamps import EPOCH_PRECISION, epoch_column, epoch_scale, outside
+from ingest.sources.decode.convert import convert
+from ingest.sources.decode.lines import positions_of
+from ingest.sources.decode.options import EPOCH_UNITS
+from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_column, epoch_scale, outside
 
 
 class Refused(Exception):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.files.lines import positions_of
-from ingest.sources.files.options import EPOCH_UNITS
-from ingest.sources.files.timestamps import format_column, iso_column
-from ingest.sources.files.values import Number, Rejection, mismatch, parse_json, to_value
+from ingest.sources.decode.lines import positions_of
+from ingest.sources.decode.options import EPOCH_UNITS
+from ingest.sources.decode.timestamps import format_column, iso_column
+from ingest.sources.decode.values import Number, Rejection, mismatch, parse_json, to_value
 
 _INTEGER = r"\A-?[0-9]{1,19}\z"
 _FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.files.convert import convert
-from ingest.sources.files.timestamps import iso_micros
-from ingest.sources.files.values import Number, Rejection, parse_object
+from ingest.sources.decode.convert import convert
+from ingest.sources.decode.timestamps import iso_micros
+from ingest.sources.decode.values import Number, Rejection, parse_object
 from timeline.errors import SourceError
 
 _INSTANT = pa.timestamp("us", tz="UTC")

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.files.arrow_json import Parsed, Refused
-from ingest.sources.files.lines import positions_of
+from ingest.sources.decode.arrow_json import Parsed, Refused
+from ingest.sources.decode.lines import positions_of
+from ingest.sources.decode.records import join_lines
 
 _ROW = re.compile(r"in row (\d+)\Z")
 _VALUE = re.compile(r"couldn't parse:(.*)\Z|The string '(.*)' is not|: (\S+) requires (?:scale|precision)", re.DOTALL)
@@ -62,7 +63,7 @@ def suspicious(texts: pa.Array, schema: pa.Schema) -> pa.Array:
         rf"\"{re.escape(json.dumps(column.name, ensure_ascii=False)[1:-1])}\"\s*:\s*(?:{_wrong_start(column.type)})"
         for column in schema
     ]
-    return pc.or_(pc.invert(whole), pc.match_substring_regex(texts, pattern="|".join(["\\x00", *expressions])))
+    return pc.or_(pc.invert(whole), pc.match_substring_regex(texts, pattern="|".join([r"[\x00\n]", *expressions])))
 
 
 def take_what_parses(texts: pa.Array, lines: list[int], parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
@@ -157,7 +158,4 @@ class _Search:
         return None
 
     def _join(self, start: int, until: int) -> bytes:
-        values = self._texts.slice(start, until - start)
-        lists = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-        joined: bytes = pc.binary_join(lists, b"\n")[0].as_py()
-        return joined
+        return join_lines(self._texts.slice(start, until - start))

@@ -1,0 +1,1 @@
+"""From raw records to rows of the job's schema: JSON, CSV and text, for every source."""

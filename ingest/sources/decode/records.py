@@ -1,0 +1,98 @@
+"""What the decoders of all sources take: consecutive raw records of one shard, wherever they were read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.base import Decoded
+
+
+class Records(Protocol):
+    """Consecutive records of one shard, each a text that is not decoded yet."""
+
+    @property
+    def shard(self) -> str:
+        """Whose records."""
+
+    @property
+    def start(self) -> int:
+        """Offset of the first record, or one before it."""
+
+    @property
+    def rows(self) -> int:
+        """How many records."""
+
+    @property
+    def header(self) -> str | None:
+        """The line that names the columns, where CSV records have one."""
+
+    @property
+    def joined(self) -> bytes | None:
+        r"""The records as lines, each ended by ``\n`` or ``\r\n`` but perhaps the last.
+
+        None where a record runs over several lines, or is none; then only `texts` tells records apart.
+        """
+
+    @property
+    def texts(self) -> pa.Array:
+        """Binary, one value a record."""
+
+    @property
+    def offsets(self) -> pa.Array:
+        """Int64, the offset of each record."""
+
+
+@dataclass(frozen=True)
+class TextRecords:
+    """Records that are apart already; see Records.
+
+    Attributes:
+        shard: whose records.
+        texts: binary, one value a record, none null.
+        offsets: int64, the offset of each record.
+    """
+
+    shard: str
+    texts: pa.Array
+    offsets: pa.Array
+    header: str | None = None
+
+    @property
+    def start(self) -> int:
+        """See Records."""
+        return int(self.offsets[0].as_py()) if len(self.offsets) else 0
+
+    @property
+    def rows(self) -> int:
+        """See Records."""
+        return len(self.texts)
+
+    @cached_property
+    def joined(self) -> bytes | None:
+        """See Records."""
+        lines = join_lines(self.texts)
+        is_one_line_each = lines.count(b"\n") == self.rows - 1
+        return lines if is_one_line_each and not pc.any(pc.equal(pc.binary_length(self.texts), 0)).as_py() else None
+
+
+def join_lines(texts: pa.Array) -> bytes:
+    """Binary values as lines, without an end after the last."""
+    lists = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    joined: bytes = pc.binary_join(lists, b"\n")[0].as_py()
+    return joined
+
+
+class RecordDecoder(Protocol):
+    """Picklable: turns records into rows; what `ingest.sources.base.Decoder` is for blocks."""
+
+    def decode(self, records: Records) -> Decoded:
+        """Their rows; a record that cannot be decoded is rejected alone, with the reason.
+
+        Raises:
+            DataError: a record stops the job because the job file says so.
+        """
