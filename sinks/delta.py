@@ -41,6 +41,7 @@ from timeline.errors import (
     StoreUnavailableError,
     TargetRefusedError,
 )
+from timeline.failpoints import reach
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry
 
@@ -207,6 +208,7 @@ class DeltaSink:
             },
             written_ms=int(self.wall_clock() * 1000),
         )
+        reach("part-committing")
         if table is None:
             put.version = 0
             self.log.create(self.table_schema, self.partition_columns, entry)

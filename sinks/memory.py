@@ -32,6 +32,7 @@ from sinks.markers import Markers, draw_file_id, file_id
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError
+from timeline.failpoints import reach
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry, create_or_read
 
@@ -114,6 +115,7 @@ class MemorySink:
             if any(known.app_id == self.app_id and known.epoch >= entry.epoch for known in log):
                 return
             path = f"_log/{len(log):020d}.json"
+            reach("part-committing")
             try:
                 if create_or_read(self.store, path, LOG_ENTRY.dump(entry), self.retry) == LOG_ENTRY.dump(entry):
                     return

@@ -24,6 +24,7 @@ CRASH_POINTS = (
     "manifest",
     "decided",
     "applying",
+    "part-committing",
     "part-committed",
     "applied",
     "completed",

@@ -1,14 +1,17 @@
 """`tideline`, with its tasks run in its own process instead of on Spark; everything else is the real thing.
 
-Three variables name a crash point of the protocol at which something happens to the process, so that no test has to
-hit a moment: ``TIDELINE_FREEZE_AT`` stops it (SIGSTOP), ``TIDELINE_SIGNAL_AT`` sends it SIGTERM, ``TIDELINE_FAIL_AT``
-raises what nobody foresees.
+Three variables name a crash point of the protocol (``name``, or ``name:n`` for the n-th pass) at which something
+happens to the process, so that no test has to hit a moment: ``TIDELINE_FREEZE_AT`` stops it (SIGSTOP),
+``TIDELINE_SIGNAL_AT`` sends it SIGTERM, ``TIDELINE_FAIL_AT`` raises what nobody foresees. ``TIDELINE_CLOCK_AHEAD_S``
+puts its wall clock ahead of this machine's, or behind it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import ingest.spark
@@ -29,10 +32,13 @@ class SparkFreeRunner(LocalRunner):
 
 
 def raise_signals() -> None:
-    wanted = {os.environ[name]: number for name, number in SIGNALS.items() if name in os.environ}
+    """Arm this process as its environment says."""
+    wanted = {_place(os.environ[name]): number for name, number in SIGNALS.items() if name in os.environ}
+    passes: Counter[str] = Counter()
 
     def reached(point: str) -> None:
-        number = wanted.pop(point, None)
+        passes[point] += 1
+        number = wanted.pop((point, passes[point]), None)
         if number is not None:
             os.kill(os.getpid(), number)
         if point == os.environ.get("TIDELINE_FAIL_AT"):
@@ -42,7 +48,22 @@ def raise_signals() -> None:
         failpoints.arm(reached)
 
 
+def _place(setting: str) -> tuple[str, int]:
+    point, _, count = setting.partition(":")
+    assert point in failpoints.CRASH_POINTS, point
+    return point, int(count or 1)
+
+
+def shift_clock() -> None:
+    """Give this process the wall clock of another machine."""
+    ahead_s = int(os.environ.get("TIDELINE_CLOCK_AHEAD_S", "0"))
+    real_time, real_time_ns = time.time, time.time_ns
+    time.time = lambda: real_time() + ahead_s
+    time.time_ns = lambda: real_time_ns() + ahead_s * 1_000_000_000
+
+
 if __name__ == "__main__":
     ingest.spark.SparkRunner = SparkFreeRunner  # type: ignore[assignment, misc]
+    shift_clock()
     raise_signals()
     main()
