@@ -12,7 +12,7 @@ export PYTHON
 
 .PHONY: help
 help: ## list these words
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: env
 env: ## check the prerequisites and make .venv from requirements.lock
@@ -46,13 +46,22 @@ lint: env ## ruff (rules and format) and the direction of imports
 types: env ## mypy, strict, tests included
 	@$(BIN)/mypy $(PACKAGES) tests
 
+.PHONY: services
+services: env ## Kafka, S3 and a Spark cluster in the background; says what to put into a job file
+	@$(BIN)/python -m tests.real.services start
+
+.PHONY: services-stop
+services-stop: env ## end them; their data and logs stay in .services/
+	@$(BIN)/python -m tests.real.services stop
+
 .PHONY: lock
 lock: env ## pin the newest versions that setup.cfg allows into requirements.lock
 	@$(BIN)/uv pip compile setup.cfg --extra kafka --extra s3 --extra stream --extra dev --generate-hashes --python-version 3.11 \
 		--no-header --upgrade --quiet --output-file requirements.lock
 
 .PHONY: clean
-clean: ## remove what the other words made, .venv included
+clean: ## remove what the other words made, .venv and the data of services included
+	@if [ -d .services ]; then $(BIN)/python -m tests.real.services stop; rm -rf .services; fi
 	@rm -rf .venv build dist *.egg-info demo spark-warehouse metastore_db derby.log
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from tests.real import s3_server
+from tests.real import kafka_server, s3_server
+from tests.real import spark_cluster as cluster
+from tests.real.certificates import issue
+from tests.real.kafka_server import KafkaServer
+from tests.real.s3_server import S3Server
+from tests.real.spark_cluster import SparkCluster
+from tests.real.toolchain import MissingToolchainError
 
 
 def pytest_configure() -> None:
@@ -35,14 +42,49 @@ def logs() -> Path:
     return folder
 
 
+@contextmanager
+def or_absent() -> Iterator[None]:
+    """Skip, or fail in CI, where a server cannot be made here."""
+    try:
+        yield
+    except MissingToolchainError as missing:
+        absent(str(missing))
+
+
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.S3Server]:
-    """One S3 server for the session, with a bucket named ``lake``; skipped by name where Go is missing."""
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One S3 server for the session, with a bucket named ``lake``."""
     folder = tmp_path_factory.mktemp("s3") / "data"
     (folder / "lake").mkdir(parents=True)
-    try:
-        s3_server.build()
-    except s3_server.MissingToolchainError as missing:
-        absent(str(missing))
-    with s3_server.running(folder) as server:
+    with or_absent(), s3_server.running(folder) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def s3_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server that speaks TLS only, with a bucket named ``lake``, for one module."""
+    folder = tmp_path_factory.mktemp("s3-tls") / "data"
+    (folder / "lake").mkdir(parents=True)
+    with or_absent(), s3_server.running(folder, issue(folder.parent / "certificates")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """One Kafka broker for the session, without security; a test that ends it starts it again."""
+    with or_absent(), kafka_server.running(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A Kafka broker with SASL and TLS, for one module."""
+    with or_absent(), kafka_server.running(tmp_path_factory.mktemp("secured-kafka"), secured=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A Spark cluster with two workers, for one module; a test that ends a worker starts it again."""
+    with or_absent(), cluster.running(tmp_path_factory.mktemp("spark-cluster")) as running:
+        yield running

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from tests.real import s3_server
+from tests.real import kafka_server, s3_server
+from tests.real.spark_jars import spark_kafka_jars
+from tests.real.toolchain import MissingToolchainError
 from tests.spark.conftest import DELTA_PACKAGE
 
 
@@ -29,18 +32,23 @@ def resolve_jars() -> None:
     builder.config("spark.jars.packages", DELTA_PACKAGE).getOrCreate().stop()
 
 
-def build_servers() -> str | None:
-    """Build the servers; what went wrong, or None."""
+def make(what: str, how: Callable[[], object]) -> str | None:
+    """Let one part of a server be fetched or built; what went wrong, or None."""
     try:
-        s3_server.build()
-    except (s3_server.MissingToolchainError, subprocess.CalledProcessError, OSError) as error:
-        return f"the S3 server was not built: {error}"
+        how()
+    except (MissingToolchainError, subprocess.CalledProcessError, OSError) as error:
+        return f"{what} not there yet: {error}"
     return None
 
 
 def main() -> None:
-    """Do both; a problem is a message, not a failure."""
-    tasks = (fetch_jars, build_servers)
+    """Do all of it; a problem is a message, not a failure."""
+    tasks: list[Callable[[], str | None]] = [
+        fetch_jars,
+        lambda: make("the S3 server is", s3_server.build),
+        lambda: make("Kafka's jars are", kafka_server.jars),
+        lambda: make("the jars of Spark's Kafka source are", spark_kafka_jars),
+    ]
     with ThreadPoolExecutor(len(tasks)) as pool:
         for problem in pool.map(lambda task: task(), tasks):
             if problem is not None:

@@ -5,47 +5,98 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
-import shutil
-import socket
+import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.real.certificates import Certificates
+from tests.real.processes import HOST, ServerProcess, on_free_ports
+from tests.real.toolchain import MissingToolchainError, find_tool, kept
+
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 VERSION = "v1.8.0"
-START_S = 30.0
+REGION = "us-east-1"
 
 
-class MissingToolchainError(Exception):
-    """The server cannot be built here; the message says what is missing."""
+@dataclass(frozen=True)
+class Credentials:
+    """Who may do everything on a server."""
+
+    key: str = field(default_factory=lambda: secrets.token_hex(8))
+    secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
 
 @dataclass(frozen=True)
 class S3Server:
-    """A running server: where it listens, and fsspec options that open it."""
+    """A server: where it listens, what opens it, and the process behind it.
 
-    endpoint_url: str
-    key: str
-    secret: str
+    Attributes:
+        port: on loopback; the same after a restart.
+        credentials: key and secret.
+        authority: the certificate to trust, where it speaks TLS.
+        process: its process.
+    """
+
+    port: int
+    credentials: Credentials
+    authority: Path | None
+    process: ServerProcess
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where clients find it."""
+        return f"{'http' if self.authority is None else 'https'}://{HOST}:{self.port}"
+
+    @property
+    def key(self) -> str:
+        """The access key."""
+        return self.credentials.key
+
+    @property
+    def secret(self) -> str:
+        """The secret of the key."""
+        return self.credentials.secret
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options for `open_store`."""
-        return {
-            "key": self.key,
-            "secret": self.secret,
-            "client_kwargs": {"endpoint_url": self.endpoint_url, "region_name": "us-east-1"},
-        }
+        """The options for `open_store`; where it speaks TLS they trust its authority."""
+        client = {"endpoint_url": self.endpoint_url, "region_name": REGION}
+        trust = {} if self.authority is None else {"verify": str(self.authority)}
+        return {"key": self.key, "secret": self.secret, "client_kwargs": client | trust}
+
+    def start(self) -> None:
+        """Start it, again after `stop` or `kill` on the same port and the same data; it answers then."""
+        self.process.start(self._answers)
+
+    def stop(self) -> None:
+        """End it in order; nothing happens where it does not run."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does (SIGKILL)."""
+        self.process.kill()
+
+    def _answers(self) -> bool:
+        if self.port not in self.process.listening_ports:
+            return False
+        trust = None if self.authority is None else ssl.create_default_context(cafile=self.authority)
+        try:
+            urllib.request.urlopen(self.endpoint_url, timeout=1, context=trust).close()
+        except urllib.error.HTTPError as answer:
+            # It refuses a request without a signature.
+            answer.close()
+        except OSError:
+            return False
+        return True
 
 
 def build() -> Path:
@@ -54,60 +105,56 @@ def build() -> Path:
     Raises:
         MissingToolchainError: there is no Go toolchain.
     """
-    go = shutil.which("go")
-    if go is None:
-        raise MissingToolchainError("the S3 server needs the Go toolchain (go) to be built: https://go.dev/dl")
+    go = find_tool("go", "the S3 server", "https://go.dev/dl")
     toolchain = subprocess.run([go, "version"], capture_output=True, check=True, text=True).stdout
-    digest = hashlib.sha256(f"{MODULE}@{VERSION} {toolchain}".encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tideline" / "servers"
-    binary = cache / f"versitygw-{VERSION}-{digest}"
-    if not binary.exists():
-        folder = cache / f"building-{os.getpid()}"
-        folder.mkdir(parents=True)
-        try:
-            environment = os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"}
-            command = [go, "install", "-trimpath", "-ldflags", "-s -w", f"{MODULE}@{VERSION}"]
-            subprocess.run(command, env=environment, check=True, stdin=subprocess.DEVNULL)
-            (folder / "versitygw").rename(binary)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return binary
+    command = [go, "install", "-trimpath", "-ldflags", "-s -w", f"{MODULE}@{VERSION}"]
+
+    def install(folder: Path) -> None:
+        environment = os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"}
+        subprocess.run(command, env=environment, check=True, stdin=subprocess.DEVNULL)
+
+    return kept(f"versitygw-{VERSION}", f"{command[1:]} {toolchain}", install) / "versitygw"
+
+
+def launch(
+    folder: Path, port: int, credentials: Credentials | None = None, certificates: Certificates | None = None
+) -> S3Server:
+    """A started server over `folder`; each first-level folder in it is a bucket.
+
+    Args:
+        folder: the data; the log is written beside it.
+        port: on loopback.
+        credentials: new ones by default.
+        certificates: TLS with these; without TLS by default.
+
+    Raises:
+        MissingToolchainError: it cannot be built here.
+        PortTakenError: someone listens on the port.
+        ServerStartError: it does not start.
+    """
+    binary = build()
+    credentials = credentials or Credentials()
+    tls = [] if certificates is None else ["--cert", str(certificates.server), "--key", str(certificates.server)]
+    command = [str(binary), "--port", f"{HOST}:{port}", "--quiet", *tls, "posix", str(folder)]
+    environment = os.environ | {"ROOT_ACCESS_KEY": credentials.key, "ROOT_SECRET_KEY": credentials.secret}
+    server = S3Server(
+        port,
+        credentials,
+        None if certificates is None else certificates.authority,
+        ServerProcess("the S3 server", command, folder.parent / "s3-server.log", environment),
+    )
+    server.start()
+    return server
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[S3Server]:
-    """A server over `folder` until the block ends; each first-level folder in it is a bucket."""
-    binary = build()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = S3Server(f"http://127.0.0.1:{port}", secrets.token_hex(8), secrets.token_hex(16))
-    environment = os.environ | {"ROOT_ACCESS_KEY": server.key, "ROOT_SECRET_KEY": server.secret}
-    command = [str(binary), "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(folder)]
-    with open(folder.parent / "s3-server.log", "wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+def running(folder: Path, certificates: Certificates | None = None) -> Iterator[S3Server]:
+    """A server over `folder` on a free port until the block ends; see `launch`."""
+    server = on_free_ports(1, lambda ports: launch(folder, ports[0], certificates=certificates))
     try:
-        _wait_until_ready(server.endpoint_url, process)
         yield server
     finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Ready is when it refuses a request without a signature."""
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=1).close()
-            return
-        except urllib.error.HTTPError as answer:
-            answer.close()
-            return
-        except OSError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the S3 server did not start: exit code {process.poll()}, {error}") from error
-            time.sleep(0.02)
+        server.stop()
 
 
 if __name__ == "__main__":

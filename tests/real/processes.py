@@ -1,0 +1,188 @@
+"""Server processes on loopback: started until they answer, ended by their id."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+HOST = "127.0.0.1"
+START_S = 120.0
+STOP_S = 30.0
+PORT_ATTEMPTS = 5
+_POLL_S = 0.02
+# Below what systems give to outgoing connections (Linux from 32768, others from 49152): nobody's connection is on a
+# server's port while it is down, not even a client's that tries to reach it.
+_PORTS = range(10_000, 32_768)
+# What Java, Go and Python say.
+_PORT_TAKEN = ("ddress already in use", "BindException")
+
+T = TypeVar("T")
+
+
+class ServerStartError(Exception):
+    """A server ended or did not answer in time; the message has what it said last."""
+
+
+class PortTakenError(ServerStartError):
+    """Another process was faster with the port: start with other ports."""
+
+
+class ServerProcess:
+    """One program that can be started, stopped, killed and started again with the same arguments."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            name: the server's, for messages.
+            command: the program and its arguments.
+            log: takes all that the program writes; its folder is the working directory.
+            environment: of the program; this process's own by default.
+        """
+        self._name = name
+        self._command = command
+        self._log = log
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the process that was started last."""
+        if self._process is None:
+            raise ValueError(f"{self._name} was never started")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def listening_ports(self) -> set[int]:
+        """Where it answers, and not another process that was there first."""
+        sockets = psutil.Process(self.pid).net_connections("tcp") if self.is_running else []
+        return {at.laddr.port for at in sockets if at.status == psutil.CONN_LISTEN}
+
+    def start(self, is_ready: Callable[[], bool]) -> None:
+        """Start it and wait until it is ready; where it is not, it does not run.
+
+        Raises:
+            PortTakenError: it ended because a port was taken.
+            ServerStartError: it ended, or was not ready within START_S.
+        """
+        if self.is_running:
+            raise ValueError(f"{self._name} runs already (process {self.pid})")
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._log, "ab") as log:
+            begin = log.tell()
+            # In a session of its own, so that Ctrl-C reaches the tests alone: they end their servers.
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._log.parent,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            wait_until(lambda: not self.is_running or is_ready(), f"{self._name} answers", START_S)
+        except BaseException as error:
+            self.kill()
+            if isinstance(error, TimeoutError):
+                raise ServerStartError(f"{error}; it said: {self.said(begin)}") from error
+            raise
+        if not self.is_running:
+            said = self.said(begin)
+            kind = PortTakenError if any(words in said for words in _PORT_TAKEN) else ServerStartError
+            raise kind(f"{self._name} ended with code {self._process.returncode}; it said: {said[-2000:]}")
+
+    def said(self, since: int = 0) -> str:
+        """What it wrote to its log.
+
+        Args:
+            since: the byte of the log to begin with.
+        """
+        return self._log.read_bytes()[since:].decode(errors="replace")
+
+    def stop(self) -> None:
+        """End it in order, or by force where it does not end within STOP_S; one that has ended is left alone."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), with all processes that it has started."""
+        if self._process is not None and self._process.poll() is None:
+            kill_tree(psutil.Process(self._process.pid))
+            self._process.wait()
+
+
+def kill_tree(process: psutil.Process) -> None:
+    """Kill a process with its children and theirs, as the loss of a machine does: none of them gets to react.
+
+    Each one is frozen before its children are listed, so that none can be born unseen.
+    """
+    try:
+        process.suspend()
+        for child in process.children():
+            kill_tree(child)
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
+    """Return as soon as the condition holds.
+
+    Raises:
+        TimeoutError: it does not hold in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not so within {timeout_s:g} s: {what}")
+        time.sleep(_POLL_S)
+
+
+def on_free_ports(count: int, start: Callable[[Sequence[int]], T]) -> T:
+    """What `start` returns for ports that are free; called again with others where it finds one taken."""
+    attempts = PORT_ATTEMPTS
+    while True:
+        attempts -= 1
+        try:
+            return start(_free_ports(count))
+        except PortTakenError:
+            if attempts == 0:
+                raise
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_ports(count: int) -> Sequence[int]:
+    # A generator of its own: tests seed the shared one.
+    candidates = random.Random().sample(_PORTS, len(_PORTS))
+    return list(itertools.islice(filter(is_free, candidates), count))

@@ -1,0 +1,266 @@
+"""Kafka, S3 and a Spark cluster for a person, in the background on loopback: ``make services``, ``make services-stop``.
+
+::
+
+    .services/<name>/        data and logs; they stay
+    .services/<name>.pid     processes and settings of what runs, readable for the owner only
+    .services/s3.key         the S3 server's credentials, the same at every start
+
+``python -m tests.real.services {start,status,stop} [NAME …]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from subprocess import CalledProcessError
+
+import psutil
+
+from tests.real import kafka_server, s3_server, spark_cluster
+from tests.real.processes import (
+    STOP_S,
+    PortTakenError,
+    ServerProcess,
+    ServerStartError,
+    is_free,
+    kill_tree,
+    on_free_ports,
+    wait_until,
+)
+from tests.real.toolchain import MissingToolchainError
+
+FOLDER = Path(__file__).parents[2] / ".services"
+BUCKET = "lake"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What was started.
+
+    Attributes:
+        processes: all of them.
+        settings: block of a job file → its keys.
+    """
+
+    processes: Sequence[ServerProcess]
+    settings: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Service:
+    """One that can be started.
+
+    Attributes:
+        name: of its folder and its pid file.
+        ports: the customary ones, taken if all of them are free.
+        launch: starts it over a folder on as many ports.
+    """
+
+    name: str
+    ports: Sequence[int]
+    launch: Callable[[Path, Sequence[int]], Launched]
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a pid file holds.
+
+    Attributes:
+        commands: process id → its command line, by which it is known again: ids are given to others later.
+        settings: block of a job file → its keys.
+    """
+
+    commands: Mapping[int, Sequence[str]]
+    settings: Mapping[str, Mapping[str, str]]
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that still run."""
+        return [pid for pid, command in self.commands.items() if _command(pid) == command]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its processes still run."""
+        return len(self.pids) == len(self.commands)
+
+
+def start(services: Sequence[Service], folder: Path) -> list[str]:
+    """Start what does not run yet, side by side.
+
+    Args:
+        services: those to start.
+        folder: takes their data, logs and pid files.
+
+    Returns:
+        what could not be started and why, one text for each.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def start_one(service: Service) -> str | None:
+        try:
+            _start(service, folder)
+        except (MissingToolchainError, ServerStartError, CalledProcessError, OSError) as error:
+            return f"{service.name}: {error}"
+        return None
+
+    with ThreadPoolExecutor(len(services)) as pool:
+        return [problem for problem in pool.map(start_one, services) if problem is not None]
+
+
+def stop(folder: Path) -> list[str]:
+    """End all that runs, in order, and remove the pid files; data, logs and credentials stay.
+
+    Returns:
+        the names of what ran.
+    """
+    ended = []
+    for path in _pid_files(folder):
+        if _end(_read(path)):
+            ended.append(path.stem)
+        path.unlink()
+    return ended
+
+
+def status(folder: Path) -> str:
+    """What runs, and what a job file has to say to use it; for people."""
+    running = {path.stem: _read(path) for path in _pid_files(folder)}
+    if not running:
+        return "nothing runs; start it with: make services"
+    lines = [
+        f"{name}: {'runs' if it.is_whole else 'does not run whole, start it again with: make services'}"
+        f" (processes {', '.join(map(str, it.pids)) or 'gone'}; data and logs in {os.path.relpath(folder / name)})"
+        for name, it in running.items()
+    ]
+    lines += ["", "For a job file:", ""]
+    for it in running.values():
+        for block, keys in it.settings.items():
+            lines += [f"{block}:", *(f"  {key}: {json.dumps(value)}" for key, value in keys.items())]
+    return "\n".join(lines)
+
+
+def launch_kafka(folder: Path, ports: Sequence[int]) -> Launched:
+    """A broker without topics."""
+    server = kafka_server.launch(folder, ports)
+    return Launched([server.process], {"source": {"type": "kafka", "bootstrap_servers": server.bootstrap_servers}})
+
+
+def launch_s3(folder: Path, ports: Sequence[int]) -> Launched:
+    """An S3 server with one bucket."""
+    (folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
+    key_file = folder.parent / "s3.key"
+    if not key_file.exists():
+        _write_secret(key_file, json.dumps(asdict(s3_server.Credentials())))
+    credentials = s3_server.Credentials(**json.loads(key_file.read_text()))
+    server = s3_server.launch(folder / "data", ports[0], credentials)
+    storage = {"endpoint_url": server.endpoint_url, "key": server.key, "secret": server.secret}
+    return Launched([server.process], {"storage": storage})
+
+
+def launch_spark(folder: Path, ports: Sequence[int]) -> Launched:
+    """A master with two workers."""
+    cluster = spark_cluster.launch(folder, ports)
+    return Launched([*cluster.workers, cluster.master], {"spark": {"master": cluster.master_url}})
+
+
+SERVICES = {
+    service.name: service
+    for service in (
+        Service("kafka", (9093, 9092), launch_kafka),
+        Service("s3", (7070,), launch_s3),
+        Service("spark", (7077, 8080), launch_spark),
+    )
+}
+
+
+def _start(service: Service, folder: Path) -> None:
+    pid_file = folder / f"{service.name}.pid"
+    if pid_file.exists():
+        if _read(pid_file).is_whole:
+            return
+        _end(_read(pid_file))
+    launched = _launch(service, folder / service.name)
+    # Written at once after the start: what is not in a pid file is not found again.
+    commands = {process.pid: _command(process.pid) for process in launched.processes}
+    _write_secret(pid_file, json.dumps({"commands": commands, "settings": launched.settings}, indent=1))
+
+
+def _launch(service: Service, folder: Path) -> Launched:
+    if all(is_free(port) for port in service.ports):
+        try:
+            return service.launch(folder, service.ports)
+        except PortTakenError:
+            pass
+    return on_free_ports(len(service.ports), lambda ports: service.launch(folder, ports))
+
+
+def _end(running: Running) -> bool:
+    """End its processes, which end what they have started; whether there were any."""
+    pids = running.pids
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    try:
+        wait_until(lambda: not running.pids, "all of its processes have ended", STOP_S)
+    except TimeoutError:
+        for pid in running.pids:
+            kill_tree(psutil.Process(pid))
+    return bool(pids)
+
+
+def _command(pid: int) -> list[str]:
+    """The command line of a process; empty where there is none (any more)."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _pid_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.pid"))
+
+
+def _read(pid_file: Path) -> Running:
+    body = json.loads(pid_file.read_text())
+    return Running({int(pid): command for pid, command in body["commands"].items()}, body["settings"])
+
+
+def _write_secret(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+
+
+def main() -> int:
+    """Do what the command line says; the exit code."""
+    parser = argparse.ArgumentParser(prog="services", description="Kafka, S3 and a Spark cluster on loopback.")
+    parser.add_argument("word", choices=["start", "status", "stop"])
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which to start: {', '.join(SERVICES)}; all by default"
+    )
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of data, logs and pid files; default: %(default)s")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.names if name not in SERVICES]
+    if unknown:
+        parser.error(f"there is no service named {', '.join(unknown)}; there are {', '.join(SERVICES)}")
+    match asked.word:
+        case "stop":
+            print(f"ended: {', '.join(stop(asked.folder)) or 'nothing ran'}")
+            return 0
+        case "start":
+            problems = start([SERVICES[name] for name in asked.names or SERVICES], asked.folder)
+        case _:
+            problems = []
+    print(status(asked.folder))
+    for problem in problems:
+        print(f"not started: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
