@@ -15,8 +15,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopSignals:
     """Sets an event at the first signal and gives the default reaction back for the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: str = "the open epoch is settled first") -> None:
+        """Nothing is reacted to yet.
+
+        Args:
+            first: what happens before the end, for people.
+        """
         self.stop = threading.Event()
+        self._first = first
 
     def install(self) -> None:
         """React from now on; call it again after a library (Spark) has put its own handler in place."""
@@ -27,4 +33,4 @@ class StopSignals:
         self.stop.set()
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        log.warning("%s: stopping; the open epoch is settled first (again: stop at once)", signal.Signals(number).name)
+        log.warning("%s: stopping; %s (again: stop at once)", signal.Signals(number).name, self._first)

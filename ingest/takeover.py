@@ -18,6 +18,7 @@ from ingest.recovery import (
     pending_commits,
     recover,
 )
+from ingest.stores import probe_stores
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord, take_lease
@@ -77,6 +78,7 @@ def run_recovery(
         on_wait: told before the lease of a silent writer is watched, which takes up to its TTL.
 
     Raises:
+        ConfigError: a store does not create objects exclusively; nothing was touched.
         HaltError: storage gives no clear answer; nothing was touched.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
@@ -87,6 +89,7 @@ def run_recovery(
         return before
     if before.is_waiting and observer.writer is not None and on_wait is not None:
         on_wait(observer.writer)
+    probe_stores(opened)
     try:
         lease = take_lease(
             opened.store,

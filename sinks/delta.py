@@ -26,7 +26,7 @@ import pyarrow as pa
 from pydantic import ByteSize, Field
 
 from sinks.base import Lookup, PartitionWriter, SinkContext, TargetOptions
-from sinks.delta_location import delta_location, delta_storage_options
+from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.delta_rules import differences
 from sinks.markers import Markers
@@ -108,7 +108,12 @@ class DeltaSink:
             schema=context.schema,
             partition_by=context.partition_by,
             store=store,
-            log=DeltaLog(location, store, delta_storage_options(location, context.storage)),
+            log=DeltaLog(
+                location,
+                store,
+                delta_storage_options(location, context.storage),
+                trusted_authorities(location, context.storage),
+            ),
             settings=ParquetSettings(target_file_bytes=options.target_file_bytes, compression=options.compression),
         )
         partitioned_schema(sink.schema, sink.partition_by)

@@ -7,6 +7,7 @@ return says too little to tell whether it landed. Only the log itself tells.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
+from sinks.delta_location import trusting
 from sinks.delta_rules import TableState, delta_schema
 from timeline.epoch import WrittenFile
 from timeline.errors import NotFoundError, StoreUnavailableError
@@ -81,11 +83,13 @@ class DeltaLog:
         location: the table's place as delta-rs takes it.
         store: the same place, for what delta-rs does not tell.
         storage_options: as delta-rs takes them; may hold secrets.
+        authorities: whom its clients trust, see `trusting`.
     """
 
     location: str
     store: ObjectStore
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    authorities: str | None = None
     _known: Snapshot | None = field(default=None, init=False, repr=False)
     _newest_entry: bytes | None = field(default=None, init=False, repr=False)
 
@@ -119,7 +123,7 @@ class DeltaLog:
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
-        with self._foreign_errors():
+        with self._foreign_errors(), trusting(self.authorities):
             create_table_with_add_actions(
                 self.location,
                 delta_schema(schema),
@@ -151,7 +155,7 @@ class DeltaLog:
 
     def _open(self) -> DeltaTable | None:
         try:
-            with self._foreign_errors():
+            with self._foreign_errors(), trusting(self.authorities):
                 return DeltaTable(self.location, storage_options=dict(self.storage_options) or None)
         except StoreUnavailableError as error:
             if not isinstance(error.__cause__, TableNotFoundError):
@@ -172,8 +176,14 @@ class DeltaLog:
         try:
             yield
         except (DeltaError, OSError) as error:
-            reason = str(error).partition("\n")[0]  # further lines are a backtrace
-            raise StoreUnavailableError(f"{self.location}: {reason}") from error
+            raise StoreUnavailableError(f"{self.location}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what delta-rs says, and the system's error below it; the rest may quote a whole answer."""
+    first, _, rest = str(error).partition("\n")
+    found = re.search(r"[A-Z][\w ,'-]+ \(os error \d+\)", rest)
+    return f"{first.rstrip()}: {found[0]}" if found else first
 
 
 def _configuration(schema: pa.Schema) -> dict[str, str | None]:

@@ -91,15 +91,18 @@ class Markers:
         """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
         keep = set(reported)
         lost = [path for path in self.announced(instant) if path not in keep]
-        self._delete(lost)
+        self._delete_files(lost)
         return lost
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
-        """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`."""
+        """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`.
+
+        A task that is still writing one of them fails when it closes it.
+        """
         self.retry.call(self.store.sweep)
         prepared = [file.path for file in part.files] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
-        self._delete(paths)
+        self._delete_files(paths)
         return paths
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
@@ -107,6 +110,12 @@ class Markers:
         reported = [file.path for file in part.files] if part else []
         lost = self.delete_unreported(epoch.instant, reported)
         self._delete(marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())])
+
+    def _delete_files(self, paths: Sequence[str]) -> None:
+        """Delete data files, finished or not. Uploads go first: one that is closed later would make its file anew."""
+        if paths:
+            self.retry.call(partial(self.store.abandon, paths))
+        self._delete(paths)
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -22,7 +22,7 @@ import fcntl
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
@@ -46,6 +46,7 @@ TEMPORARY_FOLDER = ".tideline-tmp"
 
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
 _BUFFER_BYTES = 1 << 20
 
@@ -135,6 +136,9 @@ class LocalStore:
                     if _lock(file):
                         os.unlink(file.name)
             self._remove_empty_folders(folder)
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore; an unfinished upload is a visible file here, and cannot be closed once that is deleted."""
 
     def _file(self, path: str) -> str:
         """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
@@ -348,4 +352,7 @@ def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_SUCH_FILE and not writing:
             raise NotFoundError(f"{name} does not exist") from error
-        raise StoreUnavailableError(f"{name}: {error.strerror or error}") from error
+        what = f"{name}: {error.strerror or error}"
+        if error.errno in _DISK_FULL:
+            what += "; the disk is full: free space there, then start again. Nothing that is committed was touched"
+        raise StoreUnavailableError(what) from error

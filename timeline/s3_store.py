@@ -5,41 +5,57 @@ writes"): 412 PreconditionFailed means that the object exists, 409 ConditionalRe
 concurrent write or delete of the key made the answer unclear. Listings are requested anew each time
 and are strongly consistent since December 2020; s3fs's directory cache is never asked.
 
-A streaming upload is a multipart upload: invisible until it is completed, and whole then. One that
-a killed process leaves costs storage until `S3Store.sweep` aborts it after a day.
+A streaming upload (`timeline/s3_upload.py`) is invisible until it is completed, and whole then. One that
+a killed process leaves costs storage until it is aborted: by whoever rolls its epoch back
+(`S3Store.abandon`), or by `S3Store.sweep` after a day.
+
+No call waits for ever: a connection has `CONNECT_TIMEOUT_S`, an answer `READ_TIMEOUT_S` after the
+request was sent, and a whole call, its repetitions by botocore included, `CALL_TIMEOUT_S`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO
+from email.utils import parsedate_to_datetime
+from typing import Any
 
 import aiohttp
 import fsspec.asyn
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import add_expect_header
 
-from timeline.errors import AlreadyExistsError, ConfigError, NotFoundError, StoreError, StoreUnavailableError
+from timeline.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    NotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    UntrustedStoreError,
+)
+from timeline.redact import without_secrets
+from timeline.s3_upload import S3Writer
 from timeline.store import ObjectInfo, ObjectWriter
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+from timeline.trust import check_authorities, untrusted
 
 logger = logging.getLogger(__name__)
-
-PART_BYTES = 16 << 20
-"""Size of an uploaded part: S3 allows 10,000 of them, so an object may have 160 GiB."""
 
 ABANDONED_AFTER = timedelta(days=1)
 """Age from which `S3Store.sweep` takes an unfinished upload for a dead process's."""
 
-_BUFFER_BYTES = 1 << 16
+CONNECT_TIMEOUT_S = 5
+"""Bound of making a connection; ``config_kwargs: {connect_timeout: …}`` of the storage options overrides it."""
+
+READ_TIMEOUT_S = 15
+"""Bound of a server's silence; ``config_kwargs: {read_timeout: …}`` overrides it. Three tries end within a lease."""
+
+CALL_TIMEOUT_S = 120.0
+"""Bound of a whole call: a server that stops reading in the middle of a part is silent to no other timeout."""
 
 
 @dataclass
@@ -49,10 +65,12 @@ class S3Store:
     Attributes:
         url: ``s3://bucket/prefix`` without credentials.
         options: s3fs's options; they may hold credentials and never appear in a message.
+        call_timeout_s: bound of a whole call.
     """
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    call_timeout_s: float = CALL_TIMEOUT_S
     _client: s3fs.S3FileSystem | None = field(default=None, init=False, repr=False, compare=False)
     _client_pid: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -63,9 +81,9 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def __reduce__(self) -> tuple[type[S3Store], tuple[str, dict[str, Any]]]:
+    def __reduce__(self) -> tuple[type[S3Store], tuple[str, dict[str, Any], float]]:
         """Pickled as what it was made of: a connection belongs to its process."""
-        return S3Store, (self.url, dict(self.options))
+        return S3Store, (self.url, dict(self.options), self.call_timeout_s)
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""
@@ -77,9 +95,10 @@ class S3Store:
 
     def get(self, path: str) -> bytes:
         """See ObjectStore."""
-        with _translated(f"{self.url}/{path}", reading=True):
+        with _translated(f"{self.url}/{path}", self.options, reading=True):
             client = self._s3()
-            body: bytes = fsspec.asyn.sync(client.loop, _read_at_once, client, self._bucket, self._key(path))
+            where = (self._bucket, self._key(path))
+            body: bytes = fsspec.asyn.sync(client.loop, _read_at_once, client, *where, timeout=self.call_timeout_s)
             return body
 
     def size(self, path: str) -> int | None:
@@ -112,21 +131,53 @@ class S3Store:
 
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore; the object is invisible until it is closed."""
-        return S3Writer(self, path)
+        key = self._key(path)
+
+        def request(method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
+            return self._call(method, path, {"Key": key, **arguments}, reading=reading)
+
+        return S3Writer(request)
 
     def sweep(self) -> None:
         """See ObjectStore: abort unfinished uploads below the root that are older than `ABANDONED_AFTER`."""
         oldest = datetime.now(UTC) - ABANDONED_AFTER
+        self._abort_uploads(self._prefix, lambda upload: upload["Initiated"] < oldest)
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore; one listing for all of them."""
+        keys = {self._key(path) for path in paths}
+        if keys:
+            prefix = os.path.commonprefix([*keys])  # noqa: RUF071 - S3's prefixes are strings, not folders
+            self._abort_uploads(prefix, lambda upload: upload["Key"] in keys)
+
+    def clock(self) -> datetime:
+        """The server's clock, to the second; requests are refused where it is far from this machine's."""
+        answer = self._call("list_objects_v2", "", {"Prefix": self._prefix, "MaxKeys": 1})
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+
+    def _abort_uploads(self, prefix: str, is_meant: Callable[[Mapping[str, Any]], bool]) -> None:
         try:
-            page = self._call("list_multipart_uploads", "", {"Prefix": self._prefix})
-            for upload in page.get("Uploads", []):
-                if upload["Initiated"] < oldest:
+            # All pages first: a page begins behind an upload that is still there.
+            for upload in [each for each in self._uploads(prefix) if is_meant(each)]:
+                with contextlib.suppress(NotFoundError):  # completed or aborted meanwhile
                     self._call("abort_multipart_upload", "", {k: upload[k] for k in ("Key", "UploadId")}, reading=True)
-        except NotFoundError:
-            pass  # completed or aborted meanwhile; the next start looks again
         except StoreUnavailableError as error:
+            if not _is_refusal(error):
+                raise
             # Needs rights that nothing else here needs; unfinished uploads are invisible and only cost storage.
             logger.warning("unfinished uploads are left; a lifecycle rule of the bucket can end them: %s", error)
+
+    def _uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+        """Unfinished uploads of keys with a prefix; one request for each thousand."""
+        request = {"Prefix": prefix}
+        while True:
+            page = self._call("list_multipart_uploads", "", request)
+            yield from page.get("Uploads", [])
+            if not page.get("IsTruncated"):
+                return
+            # By the key alone, as not every server finds its own upload id again: another upload of the page's
+            # last key (a start whose answer was lost) waits for the next look.
+            request["KeyMarker"] = page["NextKeyMarker"]
 
     def _key(self, path: str) -> str:
         """The bucket's key of a path; manifests name paths, so one that is none is refused."""
@@ -138,12 +189,19 @@ class S3Store:
         """This process's client; one that a fork copied shares sockets with its parent and is not used."""
         if self._client is None or self._client_pid != os.getpid():
             given = dict(self.options)
+            check_authorities(given)
             try:
-                retries = {"retries": {"mode": "standard", "max_attempts": 3}}
-                given["config_kwargs"] = retries | dict(given.get("config_kwargs") or {})
+                bounds = {
+                    "retries": {"mode": "standard", "max_attempts": 3},
+                    "connect_timeout": CONNECT_TIMEOUT_S,
+                    "read_timeout": READ_TIMEOUT_S,
+                }
+                given["config_kwargs"] = bounds | dict(given.get("config_kwargs") or {})
                 given |= {"use_listings_cache": False, "skip_instance_cache": True}
                 client = s3fs.S3FileSystem(**given)
                 client.connect()
+                # A put that waits to be told "100 Continue" waits for ever: no timeout of a read has begun.
+                client.s3.meta.events.unregister("before-call.s3", add_expect_header)
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 raise ConfigError(
                     f"storage: s3fs does not take the options {sorted(self.options)}: {_without_values(error, given)}"
@@ -155,88 +213,13 @@ class S3Store:
 
     def _call(self, method: str, path: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
         """One S3 request; `path` is for messages, and only where `reading` is a missing key an answer."""
-        with _translated(f"{self.url}/{path}", reading=reading):
-            answer: dict[str, Any] = self._s3().call_s3(method, Bucket=self._bucket, **arguments)
-            return answer
-
-
-class S3Writer:
-    """A multipart upload, or a single put where the object stays below one part; see ObjectWriter."""
-
-    def __init__(self, store: S3Store, path: str) -> None:
-        self._store = store
-        self._path = path
-        self._key = store._key(path)
-        self._raw = _PartSink(self)
-        self._sink = io.BufferedWriter(self._raw, _BUFFER_BYTES)
-        self._upload: str | None = None
-        self._parts: list[dict[str, Any]] = []
-        self._done = False
-
-    @property
-    def sink(self) -> BinaryIO:
-        """See ObjectWriter."""
-        return self._sink
-
-    def close(self) -> int:
-        """See ObjectWriter."""
-        self._sink.flush()
-        rest = bytes(self._raw.waiting)
-        if self._upload is None:
-            self._store.put(self._path, rest)
-        else:
-            if rest:
-                self.send(rest)
-            self._store._call(
-                "complete_multipart_upload",
-                self._path,
-                {"Key": self._key, "UploadId": self._upload, "MultipartUpload": {"Parts": self._parts}},
+        with _translated(f"{self.url}/{path}", self.options, reading=reading):
+            client = self._s3()
+            request = {"Bucket": self._bucket, **arguments}
+            answer: dict[str, Any] = fsspec.asyn.sync(
+                client.loop, client._call_s3, method, **request, timeout=self.call_timeout_s
             )
-        self._done = True
-        return self._raw.taken
-
-    def discard(self) -> None:
-        """See ObjectWriter."""
-        if self._done:
-            return
-        self._done = True
-        if self._upload is not None:
-            with contextlib.suppress(NotFoundError):
-                upload = {"Key": self._key, "UploadId": self._upload}
-                self._store._call("abort_multipart_upload", self._path, upload, reading=True)
-        # A close whose answer was lost may have made the object.
-        self._store.delete(self._path)
-
-    def send(self, body: bytes) -> None:
-        """Upload the next part."""
-        if self._upload is None:
-            self._upload = self._store._call("create_multipart_upload", self._path, {"Key": self._key})["UploadId"]
-        number = len(self._parts) + 1
-        part = {"Key": self._key, "UploadId": self._upload, "PartNumber": number, "Body": body}
-        answer = self._store._call("upload_part", self._path, part)
-        self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
-
-
-class _PartSink(io.RawIOBase):
-    """Collects what is written and sends it in parts of `PART_BYTES`; dropping it sends nothing."""
-
-    def __init__(self, writer: S3Writer) -> None:
-        self._writer = writer
-        self.waiting = bytearray()
-        self.taken = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: ReadableBuffer, /) -> int:
-        size = memoryview(data).nbytes
-        self.waiting += data
-        self.taken += size
-        while len(self.waiting) >= PART_BYTES:
-            part = bytes(memoryview(self.waiting)[:PART_BYTES])
-            del self.waiting[:PART_BYTES]
-            self._writer.send(part)
-        return size
+            return answer
 
 
 def _without_values(error: BaseException, given: Mapping[str, Any]) -> str:
@@ -262,7 +245,7 @@ async def _read_at_once(client: s3fs.S3FileSystem, bucket: str, key: str) -> byt
 
 
 @contextlib.contextmanager
-def _translated(name: str, *, reading: bool = False) -> Iterator[None]:
+def _translated(name: str, options: Mapping[str, Any], *, reading: bool = False) -> Iterator[None]:
     """Turn what s3fs, botocore and the network raise into store errors."""
     try:
         yield
@@ -272,13 +255,32 @@ def _translated(name: str, *, reading: bool = False) -> Iterator[None]:
             raise AlreadyExistsError(f"{name} exists") from error
         if reading and isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
             raise NotFoundError(f"{name} does not exist") from error
-        raise StoreUnavailableError(f"{name}: {code or type(error).__name__}: {error}") from error
+        distrust = untrusted(error)
+        if distrust is not None:
+            raise UntrustedStoreError(f"{name}: {distrust}") from error
+        said = without_secrets(str(error), options)
+        # Where it repeats a secret, nobody who prints a traceback may see it as the cause either.
+        cause = error if said == str(error) else None
+        raise StoreUnavailableError(f"{name}: {code or type(error).__name__}: {said}") from cause
 
 
-def _error_code(error: BaseException | None) -> str:
-    """S3's own code of an error, which s3fs keeps as the cause; empty where no server answered."""
+def _error_code(error: BaseException) -> str:
+    """S3's own code of an error; empty where no server answered."""
+    answer = _answer(error)
+    return str(answer.get("Error", {}).get("Code", ""))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the server will say the same next time: rights that are missing, a call that it does not know."""
+    status = int(_answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return (400 <= status < 500 and status not in (408, 409, 429)) or status == 501
+
+
+def _answer(error: BaseException | None) -> Mapping[str, Any]:
+    """What the server said, which s3fs keeps as the cause of its error; empty where no server answered."""
     while error is not None:
         if isinstance(error, ClientError):
-            return str(error.response.get("Error", {}).get("Code", ""))
+            answer: Mapping[str, Any] = error.response
+            return answer
         error = error.__cause__
-    return ""
+    return {}

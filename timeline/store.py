@@ -15,11 +15,11 @@ import io
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, TypeVar
 
-from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
+from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError, UntrustedStoreError
 
 T = TypeVar("T")
 
@@ -99,6 +99,14 @@ class ObjectStore(Protocol):
     def sweep(self) -> None:
         """Remove what killed processes left of unfinished puts; harmless beside live writers."""
 
+    def abandon(self, paths: Collection[str]) -> None:
+        """End every unfinished upload of these objects, whoever holds it: its writer can no longer close it.
+
+        Finished objects and other uploads stay as they are. Where an unfinished upload is a visible
+        object, deleting that is what ends it, and nothing is done here. A store that may not be asked
+        for its uploads keeps them; they are invisible and only cost storage.
+        """
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -120,12 +128,14 @@ class Retry:
     jitter: Callable[[], float] = random.random
 
     def call(self, action: Callable[[], T]) -> T:
-        """Run `action` until it answers; the last StoreUnavailableError passes through."""
+        """Run `action` until it answers; the last StoreUnavailableError passes through, UntrustedStoreError at once."""
         started = self.monotonic()
         pause_s = self.first_pause_s
         for attempt in range(1, self.attempts + 1):
             try:
                 return action()
+            except UntrustedStoreError:
+                raise
             except StoreUnavailableError:
                 if attempt == self.attempts or self.monotonic() - started + pause_s > self.deadline_s:
                     raise
@@ -220,6 +230,9 @@ class MemoryStore:
 
     def sweep(self) -> None:
         """See ObjectStore; nothing is ever left here."""
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore; nothing of an upload is here before it is closed."""
 
 
 class BufferedWriter:

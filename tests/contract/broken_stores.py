@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from timeline.errors import StoreUnavailableError
@@ -46,6 +47,9 @@ class LosingReplies:
     def sweep(self) -> None:
         self.inner.sweep()
 
+    def abandon(self, paths: Collection[str]) -> None:
+        self.inner.abandon(paths)
+
 
 @dataclass
 class Unreachable:
@@ -75,4 +79,7 @@ class Unreachable:
         raise StoreUnavailableError(path)
 
     def sweep(self) -> None:
+        raise StoreUnavailableError(self.url)
+
+    def abandon(self, paths: Collection[str]) -> None:
         raise StoreUnavailableError(self.url)

@@ -249,6 +249,18 @@ class StoreContract:
         store.sweep()
         assert [info.path for info in store.list("", recursive=True)] == ["a/b", "c"]
 
+    def test_abandoned_upload_leaves_nothing_and_others_stay(self, store: ObjectStore) -> None:
+        store.put("d=1/finished", b"1")
+        lost, live = store.open_write("d=1/lost"), store.open_write("d=1/live")
+        for writer in (lost, live):
+            writer.sink.write(bytes(17 << 20))
+        store.abandon(["d=1/lost", "d=1/finished", "never/was"])
+        store.abandon(["d=1/lost"])
+        store.delete("d=1/lost")
+        lost.discard()
+        assert live.close() == 17 << 20
+        assert [info.path for info in store.list("", recursive=True)] == ["d=1/finished", "d=1/live"]
+
 
 class SharedStoreContract(StoreContract):
     """What holds between processes; `open_store(store.url, options)` reaches the same objects from each."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hudi import HudiInstant, HudiReadOptions, HudiTableBuilder
 
+from ingest.check_store.numbers import NumberReader, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.protocol import claim_rollback, open_instant
@@ -25,7 +26,7 @@ from sinks.base import SinkContext, TaskAttempt
 from sinks.delta import DeltaOptions, DeltaSink
 from sinks.partition import PartitionField, Transform, partitioned_schema
 from sinks.sql_types import type_name
-from tests.fakes import EmptySink, NumberReader, NumberSource
+from tests.fakes import EmptySink
 from timeline.chain import Chain, load_chain
 from timeline.epoch import Plan
 from timeline.fsspec_store import open_store

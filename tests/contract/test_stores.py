@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import errno
-import http.server
 import os
 import pickle
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +14,9 @@ from typing import Any
 import pytest
 
 from tests.contract.store_contract import SharedStoreContract, StoreContract
-from tests.real.s3_server import S3Server
-from timeline import s3_store
 from timeline.errors import (
     AlreadyExistsError,
     ConfigError,
-    NotFoundError,
     StoreError,
     StoreUnavailableError,
     TidelineError,
@@ -204,148 +199,6 @@ assert store.list("", recursive=True) == []
         with pytest.raises(ConfigError, match=r"cannot be linked into place .*one file system with hard links"):
             store.put_if_absent("a", b"1")
         assert store.size("a") is None
-
-
-@pytest.mark.real
-@pytest.mark.slow
-class TestS3Store(SharedStoreContract):
-    keys_raced = 30
-
-    @pytest.fixture
-    def options(self, s3: S3Server) -> dict[str, Any]:
-        return s3.options
-
-    @pytest.fixture
-    def store(self, s3: S3Server) -> ObjectStore:
-        return open_store(f"s3://lake/{uuid.uuid4().hex}/below", s3.options)
-
-    def test_wrong_bucket_is_never_an_empty_store(self, s3: S3Server) -> None:
-        store = open_store("s3://no-such-bucket/x", s3.options)
-        calls = (
-            lambda: store.get("a"),
-            lambda: store.size("a"),
-            lambda: store.list(""),
-            lambda: store.put_if_absent("a", b""),
-        )
-        for call in calls:
-            with pytest.raises(StoreUnavailableError, match="NoSuchBucket"):
-                call()
-
-    def test_wrong_secret_is_never_an_absent_object(self, s3: S3Server) -> None:
-        store = open_store("s3://lake/x", s3.options | {"secret": "wrong-but-private"})
-        for call in (lambda: store.get("a"), lambda: store.size("a"), lambda: store.list("")):
-            with pytest.raises(StoreUnavailableError) as caught:
-                call()
-            assert "wrong-but-private" not in str(caught.value)
-
-    def test_sweep_aborts_old_uploads_and_spares_new_ones(
-        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        abandoned, live = store.open_write("old"), store.open_write("new")
-        abandoned.sink.write(bytes(20 << 20))
-        live.sink.write(bytes(20 << 20))
-        store.sweep()
-        assert live.close() == 20 << 20
-        monkeypatch.setattr(s3_store, "ABANDONED_AFTER", -s3_store.ABANDONED_AFTER)
-        store.sweep()
-        with pytest.raises(StoreUnavailableError, match="NoSuchUpload"):
-            abandoned.close()
-        abandoned.discard()
-        assert [info.path for info in store.list("")] == ["new"]
-
-
-@contextmanager
-def answering(status: int, body: bytes, *, length: int | None = None) -> Iterator[tuple[ObjectStore, list[str]]]:
-    """A store behind a server on loopback that gives one answer to everything, and the requests it got."""
-    requests: list[str] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self) -> None:
-            requests.append(f"{self.command} {self.headers.get('If-None-Match', '')}".strip())
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body) if length is None else length))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-            self.close_connection = True
-
-        do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            options = {
-                "key": "k",
-                "secret": "private",
-                "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "region_name": "us-east-1"},
-                "config_kwargs": {"retries": {"max_attempts": 0}, "read_timeout": 5},
-            }
-            yield open_store("s3://lake/x", options), requests
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def error_body(code: str) -> bytes:
-    return f"<Error><Code>{code}</Code><Message>said so</Message></Error>".encode()
-
-
-class TestAnswersOfS3:
-    """What S3's documented answers mean, without a server that gives them on demand."""
-
-    def test_creation_asks_for_absence(self) -> None:
-        with answering(200, b"") as (store, requests):
-            store.put_if_absent("a", b"1")
-            store.put("a", b"1")
-        assert requests == ["PUT *", "PUT"]
-
-    def test_failed_precondition_is_a_lost_race(self) -> None:
-        with answering(412, error_body("PreconditionFailed")) as (store, _), pytest.raises(AlreadyExistsError):
-            store.put_if_absent("a", b"1")
-
-    @pytest.mark.parametrize(
-        ("status", "code"),
-        [
-            (409, "ConditionalRequestConflict"),
-            (503, "SlowDown"),
-            (500, "InternalError"),
-            (403, "AccessDenied"),
-            (404, "NoSuchBucket"),
-            (501, "NotImplemented"),
-            (400, "RequestTimeout"),
-        ],
-    )
-    def test_unclear_answer_is_neither_won_nor_lost(self, status: int, code: str) -> None:
-        with answering(status, error_body(code)) as (store, _):
-            for call in (lambda: store.put_if_absent("a", b"1"), lambda: store.get("a"), lambda: store.delete("a")):
-                with pytest.raises(StoreUnavailableError, match=code) as caught:
-                    call()
-                assert caught.value.__cause__ is not None
-                assert "private" not in str(caught.value)
-
-    def test_only_a_missing_key_is_an_absent_object(self) -> None:
-        with answering(404, error_body("NoSuchKey")) as (store, _):
-            with pytest.raises(NotFoundError):
-                store.get("a")
-            with pytest.raises(StoreUnavailableError):
-                store.put_if_absent("a", b"1")
-
-    def test_answer_that_breaks_off_is_never_a_shorter_object(self) -> None:
-        with answering(200, b"half", length=100) as (store, _), pytest.raises(StoreUnavailableError):
-            store.get("a")
-
-    def test_server_that_is_not_there_is_unavailable(self) -> None:
-        with answering(200, b"") as (store, _):
-            pass
-        with pytest.raises(StoreUnavailableError):
-            store.get("a")
 
 
 def test_store_shows_no_credentials() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,8 @@ class SteppedStore:
         raise NotImplementedError("the memory sink puts whole objects")
 
     def sweep(self) -> None: ...
+
+    def abandon(self, paths: Collection[str]) -> None: ...
 
 
 _LOCAL_STATE = (

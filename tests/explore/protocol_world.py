@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.recovery import recover
@@ -15,7 +16,7 @@ from sinks.base import Sink
 from sinks.markers import TEMP_FOLDER
 from sinks.memory import LOG_ENTRY, MemorySink
 from tests.explore.explorer import Process, SteppedStore
-from tests.fakes import IDENTITY, NUMBER_SCHEMA, EmptySink, NumberSource
+from tests.fakes import EmptySink
 from timeline.chain import load_chain
 from timeline.clock import InstantClock
 from timeline.decision import DECISION, Decision, Outcome

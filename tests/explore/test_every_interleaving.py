@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ingest.check_store.numbers import NumberSource
 from tests.explore.explorer import explore
 from tests.explore.protocol_world import check_recovered, check_visible, recoverer, writer
-from tests.fakes import NumberSource
 
 pytestmark = pytest.mark.slow
 

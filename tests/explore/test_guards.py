@@ -9,13 +9,14 @@ import pytest
 
 import ingest.protocol
 import ingest.recovery
+from ingest.check_store.numbers import NumberSource
 from ingest.job import Job
 from ingest.protocol import claim_rollback
 from sinks.base import Sink
 from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
 from tests.explore.explorer import HashedStore, explore
 from tests.explore.protocol_world import NEVER_AGAIN, check_recovered, check_visible, writer
-from tests.fakes import EmptySink, NumberSource
+from tests.fakes import EmptySink
 from timeline.decision import DECISION, Decision, decision_path
 from timeline.epoch import EpochRef, Part
 from timeline.errors import InvariantError

@@ -12,21 +12,20 @@ from pathlib import Path
 
 import psutil
 
+from ingest.check_store.lakes import DeltaLake
+from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.runner import LocalRunner
-from tests.crash.crash_world import QUICK
-from tests.crash.test_crash_points import DeltaLake
 from tests.explore.protocol_world import make_lease
-from tests.fakes import IDENTITY, NUMBER_SCHEMA, NumberSource
 from timeline.chain import Chain
 
 
 def main(folder: Path, epochs: int, every: int) -> None:
     """Print ``epoch MiB`` every so many epochs."""
-    lake = DeltaLake(folder)
+    lake = DeltaLake(str(folder))
     store = lake.timeline_store()
-    job = Job("numbers", store, IDENTITY, lake.sinks(lambda inner: inner), "quarantine", "table", "me", retry=QUICK)
+    job = Job("numbers", store, IDENTITY, lake.sinks(lambda inner: inner), "quarantine", "table", "me")
     source, lease = NumberSource({"s": epochs}, bad_every=3), make_lease(store, 1)
     pipeline, chain = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner()), Chain()
     while ranges := source.plan(chain.positions).ranges:

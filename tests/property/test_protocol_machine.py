@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from ingest.check_store.numbers import NumberSource
 from tests.explore.explorer import Dead, HashedStore, Process, SteppedStore
 from tests.explore.protocol_world import check_recovered, check_visible, recoverer, writer
-from tests.fakes import NumberSource
 from timeline.errors import AlreadyExistsError, StoreUnavailableError
 
 FAULTS = ("none", "none", "none", "none", "fails", "reply lost", "late")

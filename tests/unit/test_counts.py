@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from ingest.check_store.numbers import IDENTITY
 from ingest.protocol import check_counts
 from ingest.sources.base import Grain
 from ingest.task import TaskReport, assign, merge_counts
 from tests.explore.protocol_world import make_job
-from tests.fakes import IDENTITY
 from timeline.epoch import EpochRef, OffsetRange, Plan, ShardCount, WriteReport
 from timeline.errors import RowCountError
 from timeline.store import MemoryStore

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.protocol import open_instant
@@ -15,7 +16,7 @@ from ingest.runner import LocalRunner
 from sinks.base import TaskAttempt
 from sinks.markers import file_id, marker_path
 from sinks.memory import MemorySink
-from tests.fakes import IDENTITY, NUMBER_SCHEMA, EmptySink, NumberSource
+from tests.fakes import EmptySink
 from tests.unit.scripted_store import AT_ONCE
 from timeline.chain import load_chain
 from timeline.clock import InstantClock

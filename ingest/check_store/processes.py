@@ -6,16 +6,16 @@ A dead process touches nothing any more: its own attempt to clean up fails like 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
 from sinks.base import Sink
-from tests.fakes import IDENTITY, NUMBER_SCHEMA, NumberSource
 from timeline import failpoints
 from timeline.chain import load_chain
 from timeline.instant import Action
@@ -23,8 +23,6 @@ from timeline.lease import LeaseObserver, take_lease
 from timeline.process import ProcessId
 from timeline.store import ObjectInfo, ObjectStore, ObjectWriter, Retry
 from timeline.view import Timeline
-
-QUICK = Retry(attempts=3, first_pause_s=0.0, sleep=lambda pause_s: None)
 
 
 class Crashed(BaseException):
@@ -52,28 +50,40 @@ class MortalStore:
         return self._inner
 
     def put_if_absent(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
         self._alive().put_if_absent(path, body)
 
     def put(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
         self._alive().put(path, body)
 
     def get(self, path: str) -> bytes:
+        """See ObjectStore."""
         return self._alive().get(path)
 
     def size(self, path: str) -> int | None:
+        """See ObjectStore."""
         return self._alive().size(path)
 
     def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+        """See ObjectStore."""
         return self._alive().list(folder, recursive=recursive)
 
     def delete(self, path: str) -> None:
+        """See ObjectStore."""
         self._alive().delete(path)
 
     def open_write(self, path: str) -> ObjectWriter:
+        """See ObjectStore."""
         return self._alive().open_write(path)
 
     def sweep(self) -> None:
+        """See ObjectStore."""
         self._alive().sweep()
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore."""
+        self._alive().abandon(paths)
 
 
 @dataclass(frozen=True)
@@ -85,13 +95,13 @@ class CrashAt:
 
 
 class Lake(Protocol):
-    """Where a crash test's job writes to, and how its rows are read back."""
+    """Where a rehearsed job writes to, and how its rows are read back."""
 
     def timeline_store(self) -> ObjectStore:
         """A fresh handle on the timeline's base path."""
 
     def sinks(self, reach_store: Callable[[ObjectStore], ObjectStore]) -> tuple[Sink, ...]:
-        """Fresh sinks, the quarantine (named "quarantine") last; every store goes through `reach_store`."""
+        """Fresh sinks named "table" and "quarantine", in this order; every store goes through `reach_store`."""
 
     def rows(self) -> list[int]:
         """Visible numbers of the table, sorted."""
@@ -104,7 +114,13 @@ class Lake(Protocol):
 
 
 def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | None = None) -> bool:
-    """One process from start to end, or to its crash.
+    """One process from start to end, or to its crash: it takes over, recovers, and ingests what is left.
+
+    Args:
+        lake: where it writes to.
+        source: what it reads.
+        number: tells it from the others; all of them count as dead.
+        crash: where it dies.
 
     Returns:
         whether it reached the source's end.
@@ -131,6 +147,7 @@ def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | 
 
 
 def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
+    retry = Retry()
     store = MortalStore(lake.timeline_store(), life)
     job = Job(
         name="numbers",
@@ -140,29 +157,31 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
         quarantine="quarantine",
         base_target="table",
         by=f"process {number}",
-        retry=QUICK,
+        retry=retry,
     )
     process = ProcessId("host", "", number, 0, "")
-    observer = LeaseObserver(store, QUICK, process_is_gone=lambda other: True)
-    lease = take_lease(store, job="numbers", ttl_ms=60_000, retry=QUICK, observer=observer, process=lambda: process)
+    observer = LeaseObserver(store, retry, process_is_gone=lambda other: True)
+    lease = take_lease(store, job="numbers", ttl_ms=60_000, retry=retry, observer=observer, process=lambda: process)
     failpoints.reach("lease-taken")
     recover(job, lease)
-    chain = load_chain(store, Timeline.load(store, QUICK), QUICK, repair=True)
+    chain = load_chain(store, Timeline.load(store, retry), retry, repair=True)
     pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
     while ranges := source.plan(chain.positions).ranges:
         chain = chain.advanced(run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision)
     lease.release()
 
 
-def check_exact(lake: Lake, source: NumberSource) -> None:
-    """Everything there once, nothing else left, nothing pending."""
-    numbers = sorted(number for end in source.shards.values() for number in range(end))
-    bad = [number for number in numbers if source.bad_every and number % source.bad_every == 0]
-    good = [number for number in numbers if number not in bad]
-    assert lake.rows() == good
-    assert lake.rejected() == bad
-    assert not lake.orphans()
-    timeline = Timeline.load(lake.timeline_store(), QUICK)
-    assert not timeline.pending().instants, timeline.pending().instants
-    commits = timeline.completed().by_action(Action.COMMIT)
-    assert len({instant.time for instant in commits}) == len(commits)
+def faults(lake: Lake, source: NumberSource) -> list[str]:
+    """What is not as it has to be at the end, in words: every row there once, nothing left over, nothing pending."""
+    rows, rejected, orphans = lake.rows(), lake.rejected(), lake.orphans()
+    timeline = Timeline.load(lake.timeline_store(), Retry())
+    pending = timeline.pending().instants
+    commits = [instant.time for instant in timeline.completed().by_action(Action.COMMIT)]
+    found = (
+        (rows != source.accepted, f"rows {rows}, expected {source.accepted}"),
+        (rejected != source.rejected, f"quarantined {rejected}, expected {source.rejected}"),
+        (bool(orphans), f"left over: {', '.join(orphans)}"),
+        (bool(pending), f"pending: {', '.join(map(str, pending))}"),
+        (len(set(commits)) != len(commits), f"completed twice: {commits}"),
+    )
+    return [words for is_so, words in found if is_so]

@@ -1,0 +1,291 @@
+"""What Tideline needs of a store, each need tried out: the calls that writers, recoveries and readers make, raced.
+
+A check returns what it saw. It leaves what it wrote below the scratch prefix: whoever runs it removes that.
+"""
+
+from __future__ import annotations
+
+import enum
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from timeline.errors import AlreadyExistsError, NotFoundError, StoppedError, StoreUnavailableError
+from timeline.store import ObjectInfo, ObjectStore
+
+RACERS = 16
+"""Creators of one object at a time."""
+
+LISTED = 1_050
+"""Objects of the long listing: more than one page of S3."""
+
+MIB = 1 << 20
+UPLOAD_MIB = 17
+"""Size of a streaming upload: more than one part."""
+
+
+class Verdict(enum.Enum):
+    """What a check says."""
+
+    OK = "ok"
+    FAILED = "FAILED"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A check's verdict, and what it saw, for people."""
+
+    verdict: Verdict
+    seen: str
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where and how long checks run.
+
+    Attributes:
+        store: the scratch prefix.
+        storage: fsspec options; may hold secrets.
+        rounds: how often each check repeats what it does.
+        stop: set from outside to end the checks; no call is left in the air then.
+    """
+
+    store: ObjectStore
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rounds: int = 20
+    stop: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The scratch prefix."""
+        return self.store.url
+
+    @property
+    def protocol(self) -> str:
+        """``file``, ``s3`` or ``memory``."""
+        return self.store.url.partition("://")[0]
+
+    def each_round(self) -> Iterator[int]:
+        """The numbers of the rounds.
+
+        Raises:
+            StoppedError: `stop` was set.
+        """
+        for number in range(self.rounds):
+            self.go_on()
+            yield number
+
+    def go_on(self) -> None:
+        """A place where checks may end.
+
+        Raises:
+            StoppedError: `stop` was set.
+        """
+        if self.stop.is_set():
+            raise StoppedError("the checks were stopped")
+
+
+def ok(seen: str) -> Outcome:
+    """The store did as it has to."""
+    return Outcome(Verdict.OK, seen)
+
+
+def failed(seen: str) -> Outcome:
+    """The store did something that it must not do."""
+    return Outcome(Verdict.FAILED, seen)
+
+
+def skipped(why: str) -> Outcome:
+    """There is nothing to check."""
+    return Outcome(Verdict.SKIPPED, why)
+
+
+def one_creator_wins(ground: Ground) -> Outcome:
+    """Of concurrent creators of one object exactly one wins, and the object is its body, whole."""
+    store, barrier = ground.store, threading.Barrier(RACERS)
+    bodies = [b"%02d" % racer * 2_000 for racer in range(RACERS)]
+
+    def creates(path: str, racer: int) -> bool:
+        barrier.wait()
+        try:
+            store.put_if_absent(path, bodies[racer])
+        except (AlreadyExistsError, StoreUnavailableError):
+            return False  # or its answer got lost: then the body tells
+        return True
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        for number in ground.each_round():
+            path = f"race/{number:04}"
+            answers = list(pool.map(lambda racer, path=path: creates(path, racer), range(RACERS)))
+            winners = [racer for racer, has_won in enumerate(answers) if has_won]
+            held = store.get(path)
+            if len(winners) > 1:
+                return failed(f"{len(winners)} of {RACERS} creators of one object were told that they had won")
+            if held not in bodies:
+                return failed(
+                    f"the object of {RACERS} creators is no creator's body: {held[:20]!r}…, {len(held)} bytes"
+                )
+            if winners and held != bodies[winners[0]]:
+                return failed("a creator was told that it had won, and the object is another one's")
+    return ok(f"{ground.rounds} objects, {RACERS} creators each: one winner, its body whole")
+
+
+def reads_see_the_latest_write(ground: Ground) -> Outcome:
+    """What was created, replaced or deleted is read so at once."""
+    store = ground.store
+    for number in ground.each_round():
+        path = f"reads/{number:04}"
+        for body in (b"created", b"replaced by something longer"):
+            store.put(path, body)
+            if (found := store.get(path)) != body or store.size(path) != len(body):
+                return failed(f"read {found!r} after {body!r} was written")
+        store.delete(path)
+        if store.size(path) is not None or not _is_absent(store, path):
+            return failed("an object that was deleted is still read")
+    return ok(f"{3 * ground.rounds} reads, each saw the latest write")
+
+
+def listings_see_the_latest_write(ground: Ground) -> Outcome:
+    """What was created or deleted is listed so at once."""
+    store, expected = ground.store, list[ObjectInfo]()
+    for number in ground.each_round():
+        expected.append(ObjectInfo(f"listed/{number:04}", number))
+        store.put_if_absent(expected[-1].path, bytes(number))
+        if (found := store.list("listed")) != expected:
+            return failed(f"{len(found)} objects listed right after {len(expected)} were created")
+    for _ in ground.each_round():
+        store.delete(expected.pop().path)
+        if (found := store.list("listed")) != expected:
+            return failed(f"{len(found)} objects listed right after all but {len(expected)} were deleted")
+    return ok(f"{2 * ground.rounds} listings, each saw the latest create or delete")
+
+
+def replacement_is_atomic(ground: Ground) -> Outcome:
+    """A reader of an object that is replaced sees one of its bodies, never a mixture."""
+    store, over = ground.store, threading.Event()
+    bodies = [bytes([97 + place]) * size for place, size in enumerate((1, MIB, 300, 65_536, 10, 500_000))]
+    store.put("replaced", bodies[0])
+
+    def read() -> tuple[int, bytes | None]:
+        reads = 0
+        while not over.is_set():
+            reads += 1
+            if (found := store.get("replaced")) not in bodies:
+                return reads, found
+        return reads, None
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            for number in ground.each_round():
+                store.put("replaced", bodies[number % len(bodies)])
+        finally:
+            over.set()
+        answers = [reader.result() for reader in readers]
+    for _, mixed in answers:
+        if mixed is not None:
+            return failed(f"a reader saw {len(mixed)} bytes that nobody wrote, of {sorted(set(mixed))} in the main")
+    return ok(f"{sum(reads for reads, _ in answers)} reads beside {ground.rounds} replacements of 1 B to 1 MiB")
+
+
+def long_listing_is_complete(ground: Ground) -> Outcome:
+    """A listing of more than one page has every object."""
+    store, paths = ground.store, [f"long/{number:05}" for number in range(LISTED)]
+    with ThreadPoolExecutor(RACERS) as pool:
+        for start in range(0, LISTED, RACERS):
+            ground.go_on()
+            list(pool.map(lambda path: store.put(path, b""), paths[start : start + RACERS]))
+    found = [info.path for info in store.list("long")]
+    if found != paths:
+        return failed(f"{len(found)} of {LISTED} objects listed")
+    return ok(f"{LISTED} objects")
+
+
+def upload_is_invisible_until_closed(ground: Ground) -> Outcome:
+    """Nobody sees an object while it is uploaded in parts; then it is whole."""
+    if ground.protocol == "file":
+        return skipped("a file is visible while it is written; its marker names it before")
+    store, path = ground.store, "uploads/closed"
+    writer = store.open_write(path)
+    try:
+        for number in range(UPLOAD_MIB):
+            writer.sink.write(bytes([number]) * MIB)
+        if store.size(path) is not None or store.list("uploads"):
+            return failed("an object is visible before its upload is closed")
+        size = writer.close()
+    finally:
+        writer.discard()
+    if store.get(path) != b"".join(bytes([number]) * MIB for number in range(UPLOAD_MIB)):
+        return failed(f"an upload of {size} bytes is not what was written")
+    return ok(f"{UPLOAD_MIB} MiB in parts: unseen, then whole")
+
+
+def given_up_upload_leaves_nothing(ground: Ground) -> Outcome:
+    """An upload that its writer, or a recovery, gives up leaves no object, and cannot be closed any more."""
+    if ground.protocol != "s3":
+        return skipped("only S3 keeps parts of unfinished uploads")
+    store = ground.store
+    discarded, orphaned = store.open_write("uploads/discarded"), store.open_write("uploads/orphaned")
+    try:
+        for writer in (discarded, orphaned):
+            writer.sink.write(bytes(UPLOAD_MIB * MIB))
+        discarded.discard()
+        store.abandon(["uploads/orphaned"])
+        try:
+            orphaned.close()
+        except StoreUnavailableError:
+            pass
+        else:
+            return skipped("a recovery may not list and abort uploads here; let a lifecycle rule of the bucket do that")
+    finally:
+        discarded.discard()
+        orphaned.discard()
+    found = [path for path in ("uploads/discarded", "uploads/orphaned") if store.size(path) is not None]
+    return failed(f"{', '.join(found)} is there") if found else ok("ended by its writer and by a recovery")
+
+
+def clocks_agree(ground: Ground) -> Outcome:
+    """How far the store's clock is from this machine's; informative, nothing compares them."""
+    if ground.protocol != "s3":
+        return skipped("one clock")
+    from timeline.s3_store import S3Store
+
+    assert isinstance(ground.store, S3Store)
+    before = datetime.now(UTC)
+    away_s = (ground.store.clock() - before).total_seconds()
+    # The store tells whole seconds, and the answer took a while.
+    if abs(away_s) < 2:
+        return ok("within 2 s of this machine's")
+    return ok(f"{abs(away_s):.0f} s {'behind' if away_s < 0 else 'ahead of'} this machine's; nothing compares them")
+
+
+def latencies(ground: Ground) -> Outcome:
+    """How long the small calls take; informative."""
+    store = ground.store
+    calls: Sequence[tuple[str, Callable[[str], object]]] = (
+        ("create", lambda path: store.put_if_absent(path, bytes(1_000))),
+        ("read", store.get),
+        ("list", lambda path: store.list("timed")),
+        ("delete", store.delete),
+    )
+    took_ms: dict[str, list[float]] = {name: [] for name, _ in calls}
+    for number in ground.each_round():
+        for name, call in calls:
+            started = time.perf_counter()
+            call(f"timed/{number}")
+            took_ms[name].append((time.perf_counter() - started) * 1000)
+    return ok(" · ".join(f"{name} {statistics.median(times):.1f} ms" for name, times in took_ms.items()) + " (median)")
+
+
+def _is_absent(store: ObjectStore, path: str) -> bool:
+    try:
+        store.get(path)
+    except NotFoundError:
+        return True
+    return False

@@ -1,0 +1,113 @@
+"""A source whose records need no reading: the number at offset n is n. For rehearsals of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded, Grain, SourcePlan
+from timeline.epoch import OffsetRange, Position
+from timeline.hudi import TableIdentity
+
+NUMBER_SCHEMA = pa.schema([pa.field("number", pa.int64())])
+"""Columns of the rows."""
+
+IDENTITY = TableIdentity("0" * 32, "numbers", {"number": "bigint"}, '{"type":"record","name":"r","fields":[]}', ())
+"""What a timeline of numbers is born with."""
+
+
+@dataclass(frozen=True)
+class NumberSource:
+    """Shards of consecutive numbers. See `ingest.sources.base.Source` for the protocol.
+
+    Attributes:
+        shards: for each shard, how many numbers it has.
+        most: numbers of a shard that one epoch takes.
+        bad_every: multiples of it are malformed records; 0: there are none.
+    """
+
+    shards: Mapping[str, int]
+    most: int = 1
+    bad_every: int = 0
+
+    @property
+    def accepted(self) -> list[int]:
+        """Every number that belongs into the table, sorted."""
+        return [number for number in self._numbers() if not is_bad(number, self.bad_every)]
+
+    @property
+    def rejected(self) -> list[int]:
+        """Every number that belongs into the quarantine, sorted."""
+        return [number for number in self._numbers() if is_bad(number, self.bad_every)]
+
+    def plan(self, after: Mapping[str, Position]) -> SourcePlan:
+        """See Source."""
+        ranges = []
+        for shard, end in self.shards.items():
+            start = after[shard].offset if shard in after else 0
+            if start < end:
+                ranges.append(OffsetRange(shard, start, min(end, start + self.most)))
+        return SourcePlan(tuple(ranges))
+
+    @property
+    def grain(self) -> Grain:
+        """See Source."""
+        return Grain(smallest=1 << 20, largest=1 << 20, overhead=0)
+
+    def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
+        """See Source; ranges are never cut."""
+        return [offsets]
+
+    def infer_schema(self, plan: SourcePlan) -> pa.Schema:
+        """See Source."""
+        return NUMBER_SCHEMA
+
+    def reader(self) -> NumberReader:
+        """See Source."""
+        return NumberReader()
+
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> NumberDecoder:
+        """See Source."""
+        return NumberDecoder(self.bad_every)
+
+    def completed(self, positions: Mapping[str, Position]) -> None:
+        """See Source."""
+
+    def _numbers(self) -> list[int]:
+        return sorted(number for end in self.shards.values() for number in range(end))
+
+
+@dataclass(frozen=True)
+class NumberReader:
+    """See `ingest.sources.base.RangeReader`."""
+
+    def read(self, offsets: OffsetRange) -> Iterator[Block]:
+        """See RangeReader; a range is one block."""
+        data = [b"%d" % number for number in range(offsets.start, offsets.until)]
+        yield Block(offsets.shard, offsets.start, len(data), data)
+
+
+@dataclass(frozen=True)
+class NumberDecoder:
+    """See `ingest.sources.base.Decoder`."""
+
+    bad_every: int
+
+    def decode(self, block: Block) -> Decoded:
+        """See Decoder."""
+        numbers = range(block.start, block.start + block.rows)
+        good = [number for number in numbers if not is_bad(number, self.bad_every)]
+        accepted = pa.RecordBatch.from_arrays([pa.array(good, pa.int64())], schema=NUMBER_SCHEMA)
+        rejected = [
+            {"shard": block.shard, "offset": number, "reason": "a multiple", "raw": b"%d" % number}
+            for number in numbers
+            if is_bad(number, self.bad_every)
+        ]
+        return Decoded(accepted, pa.array(good, pa.int64()), pa.RecordBatch.from_pylist(rejected, REJECTED_SCHEMA))
+
+
+def is_bad(number: int, bad_every: int) -> bool:
+    """Whether a record is malformed."""
+    return bad_every > 0 and number % bad_every == 0

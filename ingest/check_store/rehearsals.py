@@ -1,0 +1,88 @@
+"""The checks that use more than the store: commits by delta-rs, and the whole protocol killed and recovered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ingest.check_store.checks import Ground, Outcome, failed, ok, skipped
+from ingest.check_store.lakes import DeltaLake, ObjectLake
+from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
+from ingest.check_store.processes import CrashAt, Lake, faults, run_process
+from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
+from sinks.delta_log import DeltaLog, LogEntry
+from timeline.errors import StoreUnavailableError
+from timeline.failpoints import CRASH_POINTS
+from timeline.fsspec_store import open_store
+
+QUICK_POINTS = ("requested", "written", "manifest", "decided", "part-committed", "part-aborted")
+"""Crash points of a quick matrix: one in each phase of an epoch and of a rollback."""
+
+_OF_A_ROLLBACK = tuple(point for point in CRASH_POINTS if point.startswith("rollback") or point == "part-aborted")
+
+
+def one_table_version_wins(ground: Ground) -> Outcome:
+    """Of two delta-rs commits of the same version exactly one lands."""
+    if ground.protocol == "memory":
+        return skipped("delta-rs does not write here")
+    url, barrier = f"{ground.url}/versions", threading.Barrier(2)
+    _log(url, ground.storage).create(NUMBER_SCHEMA, [], _entry(0, 0))
+
+    def lands(log: DeltaLog, racer: int, epoch: int) -> bool:
+        table = log.load()
+        assert table is not None
+        barrier.wait()
+        try:
+            log.append(table, _entry(racer, epoch))
+        except StoreUnavailableError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        logs = [_log(url, ground.storage) for _ in range(2)]
+        for number in ground.each_round():
+            answers = list(pool.map(lands, logs, range(2), [number + 1] * 2))
+            table = _log(url, ground.storage).load()
+            assert table is not None
+            if all(answers):
+                return failed(f"two writers were both told that they had committed version {number + 1}")
+            if table.version != number + 1:
+                return failed(f"the table is at version {table.version} after {number + 1} commits of two writers")
+    return ok(f"{ground.rounds} versions, two writers each: one winner")
+
+
+def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> Outcome:
+    """A job that is killed at each of the protocol's crash points is brought to its end: every row there once."""
+    source = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
+    for point in points:
+        ground.go_on()
+        lake = _lake(ground, point)
+        # A rollback follows only from a death before the epoch was prepared.
+        crashes = [CrashAt("written"), CrashAt(point)] if point in _OF_A_ROLLBACK else [CrashAt(point)]
+        for number, crash in enumerate(crashes):
+            if run_process(lake, source, number, crash):
+                return failed(f"a job did not get to {crash.point!r}")
+        if not run_process(lake, source, len(crashes)):
+            return failed(f"killed at {point!r}: the next job did not end")
+        if found := faults(lake, source):
+            return failed(f"killed at {point!r}: {'; '.join(found)}")
+    return ok(f"killed at {len(points)} points of the protocol and recovered: every row there once, nothing left over")
+
+
+def _lake(ground: Ground, name: str) -> Lake:
+    url = f"{ground.url}/crash-{name}"
+    if ground.protocol == "memory":
+        return ObjectLake(open_store(f"{url}/table"), open_store(f"{url}/quarantine"))
+    return DeltaLake(url, ground.storage)
+
+
+def _log(url: str, storage: Mapping[str, Any]) -> DeltaLog:
+    location = delta_location(url)
+    options = delta_storage_options(location, storage)
+    return DeltaLog(location, open_store(url, storage), options, trusted_authorities(location, storage))
+
+
+def _entry(racer: int, epoch: int) -> LogEntry:
+    return LogEntry(app_id=f"writer {racer}", epoch=epoch, files=(), metadata={}, written_ms=0)

@@ -1,0 +1,219 @@
+"""All checks on one store, below a scratch prefix that is gone afterwards, and what they come to."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from ingest.check_store import checks, rehearsals
+from ingest.check_store.checks import RACERS, Ground, Outcome, Verdict
+from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
+from timeline.failpoints import CRASH_POINTS
+from timeline.fsspec_store import open_store
+from timeline.local_store import LocalStore
+from timeline.store import ObjectStore, Retry
+
+log = logging.getLogger(__name__)
+
+Check = Callable[[Ground], Outcome]
+
+PUT_IF_ABSENT = "put-if-absent"
+"""The check on which the others' meaning rests."""
+
+CRASHES = "crashes are recovered"
+
+_ROUNDS, _QUICK_ROUNDS = 20, 5
+_STYLES = {Verdict.OK: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check came to."""
+
+    check: str
+    verdict: Verdict
+    seen: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What all checks came to.
+
+    Attributes:
+        url: the store that was checked.
+        findings: in the order of the checks.
+    """
+
+    url: str
+    findings: Sequence[Finding]
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of the checks that failed."""
+        return [finding.check for finding in self.findings if finding.verdict is Verdict.FAILED]
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a timeline and lake targets can be entrusted to the store."""
+        return not self.failed
+
+    @property
+    def conclusion(self) -> str:
+        """One line."""
+        return "safe for Tideline" if self.is_safe else f"NOT safe: {', '.join(self.failed)}"
+
+
+def check_store(
+    url: str,
+    storage: Mapping[str, Any],
+    *,
+    quick: bool = False,
+    stop: threading.Event | None = None,
+    on_check: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Try out everything that Tideline needs of a store; leaves nothing behind.
+
+    Args:
+        url: where a timeline or a target would lie; nothing that is there is touched.
+        storage: fsspec options; may hold secrets.
+        quick: fewer rounds and crash points.
+        stop: set from outside to end early.
+        on_check: told the name of each check before it begins.
+
+    Raises:
+        StoreUnavailableError: the store does not even take an object.
+        StoppedError: `stop` was set.
+    """
+    with _scratch(url, storage) as store:
+        ground = Ground(store, storage, _QUICK_ROUNDS if quick else _ROUNDS, stop or threading.Event())
+        Retry().call(partial(store.put, "access", b""))
+        findings: list[Finding] = []
+        for name, check in _checks(quick):
+            ground.go_on()
+            on_check(name)
+            if name == CRASHES and any(finding.verdict is Verdict.FAILED for finding in findings):
+                outcome = checks.skipped("a store that fails a check before is not worth the time")
+            else:
+                outcome = _tried(check, ground)
+            findings.append(Finding(name, outcome.verdict, outcome.seen))
+    return Report(open_store(url, storage).url, findings)
+
+
+def findings_table(report: Report) -> Table:
+    """The report for people."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what was seen", overflow="fold")
+    for finding in report.findings:
+        verdict = Text(finding.verdict.value, style=_STYLES[finding.verdict])
+        table.add_row(Text(finding.check), verdict, Text(finding.seen))
+    return table
+
+
+def report_json(report: Report) -> dict[str, object]:
+    """The report for machines."""
+    findings = [{**asdict(finding), "verdict": finding.verdict.value} for finding in report.findings]
+    return {"url": report.url, "safe": report.is_safe, "conclusion": report.conclusion, "checks": findings}
+
+
+def storage_options(pairs: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for fsspec from ``key=value`` pairs: a dot leads into a block, ``true`` and ``false`` are truth values.
+
+    Args:
+        pairs: as on a command line, for example ``client_kwargs.endpoint_url=http://127.0.0.1:9000``.
+        given: options that the pairs add to, or replace.
+
+    Raises:
+        ConfigError: a pair that is none; the message shows no value.
+    """
+    options = dict(given)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise ConfigError(
+                f"--option {name!r}: allowed is key=value, for example client_kwargs.region_name=eu-west-1"
+            )
+        *blocks, key = name.split(".")
+        block = options
+        for each in blocks:
+            block[each] = dict(block.get(each) or {})
+            block = block[each]
+        block[key] = {"true": True, "false": False}.get(value, value)
+    return options
+
+
+def _checks(quick: bool) -> Sequence[tuple[str, Check]]:
+    points = rehearsals.QUICK_POINTS if quick else CRASH_POINTS
+    return (
+        (PUT_IF_ABSENT, checks.one_creator_wins),
+        ("reads after writes", checks.reads_see_the_latest_write),
+        ("listings after writes", checks.listings_see_the_latest_write),
+        ("replacing is atomic", checks.replacement_is_atomic),
+        ("long listings", checks.long_listing_is_complete),
+        ("uploads are invisible", checks.upload_is_invisible_until_closed),
+        ("given up uploads", checks.given_up_upload_leaves_nothing),
+        ("Delta versions", rehearsals.one_table_version_wins),
+        ("clock", checks.clocks_agree),
+        ("latency", checks.latencies),
+        (CRASHES, partial(rehearsals.every_crash_is_recovered, points=points)),
+    )
+
+
+def _tried(check: Check, ground: Ground) -> Outcome:
+    """A check's outcome; a store that does not answer, or leads the protocol astray, has failed it."""
+    try:
+        return check(ground)
+    except StoppedError:
+        raise
+    except TidelineError as error:
+        return checks.failed(f"{type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def _scratch(url: str, storage: Mapping[str, Any]) -> Iterator[ObjectStore]:
+    """A prefix below a URL that nobody else uses; removed afterwards, however it ends."""
+    store = open_store(f"{open_store(url, storage).url.rstrip('/')}/tideline-check-{uuid.uuid4().hex[:12]}", storage)
+    made = _absent_folders(store)
+    try:
+        yield store
+    finally:
+        try:
+            _remove(store, made)
+        except StoreError as error:
+            log.warning("%s is left, remove it by hand: %s", store.url, error)
+
+
+def _absent_folders(store: ObjectStore) -> list[str]:
+    """The folders that checks of a local store will make, the deepest first."""
+    if not isinstance(store, LocalStore):
+        return []
+    folders = [store.root, *map(str, Path(store.root).parents)]
+    return list(itertools.takewhile(lambda folder: not os.path.exists(folder), folders))
+
+
+def _remove(store: ObjectStore, folders: Sequence[str]) -> None:
+    if folders:
+        shutil.rmtree(folders[0], ignore_errors=True)
+        for folder in folders[1:]:
+            with contextlib.suppress(OSError):  # something else came to lie in it
+                os.rmdir(folder)
+        return
+    retry = Retry()
+    paths = [info.path for info in retry.call(lambda: store.list("", recursive=True))]
+    with ThreadPoolExecutor(RACERS) as pool:
+        list(pool.map(lambda path: retry.call(partial(store.delete, path)), paths))

@@ -1,0 +1,38 @@
+"""S3 by a client of its own, for looking at what the project's store did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import botocore.session
+
+from tests.real.s3_server import S3Server
+
+BUCKET = "lake"
+
+
+class RawS3:
+    """Unfinished uploads of the bucket, as the server sees them."""
+
+    def __init__(self, server: S3Server) -> None:
+        self._client: Any = botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=server.endpoint_url,
+            region_name="us-east-1",
+            aws_access_key_id=server.key,
+            aws_secret_access_key=server.secret,
+        )
+
+    def begin_upload(self, key: str) -> None:
+        """Start an upload that nobody continues."""
+        self._client.create_multipart_upload(Bucket=BUCKET, Key=key)
+
+    def uploads(self, prefix: str) -> list[str]:
+        """Keys of unfinished uploads, one for each, sorted."""
+        found: list[str] = []
+        while True:
+            marker = {"KeyMarker": found[-1]} if found else {}
+            page = self._client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix, **marker)
+            found += [str(upload["Key"]) for upload in page.get("Uploads", [])]
+            if not page["IsTruncated"]:
+                return sorted(found)

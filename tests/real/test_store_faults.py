@@ -1,0 +1,313 @@
+"""A store that answers late, twice, wrongly or not at all: the outcome is exact, or nothing is concluded.
+
+The real client, the real protocol and a real server, with `FaultProxy` in between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import s3fs
+import yaml
+
+from ingest.check_store.lakes import DeltaLake
+from ingest.check_store.numbers import NumberSource
+from ingest.check_store.processes import faults, run_process
+from tests.cli.job import LOCAL, environment
+from tests.real import s3_server
+from tests.real.fault_proxy import Fault, FaultProxy, Rule
+from tests.real.raw_s3 import RawS3
+from tests.real.s3_server import S3Server
+from tests.real.test_s3_job import S3Job
+from timeline.errors import ConfigError, StoreUnavailableError, TidelineError
+from timeline.fsspec_store import open_store
+from timeline.lease import LeaseObserver, LeaseState
+from timeline.probe import PROBE, probe_exclusive_creation
+from timeline.store import ObjectStore, Retry
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
+
+READ_TIMEOUT_S = 0.3
+LATE_S = 1.0
+"""Later than the client waits."""
+
+PUTS = {
+    "plan": r"\.commit\.requested$",
+    "inflight": r"/timeline/\d+\.inflight$",
+    "marker": r"\.marker\.CREATE$",
+    "data file": r"-0_.*\.parquet$",
+    "decision": r"/decisions/\d+\.json$",
+    "Delta log entry": r"/_delta_log/\d+\.json$",
+    "completed commit": r"/timeline/\d+_\d+\.commit$",
+    "lease": r"/writers/\d+\.json$",
+}
+"""What the protocol puts, by the keys of the objects."""
+
+FAULTS = {
+    "answered late": Rule(Fault.DELAY_ANSWER, seconds=LATE_S),
+    "delivered late": Rule(Fault.DELAY_REQUEST, seconds=LATE_S),
+    "lost": Rule(Fault.DROP_REQUEST),
+    "answer lost": Rule(Fault.DROP_ANSWER),
+    "delivered twice": Rule(Fault.DUPLICATE, seconds=LATE_S),
+    "500": Rule(Fault.REFUSE, status=500),
+    "503": Rule(Fault.REFUSE, status=503),
+    "429": Rule(Fault.REFUSE, status=429),
+    "500 and done": Rule(Fault.SPOIL_ANSWER, status=500),
+}
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[FaultProxy]:
+    with FaultProxy(s3.endpoint_url, secret=s3.secret) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def impatient(s3: S3Server, proxy: FaultProxy) -> dict[str, Any]:
+    """Options of a client behind the proxy that waits half a second and leaves repetition to the protocol."""
+    return through(proxy, s3, read_timeout=READ_TIMEOUT_S, retries={"max_attempts": 0})
+
+
+def through(proxy: FaultProxy, server: S3Server, **config: Any) -> dict[str, Any]:
+    client = server.options["client_kwargs"] | {"endpoint_url": proxy.url}
+    return server.options | {"client_kwargs": client, "config_kwargs": config}
+
+
+def on_each(fault: Rule) -> list[Rule]:
+    """The fault, once for the first put of each kind, and of the manifest: the second put of an inflight file."""
+    places = [(key, 1) for key in PUTS.values()] + [(PUTS["inflight"], 2)]
+    return [
+        Rule(fault.fault, "PUT", key, first=first, times=1, seconds=fault.seconds, status=fault.status)
+        for key, first in places
+    ]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_put_of_the_protocol_may_fail_and_the_outcome_is_exact(
+    name: str, proxy: FaultProxy, impatient: dict[str, Any]
+) -> None:
+    lake = DeltaLake(f"s3://lake/{uuid.uuid4().hex}", impatient)
+    rules = on_each(FAULTS[name])
+    proxy.arm(*rules)
+    for number in range(20):
+        try:
+            if run_process(lake, SOURCE, number):
+                break
+        except TidelineError:
+            continue
+    assert proxy.fired[FAULTS[name].fault] == len(rules)
+    proxy.drain()
+    # What was delivered after everything had ended may have brought something back: the next start looks.
+    assert run_process(lake, SOURCE, 99)
+    assert faults(lake, SOURCE) == []
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_request_of_a_multipart_upload_may_fail_once(
+    name: str, proxy: FaultProxy, impatient: dict[str, Any], s3: S3Server
+) -> None:
+    prefix = uuid.uuid4().hex
+    store, fault = open_store(f"s3://lake/{prefix}", impatient), FAULTS[name]
+    requests = (("POST", r"\?uploads"), ("PUT", "partNumber=1"), ("PUT", "partNumber=2"), ("POST", "uploadId="))
+    proxy.arm(
+        *(
+            Rule(fault.fault, method, key, times=1, seconds=fault.seconds, status=fault.status)
+            for method, key in requests
+        )
+    )
+    body = os.urandom(1 << 20)
+    writer = store.open_write("data/part")
+    for _ in range(20):
+        writer.sink.write(body)
+    assert writer.close() == 20 << 20
+    proxy.drain()
+    assert proxy.fired[fault.fault] == len(requests)
+    assert store.get("data/part") == body * 20
+    # A start that was answered for nobody leaves an upload without a name: whoever gives the object up ends that too.
+    store.abandon(["data/part"])
+    assert RawS3(s3).uploads(prefix) == []
+
+
+def test_completed_upload_is_found_where_the_server_no_longer_knows_it(
+    proxy: FaultProxy, impatient: dict[str, Any]
+) -> None:
+    # A server may say NoSuchUpload to a completion that it has done, when it is asked again for the lost answer.
+    store = open_store(f"s3://lake/{uuid.uuid4().hex}", impatient)
+    proxy.arm(
+        Rule(Fault.DROP_ANSWER, "POST", "uploadId=", times=1),
+        Rule(Fault.REFUSE, "POST", "uploadId=", first=2, status=404),
+    )
+    writer = store.open_write("data/part")
+    writer.sink.write(bytes(20 << 20))
+    assert writer.close() == 20 << 20
+    # Nor is another object of that name taken for the upload's.
+    store.put("data/other", bytes(20 << 20))
+    writer = store.open_write("data/other")
+    writer.sink.write(bytes(20 << 20))
+    with pytest.raises(StoreUnavailableError, match="NoSuchUpload"):
+        writer.close()
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_upload_that_the_store_refuses_leaves_nothing(
+    status: int, proxy: FaultProxy, impatient: dict[str, Any], s3: S3Server
+) -> None:
+    prefix = uuid.uuid4().hex
+    store = open_store(f"s3://lake/{prefix}", impatient)
+    for key in (r"\?uploads", "partNumber=2", "uploadId="):
+        proxy.arm(Rule(Fault.REFUSE, key=key, status=status))
+        writer = store.open_write("data/part")
+        with pytest.raises(StoreUnavailableError):
+            for _ in range(40):
+                writer.sink.write(bytes(1 << 20))
+            writer.close()
+        proxy.disarm()
+        writer.discard()
+        assert store.list("", recursive=True) == []
+        assert RawS3(s3).uploads(prefix) == []
+
+
+def test_store_without_put_if_absent_is_refused_by_the_probe(
+    proxy: FaultProxy, impatient: dict[str, Any], s3: S3Server
+) -> None:
+    store = open_store(f"s3://lake/{uuid.uuid4().hex}", impatient)
+    probe_exclusive_creation(store, Retry())
+    proxy.arm(Rule(Fault.FORGET_CONDITION))
+    with pytest.raises(ConfigError, match="was told that it had won"):
+        probe_exclusive_creation(store, Retry())
+    for fault in FAULTS.values():
+        proxy.arm(Rule(Fault.FORGET_CONDITION), Rule(fault.fault, "PUT", times=2, seconds=LATE_S, status=fault.status))
+        with pytest.raises(ConfigError):
+            probe_exclusive_creation(store, Retry())
+        proxy.drain()
+        for info in store.list("", recursive=True):
+            assert fault.fault in (Fault.DELAY_REQUEST, Fault.DUPLICATE), "only what came late may be there"
+            store.delete(info.path)
+
+
+@pytest.mark.parametrize("command", ["run", "recover"])
+def test_job_does_not_start_on_a_store_without_put_if_absent(
+    command: str, proxy: FaultProxy, s3: S3Server, tmp_path: Path
+) -> None:
+    job = small_job(tmp_path, s3, proxy)
+    if command == "recover":
+        assert job.tideline("run", env={"TIDELINE_CRASH_AT": "task-written"}).code == -signal.SIGKILL
+    before = contents(job)
+    proxy.arm(Rule(Fault.FORGET_CONDITION))
+    refused = job.tideline(command)
+    assert refused.code == 2
+    assert "cannot create an object exclusively" in refused.err
+    assert contents(job) == before
+
+
+@pytest.mark.parametrize(
+    ("point", "silent", "words"),
+    [
+        ("decided", r"/decisions/\d+", "the decision cannot be read"),
+        ("manifest", r"/timeline/\d+\.inflight", "the prepared state cannot be checked"),
+    ],
+)
+def test_recovery_that_cannot_read_halts_touches_nothing_and_goes_on_later(
+    point: str, silent: str, words: str, proxy: FaultProxy, s3: S3Server, tmp_path: Path
+) -> None:
+    job = small_job(tmp_path, s3, proxy, read_timeout=READ_TIMEOUT_S, retries={"max_attempts": 0})
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    before = contents(job)
+    proxy.arm(Rule(Fault.HANG, "GET", silent))
+    halted = job.tideline("recover")
+    proxy.disarm()
+    assert halted.code == 6
+    assert words in halted.err and "Nothing was touched" in halted.err and "tideline recover again" in halted.err
+    assert contents(job) == before
+    recovered = job.tideline("recover")
+    assert recovered.code == 0, recovered.err
+    assert job.tideline("run").code == 0
+    assert job.ids() == {number: 1 for number in range(20)}
+    assert not job.left_over()
+
+
+def test_writer_on_a_slow_store_keeps_its_lease(proxy: FaultProxy, s3: S3Server, tmp_path: Path) -> None:
+    job = small_job(tmp_path, s3, proxy, ttl="5s")
+    proxy.arm(Rule(Fault.DELAY_REQUEST, seconds=0.2), Rule(Fault.THROTTLE, bytes_per_s=100_000))
+    observer = LeaseObserver(direct(job, "timeline"), Retry(), process_is_gone=lambda process: False)
+    ended, states, beats = threading.Event(), set[LeaseState](), set[int]()
+
+    def watch() -> None:
+        while not ended.wait(0.05):
+            state = observer.look()
+            if observer.writer is not None and not observer.writer.released:
+                states.add(state)
+                beats.add(observer.writer.beat)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        finished = job.tideline("run")
+    finally:
+        ended.set()
+        watcher.join()
+    assert finished.code == 0, finished.err
+    assert states == {LeaseState.LIVE}
+    assert len(beats) > 3, "it took more than a TTL"
+    assert job.ids() == {number: 1 for number in range(20)}
+    assert not job.left_over()
+
+
+def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3Server) -> None:
+    data, folder = tmp_path / "data", tmp_path / "job"
+    (data / "lake").mkdir(parents=True)
+    folder.mkdir()
+    with s3_server.running(data) as server, FaultProxy(server.endpoint_url) as proxy:
+        job = small_job(folder, server, proxy)
+        # Twice a part, of what no codec makes smaller.
+        lines = (b'{"id": %d, "host": "%s"}' % (id, os.urandom(20_000).hex().encode()) for id in range(20, 1_020))
+        job.fs.pipe_file(f"{job.prefix}/logs/large.jsonl", b"".join(line + b"\n" for line in lines))
+        proxy.arm(Rule(Fault.HANG, "PUT", "partNumber=2"))
+        with subprocess.Popen([*LOCAL, "run", "job.yaml"], cwd=folder, env=environment()) as process:
+            while proxy.fired[Fault.HANG] == 0:
+                assert process.poll() is None
+            process.kill()
+        raw, prefix = RawS3(server), job.prefix.partition("/")[2]
+        assert raw.uploads(prefix)
+        recovered = job.tideline("recover")
+        assert recovered.code == 0, recovered.err
+        assert raw.uploads(prefix) == []
+        proxy.disarm()
+        proxy.drain()  # what hung arrives now
+        assert raw.uploads(prefix) == []
+        assert not [path for path in (data / "lake/.sgwtmp").rglob("*") if path.is_file()], "parts on the server's disk"
+        assert job.tideline("run").code == 0
+        assert job.ids() == {number: 1 for number in range(1_020)}
+        assert not job.left_over()
+
+
+def small_job(folder: Path, server: S3Server, proxy: FaultProxy, *, ttl: str = "60s", **config: Any) -> S3Job:
+    """A job of twenty rows whose process reaches the store through the proxy; the test itself reaches it directly."""
+    job = S3Job(folder, server)
+    job.put("a.jsonl", range(20), bad=1)
+    path = folder / "job.yaml"
+    settings = yaml.safe_load(path.read_text())
+    changes = {"storage": through(proxy, server, **config), "writer": {"lease_ttl": ttl}}
+    path.write_text(yaml.safe_dump(settings | changes))
+    return job
+
+
+def direct(job: S3Job, name: str) -> ObjectStore:
+    return open_store(job.url(name), job.server.options)
+
+
+def contents(job: S3Job) -> dict[str, bytes]:
+    """Every object of a job but the leases and the probe."""
+    fs: s3fs.S3FileSystem = job.fs
+    left_out = ("/writers/", PROBE)
+    return {path: fs.cat_file(path) for path in fs.find(job.prefix) if not any(part in path for part in left_out)}
