@@ -13,8 +13,11 @@ from ingest.config_models import place_of, resolved_place
 from ingest.job import Job
 from ingest.registry import load_sink
 from ingest.sources.base import Source
+from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.source import FilesSource
+from ingest.sources.kafka.options import KafkaOptions
+from ingest.sources.options import StreamOptions
 from ingest.task import QUARANTINE_SCHEMA
 from sinks.avro_schema import avro_schema
 from sinks.base import Sink, SinkContext, TargetOptions
@@ -78,8 +81,25 @@ def open_source(config: JobConfig, *, accept_loss: bool = False) -> Source:
                     "has to be put back, or given another name"
                 )
             return FilesSource(config.source, on_unknown_field=config.on_unknown_field, storage=config.storage)
+        case KafkaOptions():
+            return _open_kafka(config.source, config.on_unknown_field, accept_loss=accept_loss)
+        case StreamOptions():
+            raise ConfigError(
+                "source.type stream: a streaming query starts this job, not the command line: "
+                'from ingest.stream import stream; stream(df, "job.yaml").start()'
+            )
         case other:
             raise AssertionError(f"no source for {type(other).__name__}")
+
+
+def _open_kafka(options: KafkaOptions, on_unknown_field: UnknownField, *, accept_loss: bool) -> Source:
+    try:
+        from ingest.sources.kafka.source import KafkaSource
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"source.type kafka needs a package that is not installed ({error.name}): pip install 'tideline[kafka]'"
+        ) from error
+    return KafkaSource(options, on_unknown_field=on_unknown_field, accept_loss=accept_loss)
 
 
 def known_schema(opened: Opened) -> pa.Schema | None:

@@ -16,8 +16,9 @@ import pyarrow as pa
 from ingest.config_models import JobConfig, place_of, resolved_place
 from ingest.job_file import KeyPath, dotted
 from ingest.registry import load_sink
-from ingest.sources.decode.options import RecordFormat
+from ingest.sources.decode.options import RecordFormat, SourceOptions
 from ingest.sources.files.options import FilesOptions
+from ingest.sources.options import StreamOptions
 from ingest.task import LINEAGE_COLUMNS
 from sinks.base import SinkContext, TargetOptions
 from sinks.partition import partitioned_schema
@@ -70,6 +71,8 @@ def check_partitions(job: JobConfig) -> Iterator[Finding]:
 def check_source_columns(job: JobConfig) -> Iterator[Finding]:
     """What the source says about columns is about columns that there are."""
     source, columns = job.source, job.columns
+    if not isinstance(source, SourceOptions):
+        return
     if source.format is RecordFormat.TEXT and source.pattern is not None:
         groups = list(re.compile(source.pattern).groupindex)
         for name in columns or {}:
@@ -77,6 +80,8 @@ def check_source_columns(job: JobConfig) -> Iterator[Finding]:
                 yield ("schema", name), f"no group (?P<{name}>…) in source.pattern; its groups are {', '.join(groups)}"
     if source.format is RecordFormat.CSV and not source.has_header and columns is None:
         yield ("schema",), "needed, because csv without a header does not name its columns"
+    if source.format is RecordFormat.RAW and columns is not None and not _holds_raw(list(columns.values())):
+        yield ("schema",), "format raw has one column, of type binary or string"
     if isinstance(source.timestamp_format, Mapping) and columns is not None:
         for name in source.timestamp_format:
             kind = columns.get(name)
@@ -87,6 +92,26 @@ def check_source_columns(job: JobConfig) -> Iterator[Finding]:
                     ("source", "timestamp_format", name),
                     f"{name!r} is {type_name(kind)}; allowed are timestamps and dates",
                 )
+
+
+def _holds_raw(kinds: list[pa.DataType]) -> bool:
+    return len(kinds) == 1 and (pa.types.is_binary(kinds[0]) or pa.types.is_string(kinds[0]))
+
+
+def check_stream(job: JobConfig) -> Iterator[Finding]:
+    """A streaming query decides itself what other sources' jobs decide in the job file."""
+    if not isinstance(job.source, StreamOptions):
+        return
+    if job.lineage:
+        yield ("lineage",), "a stream's rows have no offsets of their own; add such columns in the query"
+    said_by_query = {
+        "on_unknown_field": "the query decodes its records",
+        "epoch": "an epoch is a micro-batch: give the query a trigger",
+        "spark": "the session is the query's own",
+    }
+    for key, why in said_by_query.items():
+        if key in job.model_fields_set:
+            yield (key,), f"not for a stream: {why}; leave it out"
 
 
 def check_places(job: JobConfig) -> Iterator[Finding]:
@@ -113,6 +138,28 @@ def check_places(job: JobConfig) -> Iterator[Finding]:
             yield ("timeline", "path"), f"inside or around {dotted(path)}; allowed are that place itself, or one apart"
             break
     yield from _source_overlap(job, tables)
+
+
+def check_cluster_places(job: JobConfig) -> Iterator[Finding]:
+    """On a cluster nothing is shared but the object store, and what the job file says is mounted everywhere.
+
+    The timeline too: a driver that is restarted on another machine would not find it, and begin anew.
+    """
+    if not job.spark.is_cluster:
+        return
+    shared = [resolved_place(folder) for folder in job.spark.shared_folders]
+    tables = [((*path, "path"), place) for path, options in _tables(job) if (place := place_of(options)) is not None]
+    places: list[tuple[KeyPath, str]] = [*tables, (("timeline", "path"), job.timeline.path)]
+    if isinstance(job.source, FilesOptions):
+        places.insert(0, (("source", "path"), job.source.path))
+    for path, place in places:
+        place = resolved_place(place)
+        if place.startswith(("file://", "memory://")) and not any(_inside(place, folder) for folder in shared):
+            yield (
+                path,
+                f"{place} is on this machine, the tasks are on {job.spark.master}: s3:// is allowed, "
+                "or a folder that all machines mount and spark.shared_folders names",
+            )
 
 
 def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str]]) -> Iterator[Finding]:
@@ -173,7 +220,9 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"schema", "source", "lineage"}), check_column_names),
     (frozenset({"schema", "source", "lineage", "partition_by"}), check_partitions),
     (frozenset({"schema", "source"}), check_source_columns),
+    (frozenset({"source", "lineage", "on_unknown_field", "epoch", "spark"}), check_stream),
     (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
+    (frozenset({"source", "targets", "quarantine", "timeline", "spark"}), check_cluster_places),
     (frozenset({"schema", "source", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),
 )
 """Every check, and the blocks that it looks at."""

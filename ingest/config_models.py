@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SerializeAsAny
 
-from ingest.sources.decode.options import SourceOptions, UnknownField
+from ingest.sources.decode.options import UnknownField
+from ingest.sources.options import SourceBlock
 from ingest.task import LINEAGE_COLUMNS
 from ingest.units import Duration
 from sinks.base import TargetOptions
@@ -96,10 +97,19 @@ class SparkConfig(Concern):
     Attributes:
         master: Spark's master URL.
         conf: Spark's configuration; may hold secrets, so it is not shown.
+        executor_wait: seconds that tasks on a cluster wait without any executor before the job fails.
+        shared_folders: local folders that every machine of a cluster mounts at the same place.
     """
 
     master: str = Field(default="local[*]", min_length=1)
     conf: dict[str, OptionText] = Field(default_factory=dict, repr=False)
+    executor_wait: Duration = Field(default=120.0, gt=0)
+    shared_folders: tuple[str, ...] = ()
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether tasks run on other machines."""
+        return is_cluster(self.master)
 
 
 class JobConfig(Concern):
@@ -122,7 +132,7 @@ class JobConfig(Concern):
     """
 
     name: Annotated[str, AfterValidator(_job_name)]
-    source: SerializeAsAny[SourceOptions]
+    source: SerializeAsAny[SourceBlock]
     columns: Mapping[str, ColumnType] | None = Field(default=None, alias="schema", min_length=1)
     on_unknown_field: UnknownField = UnknownField.DROP
     partition_by: tuple[Annotated[PartitionField, BeforeValidator(_partition_field)], ...] = ()
@@ -144,6 +154,11 @@ class JobConfig(Concern):
         """Columns of the rows that targets get: the decoded ones, and those of the lineage behind them."""
         lineage = [pa.field(name, kind) for name, kind in LINEAGE_COLUMNS] if self.lineage else []
         return pa.schema([*decoded, *lineage])
+
+
+def is_cluster(master: str) -> bool:
+    """Whether a master URL of Spark means other machines."""
+    return master == "yarn" or master.startswith(("spark://", "k8s://"))
 
 
 def place_of(options: TargetOptions) -> str | None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from ingest.epoch import EpochResult
 from ingest.loop import Summary
 from ingest.show import InstantRow
-from ingest.sources.base import SourcePlan
+from ingest.sources.base import SourcePlan, Unit
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ProgressLine:
         """See Observer."""
         self._epoch = epoch
         self._planned_units = sum(offsets.until - offsets.start for offsets in plan.ranges)
-        self._left = _left(len(plan.ranges) + plan.behind_shards, self._planned_units + plan.behind)
+        self._left = _left(len(plan.ranges) + plan.behind_shards, self._planned_units + plan.behind, plan.unit)
         self._show("reading" + self._rates)
 
     def tasks(self, done: int, tasks: int) -> None:
@@ -72,20 +72,22 @@ class ProgressLine:
         """See Observer."""
         rows = result.manifest.rows + result.manifest.rejected
         per_s = max(elapsed_s, 1e-3)
-        self._rates = f" · {rows / per_s:,.0f} rows/s · {self._planned_units / 1e6 / per_s:.1f} MB/s"
+        rates = [f"{rows / per_s:,.0f} rows/s"]
+        if plan.unit is Unit.BYTES:
+            rates.append(f"{self._planned_units / 1e6 / per_s:.1f} MB/s")
+        self._rates = f" · {' · '.join(rates)}"
         log.info(
-            "epoch %d: %d rows, %d rejected, %s in %.2f s (%.0f rows/s, %.1f MB/s); %s behind in %d files",
+            "epoch %d: %d rows, %d rejected, %s in %.2f s (%s); %s behind in %s",
             epoch,
             result.manifest.rows,
             result.manifest.rejected,
-            size_text(self._planned_units),
+            _amount(self._planned_units, plan.unit),
             elapsed_s,
-            rows / per_s,
-            self._planned_units / 1e6 / per_s,
-            size_text(plan.behind),
-            plan.behind_shards,
+            ", ".join(rates),
+            _amount(plan.behind, plan.unit),
+            _shards(plan.behind_shards, plan.unit),
         )
-        self._left = _left(plan.behind_shards, plan.behind)
+        self._left = _left(plan.behind_shards, plan.behind, plan.unit)
         self._show("completed" + self._rates)
 
     def idle(self, wait_s: float) -> None:
@@ -100,8 +102,17 @@ class ProgressLine:
             self._status.update(f"epoch {self._epoch} · {doing} · {self._left}")
 
 
-def _left(files: int, size: int) -> str:
-    return f"{files} file{'' if files == 1 else 's'} left, {size_text(size)} behind"
+def _left(shards: int, units: int, unit: Unit) -> str:
+    return f"{_shards(shards, unit)} left, {_amount(units, unit)} behind"
+
+
+def _shards(shards: int, unit: Unit) -> str:
+    kind = "file" if unit is Unit.BYTES else "partition"
+    return f"{shards} {kind}{'' if shards == 1 else 's'}"
+
+
+def _amount(units: int, unit: Unit) -> str:
+    return size_text(units) if unit is Unit.BYTES else f"{units:,} records"
 
 
 def instants_table(rows: Sequence[InstantRow], width: int) -> Table:

@@ -18,16 +18,22 @@ from typing import TypeAlias
 import yaml
 
 from timeline.errors import ConfigError
+from timeline.redact import without_credentials
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 KeyPath: TypeAlias = tuple[str | int, ...]
 
-_SECRET = re.compile(
-    r"secret|password|passwd|token|credential|private|api_?key|access_?key|account_?key|(^|\.)key$", re.I
+SECRET_NAME = re.compile(
+    r"secret|password|passwd|token|credential|private|api[._]?key|access[._]?key|account[._]?key|(^|\.)key$", re.I
 )
+"""Names of keys whose values are not to be shown; Java's regular expressions mean the same by it."""
+
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}|\$\{[^}]*\}?")
+_SECRET_BLOCKS = (("source", "options"), ("spark", "conf"))
 _LONGEST_SHOWN = 100
 _DEEPEST = 50
+_NULL = "tag:yaml.org,2002:null"
+_QUOTED_NAME = re.compile(r"(alias|anchor|tag handle) ['\"].*")
 
 
 @dataclass(frozen=True)
@@ -74,21 +80,22 @@ class JobFile:
             near = near[:-1]
         self.problems.append(Problem(path, message, self._lines.get(near), self._shown(path) if show else None))
 
-    def add_once(self, path: KeyPath, message: str) -> None:
+    def add_once(self, path: KeyPath, message: str, *, show: bool = True) -> None:
         """Note a problem unless one is noted for this value; a validator's inner path is cut to what is written."""
         if path[:-1] not in self._lines and len(path) > 1:
             while path[:-1] and path not in self._lines:
                 path = path[:-1]
         if not any(problem.path == path for problem in self.problems):
-            self.add(path, "not a valid value" if is_secret(path) and path in self._written else message)
+            self.add(path, "not a valid value" if is_secret(path) and path in self._written else message, show=show)
 
     def _shown(self, path: KeyPath) -> str | None:
         """The value as written: a reference is shown as one, a secret not at all."""
         written = self._written.get(path)
         if written is None:
             return None
-        if path[0] == "storage" or is_secret(path):
+        if is_secret(path):
             return "a value that is not shown"
+        written = without_credentials(written)
         return repr(written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}…")
 
 
@@ -112,7 +119,8 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        # A value that begins with * or & is a name to YAML, and may be a secret.
+        reason = ", ".join(_QUOTED_NAME.sub(r"\1", part) for part in (error.context, error.problem) if part)
         # {key: ${NAME}} is the likeliest mistake: inside of braces YAML reads the reference's own ones.
         hint = '; inside of { } a reference needs quotes: "${NAME}"' if "flow" in reason and "${" in text else ""
         raise ConfigError(f"{path}:{line} not valid YAML: {reason}{hint}") from None
@@ -126,8 +134,8 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Whether a key's name says that its value is not to be shown."""
-    return any(_SECRET.search(str(key)) for key in path)
+    """Whether a value is not to be shown: by its key's name, or as one of a block that is there for secrets too."""
+    return path[:1] == ("storage",) or path[:2] in _SECRET_BLOCKS or any(SECRET_NAME.search(str(key)) for key in path)
 
 
 def dotted(path: KeyPath) -> str:
@@ -175,6 +183,12 @@ class _Builder:
                 self._file.problems.append(Problem(path, "a key is a word, not a list or mapping", line))
                 continue
             key = str(key_node.value)
+            name, colon, _ = key.partition(":")
+            if colon and value_node.tag == _NULL:
+                # {password:secret} is one word to YAML: what is behind the colon was meant as a value.
+                message = "no value: write a space behind the colon"
+                self._file.problems.append(Problem((*path, name), message, line))
+                continue
             if key in result:
                 message = f"given twice, first in line {first_lines[key]}; keep one"
                 self._file.problems.append(Problem((*path, key), message, line))
@@ -214,7 +228,7 @@ class _Builder:
                 return float(written)
             case "tag:yaml.org,2002:str":
                 return self.resolved(written, path)
-        self._file.add(path, f"the tag {node.tag} is not allowed; write a plain value")
+        self._file.add(path, "a tag (a word that begins with '!') is not allowed; write a plain value, or quote it")
         return written
 
     def resolved(self, written: str, path: KeyPath) -> str:
@@ -225,7 +239,8 @@ class _Builder:
                 return "${"
             name, default = found["name"], found["default"]
             if name is None:
-                self._file.add(path, f"{found.group()!r} is no reference; write ${{NAME}}, ${{NAME:-default}}, or $${{")
+                what = "'${'" if is_secret(path) else repr(found.group())
+                self._file.add(path, f"{what} is no reference; write ${{NAME}}, ${{NAME:-default}}, or $${{")
             elif name in self._environment:
                 return self._environment[name]
             elif default is not None:

@@ -16,8 +16,9 @@ from ingest.job import Job
 from ingest.recovery import recover
 from ingest.runner import Runner
 from ingest.sources.base import Source, SourcePlan
-from timeline.chain import load_chain, write_snapshot
-from timeline.errors import StoppedError
+from ingest.stores import probe_stores
+from timeline.chain import Chain, load_chain, write_snapshot
+from timeline.errors import OutrunError, StoppedError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.view import Timeline
@@ -104,9 +105,11 @@ class IngestLoop:
         """Ingest until the source has nothing new (once), or until stopped.
 
         Raises:
+            ConfigError: a store does not create objects exclusively; nothing was touched.
             WriterBusyError: another process writes this timeline.
             TidelineError: what ended the run; its message says what to do.
         """
+        probe_stores(self._opened)
         try:
             lease = self._take_lease()
         except StoppedError as stopped:
@@ -142,7 +145,7 @@ class IngestLoop:
         opened, summary = self._opened, Summary()
         job = self._start(opened, lease)
         source = open_source(opened.config, accept_loss=self._accept_loss)
-        chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
+        chain = _load_chain(opened)
         applied_through = -1
         while not self._stop.is_set():
             lease.check()
@@ -173,6 +176,12 @@ class IngestLoop:
                 log.info("epoch %d was rolled back: %s", chain.next_epoch, stopped)
                 summary = replace(summary, last_word=f"epoch {chain.next_epoch} was rolled back")
                 break
+            except OutrunError as outrun:
+                # To stop for it would let a writer that is not the writer any more end the one that is.
+                log.warning("%s", outrun)
+                recover(job, lease)
+                chain = _load_chain(opened)
+                continue
             applied_through = chain.next_epoch
             chain = chain.advanced(result.decision)
             source.completed(result.decision.positions)
@@ -231,6 +240,10 @@ class IngestLoop:
         self._observer.idle(wait_s)
         self._stop.wait(wait_s)
         return not self._stop.is_set()
+
+
+def _load_chain(opened: Opened) -> Chain:
+    return load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
 
 
 def _ensure(job: Job) -> None:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from ingest.job import Job
+from ingest.sources.lost import lost
 from timeline.body import BodyFormat
 from timeline.chain import Chain
 from timeline.decision import Decision, Outcome, decide, read_decision
@@ -349,6 +350,7 @@ def _manifest_of(job: Job, decision: Decision) -> Manifest:
 
 
 def _extra_metadata(job: Job, decision: Decision, manifest: Manifest) -> dict[str, str]:
+    holes = {shard: [asdict(hole) for hole in each] for shard, each in lost(decision.positions).items()}
     return {
         "schema": job.identity.avro_schema,
         "tideline.epoch": str(decision.epoch),
@@ -359,6 +361,7 @@ def _extra_metadata(job: Job, decision: Decision, manifest: Manifest) -> dict[st
         "tideline.targets": json.dumps(
             {part.target: {"rows": part.rows, "bytes": part.bytes, "files": len(part.files)} for part in manifest.parts}
         ),
+        **({"tideline.lost": json.dumps(holes)} if holes else {}),
     }
 
 

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import cast
 
-from ingest.sources.decode.options import SourceOptions
 from ingest.sources.files.options import FilesOptions
+from ingest.sources.kafka.options import KafkaOptions
+from ingest.sources.options import SourceBlock, StreamOptions
 from sinks.base import Sink
 from timeline.errors import ConfigError
 
 SINK_GROUP = "tideline.sinks"
 
-SOURCES: Mapping[str, type[SourceOptions]] = {"files": FilesOptions}
+SOURCES: Mapping[str, type[SourceBlock]] = {"files": FilesOptions, "kafka": KafkaOptions, "stream": StreamOptions}
 """The options of each source type."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.protocol import ROLLBACK_PLAN, RollbackPlan
+from ingest.sources.lost import Hole, lost
 from timeline.decision import Decision, read_decision
 from timeline.epoch import MANIFEST, PLAN, Manifest, Plan
 from timeline.errors import FormatError
@@ -32,6 +33,7 @@ class InstantRow:
         files: data files written, or deleted by a rollback.
         bytes: size of the data files.
         offsets: for each shard, the offsets it brings it to.
+        lost: for each shard that goes on behind records that are gone, which ones and why.
         seconds: from requested to completed.
         note: why it was rolled back, or who is responsible.
     """
@@ -46,6 +48,7 @@ class InstantRow:
     files: int | None = None
     bytes: int | None = None
     offsets: Mapping[str, int] | None = None
+    lost: Mapping[str, Sequence[Hole]] | None = None
     seconds: float | None = None
     note: str | None = None
 
@@ -87,6 +90,7 @@ def _completed_commit(body: Mapping[str, Any]) -> dict[str, Any]:
         return {"note": "not written by Tideline"}
     targets = json.loads(extra["tideline.targets"])
     offsets = json.loads(extra["tideline.offsets"])
+    holes = json.loads(extra.get("tideline.lost", "{}"))
     return {
         "epoch": int(extra["tideline.epoch"]),
         "outcome": "commit",
@@ -95,6 +99,16 @@ def _completed_commit(body: Mapping[str, Any]) -> dict[str, Any]:
         "files": sum(target["files"] for target in targets.values()),
         "bytes": sum(target["bytes"] for target in targets.values()),
         "offsets": {shard: position["offset"] for shard, position in offsets.items()},
+        **_lost({shard: [Hole(**hole) for hole in each] for shard, each in holes.items()}),
+    }
+
+
+def _lost(holes: Mapping[str, Sequence[Hole]]) -> dict[str, Any]:
+    if not holes:
+        return {}
+    return {
+        "lost": holes,
+        "note": "lost: " + "; ".join(f"{shard} {hole}" for shard, each in holes.items() for hole in each),
     }
 
 
@@ -113,6 +127,9 @@ def _pending_commit(store: ObjectStore, time: str, retry: Retry) -> dict[str, An
         "offsets": {offsets.shard: offsets.until for offsets in plan.ranges},
         "note": f"by {plan.writer}, generation {plan.ref.generation}",
     }
+    lost_behind = _lost(lost(plan.positions))
+    if lost_behind:
+        row |= lost_behind | {"note": f"{row['note']}; {lost_behind['note']}"}
     if decision is not None:
         row["outcome"] = "commit" if decision.commits(time) else "rollback"
     if manifest is not None:

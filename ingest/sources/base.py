@@ -11,6 +11,7 @@ consumer group and no engine checkpoint decides who reads what: positions live i
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,6 +32,13 @@ REJECTED_SCHEMA = pa.schema(
 """Rejected rows as a decoder returns them: where the record starts, why it was refused, its raw bytes."""
 
 
+class Unit(enum.Enum):
+    """What a source's offsets count."""
+
+    BYTES = "bytes"
+    RECORDS = "records"
+
+
 @dataclass(frozen=True)
 class SourcePlan:
     """What the source has beyond the committed positions, within the limits.
@@ -41,12 +49,14 @@ class SourcePlan:
         behind_shards: shards (files, partitions) that those belong to.
         settles_in_s: seconds until something that is there but not settled (an unterminated last
             line) will count; None when nothing waits for that.
+        unit: what offsets count, for people.
     """
 
     ranges: tuple[OffsetRange, ...]
     behind: int = 0
     behind_shards: int = 0
     settles_in_s: float | None = None
+    unit: Unit = Unit.BYTES
 
 
 @dataclass(frozen=True)

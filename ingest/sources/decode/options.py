@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from ingest.sources.options import SourceBlock
 
 EPOCH_UNITS: Mapping[str, int] = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 """Timestamp formats that are numbers, and how many microseconds one unit has."""
@@ -61,11 +62,10 @@ class CsvOptions(BaseModel):
         return self
 
 
-class SourceOptions(BaseModel):
-    """The ``source`` block of a job file, as far as it says how records are written; each source type extends it.
+class SourceOptions(SourceBlock):
+    """The ``source`` block of a job file, as far as it says how records are written.
 
     Attributes:
-        type: which source it is.
         format: how records are written.
         pattern: for text, an RE2 expression that matches a whole record; its named groups are the columns.
         timestamp_format: how timestamps are written, one for all or by column: strptime directives, or ``epoch_s``,
@@ -74,12 +74,9 @@ class SourceOptions(BaseModel):
         nulls: texts that mean null in csv and text columns.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     formats: ClassVar[tuple[RecordFormat, ...]] = ()
     """The formats that this source has."""
 
-    type: str
     format: RecordFormat
     pattern: str | None = None
     timestamp_format: str | Mapping[str, str] | None = None
@@ -127,19 +124,9 @@ class SourceOptions(BaseModel):
         return self
 
     @property
-    def place(self) -> str:
-        """Where records come from, for messages; without credentials."""
-        return self.type
-
-    @property
     def has_header(self) -> bool:
         """Whether CSV records come with a line that names their columns."""
         return self.format is RecordFormat.CSV and self.csv.header
-
-    @property
-    def added_columns(self) -> pa.Schema:
-        """Columns that the source itself fills, behind those of the records."""
-        return pa.schema([])
 
     def timestamp_format_of(self, column: str) -> str | None:
         """The column's timestamp format; None is ISO 8601."""

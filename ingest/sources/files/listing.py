@@ -14,6 +14,8 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from timeline.errors import SourceError
+from timeline.redact import without_credentials, without_secrets
+from timeline.trust import check_authorities, untrusted
 
 _MAGIC = "*?["
 TAIL_BYTES = 256
@@ -64,8 +66,10 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
     """The store and the fixed folder of a path, glob or URL.
 
     Raises:
+        ConfigError: storage names a file of certificates that cannot be read.
         SourceError: no store goes by the URL's protocol, its options are wrong, or it does not answer.
     """
+    check_authorities(storage)
     try:
         fs, path = url_to_fs(url, **storage)
         path = path.rstrip("/") or "/"
@@ -75,7 +79,8 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
             return Location(fs, path.rpartition("/")[0], single=path)
     except (ValueError, TypeError, ImportError, OSError) as failure:
         raise SourceError(
-            f"the source's path {_shown(url)} cannot be opened: {failure}; check it and storage"
+            f"the source's path {without_credentials(url)} cannot be opened: "
+            f"{untrusted(failure) or without_secrets(str(failure), storage)}; check it and storage"
         ) from failure
     parts = path.split("/")
     fixed = next(place for place, part in enumerate(parts) if any(mark in part for mark in _MAGIC))
@@ -100,7 +105,8 @@ def list_files(location: Location) -> list[FileInfo]:
     except FileNotFoundError:
         return []
     except OSError as failure:
-        raise SourceError(f"{location.root} cannot be listed: {failure}") from failure
+        said = untrusted(failure) or without_secrets(str(failure), fs.storage_options)
+        raise SourceError(f"{location.root} cannot be listed: {said}") from failure
     named = [
         (path, info)
         for path, info in sorted(found.items())
@@ -191,9 +197,3 @@ def _require_text(path: str) -> None:
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
-def _shown(url: str) -> str:
-    """A URL without what stands before ``@``: that may be a password."""
-    protocol, mark, rest = url.partition("://")
-    return f"{protocol}{mark}{rest.rpartition('@')[2]}" if mark else url

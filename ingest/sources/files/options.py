@@ -44,7 +44,7 @@ class FilesOptions(SourceOptions):
 
     @property
     def place(self) -> str:
-        """See SourceOptions."""
+        """See SourceBlock."""
         return self.path
 
     def compression_of(self, path: str) -> str | None:

@@ -1,0 +1,252 @@
+"""What the driver asks the brokers: which logs there are, from where to where, and whether they still are the same."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from ingest.sources.kafka.client import NO_SUCH_TOPIC, Patience, error_of, open_admin, open_consumer, shown
+from ingest.sources.kafka.options import KafkaOptions
+from ingest.sources.kafka.shards import Log, Partition
+from timeline.errors import SourceError, TidelineError
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+_POLL_S = 0.1
+_PAUSE_S = 0.2
+_ANSWER_S = 10.0
+_PUBLISH_S = 5.0
+_NEW_TOPIC_S = 3.0
+"""How long a topic that should be there may be missing: it, or the broker, may just have come."""
+
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+_CUT_AT = re.compile(r"broker end offset is (\d+)")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now.
+
+    Attributes:
+        topic_id: see `Log`.
+        partitions: their numbers.
+    """
+
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+
+class Brokers:
+    """A connection that asks; the driver has one for a whole run. It connects when it is first asked."""
+
+    def __init__(self, options: KafkaOptions, silent_is: type[TidelineError] = SourceError) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            options: the job file's ``source`` block.
+            silent_is: raised where they do not answer for `broker_timeout`.
+
+        Raises:
+            ConfigError: librdkafka does not take the options.
+        """
+        self._options = options
+        self._patience = Patience(options, silent_is)
+        self._admin = open_admin(options, self._patience)
+
+    def logs(self, known: Collection[str]) -> dict[Partition, Log]:
+        """The logs of all topics that the job reads now.
+
+        Args:
+            known: topics that the timeline knows and has not seen end; one that is missing is asked for some
+                seconds before it is taken to be gone.
+
+        Raises:
+            SourceError: the brokers refuse the job or do not answer, or a topic that the job names was never there.
+        """
+        names = set(self._options.topics) or set(self._matching())
+        while True:
+            topics = self._topics(names | set(known), set(known))
+            partitions = [Partition(name, number) for name, topic in topics.items() for number in topic.partitions]
+            starts = self._offsets(partitions, OffsetSpec.earliest())
+            ends = self._offsets(partitions, OffsetSpec.latest())
+            # A topic that was made anew in between has the offsets of one life and the id of another.
+            if starts.keys() == ends.keys() == set(partitions) and self._topics(topics, ()) == topics:
+                break
+        return {
+            partition: Log(
+                topics[partition.topic].topic_id, starts[partition].offset, end.offset, _leader_epoch(end.leader_epoch)
+            )
+            for partition, end in ends.items()
+        }
+
+    def topic(self, name: str) -> Topic | None:
+        """One topic as it is now; None where there is none.
+
+        Raises:
+            SourceError: the brokers refuse the job or do not answer.
+        """
+        return self._topics([name], ()).get(name)
+
+    def offsets_at(self, partitions: Collection[Partition], time_ms: int) -> dict[Partition, int]:
+        """Each partition's first offset at or after a time; partitions without such a record are left out.
+
+        Raises:
+            SourceError: the brokers refuse the job or do not answer.
+        """
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(time_ms))
+        return {partition: at.offset for partition, at in found.items() if at.offset >= 0}
+
+    def cuts(self, positions: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:
+        """Where logs were cut off below a position and went on otherwise (KIP-320).
+
+        Args:
+            positions: offset and leader epoch of each, see `Place`.
+
+        Returns:
+            the first offset that is not the same any more, of the logs to which that happened.
+
+        Raises:
+            SourceError: the brokers refuse the job or do not answer.
+        """
+        if not positions:
+            return {}
+        left = {(at.topic, at.number): at for at in positions}
+        found: dict[Partition, int] = {}
+        self._patience.begin()
+        consumer = open_consumer(self._options, self._patience, {"queued.min.messages": 1})
+        try:
+            consumer.assign(
+                [
+                    TopicPartition(at.topic, at.number, offset, leader_epoch=epoch)
+                    for at, (offset, epoch) in positions.items()
+                ]
+            )
+            while left:
+                for message in consumer.consume(100, _POLL_S):
+                    error = message.error()
+                    place = (message.topic() or "", -1 if (number := message.partition()) is None else number)
+                    if error is None or error.code() == KafkaError._PARTITION_EOF:
+                        left.pop(place, None)
+                    elif error.code() == KafkaError._AUTO_OFFSET_RESET and place in left:
+                        partition = left.pop(place)
+                        cut = _CUT_AT.search(error.str())
+                        found[partition] = int(cut[1]) if cut is not None else positions[partition][0]
+                    else:
+                        self._patience.heard(error)
+                self._patience.check()
+        finally:
+            consumer.close()
+        return found
+
+    def publish(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Commit offsets for a consumer group that nobody is a member of.
+
+        Raises:
+            SourceError: it did not take them, or did not answer in time.
+        """
+        places = [TopicPartition(at.topic, at.number, offset) for at, offset in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(group, places)]
+        try:
+            answer = self._admin.alter_consumer_group_offsets(request, request_timeout=_PUBLISH_S)[group].result()
+        except KafkaException as failure:
+            raise SourceError(shown(error_of(failure).str(), self._options)) from None
+        errors = [str(place.error) for place in answer.topic_partitions or () if place.error is not None]
+        if errors:
+            raise SourceError(shown(errors[0], self._options))
+
+    def _matching(self) -> list[str]:
+        """Names of all topics that the job's pattern matches."""
+        self._patience.begin()
+        answer_s = 1.0
+        while True:
+            try:
+                metadata = self._admin.list_topics(timeout=max(_POLL_S, min(answer_s, self._patience.left_s)))
+                return [name for name in metadata.topics if self._options.wants(name)]
+            except KafkaException as failure:
+                self._patience.heard(error_of(failure))
+            self._admin.poll(0)
+            self._patience.check()
+            answer_s = min(2 * answer_s, _ANSWER_S)
+            time.sleep(_PAUSE_S)
+
+    def _topics(self, names: Iterable[str], insisted: Collection[str]) -> dict[str, Topic]:
+        """The topics of these names that there are."""
+        asked = sorted(names)
+        if not asked:
+            return {}
+        until = time.monotonic() + _NEW_TOPIC_S
+        while True:
+            found = self._ask(
+                lambda answer_s: self._admin.describe_topics(TopicCollection(asked), request_timeout=answer_s)
+            )
+            if not set(insisted) - found.keys() or time.monotonic() >= until:
+                break
+            time.sleep(_PAUSE_S)
+        return {
+            name: Topic(
+                None if str(topic.topic_id) == _NO_TOPIC_ID else str(topic.topic_id),
+                tuple(sorted(partition.id for partition in topic.partitions)),
+            )
+            for name, topic in found.items()
+        }
+
+    def _offsets(self, partitions: Collection[Partition], spec: OffsetSpec) -> dict[Partition, ListOffsetsResultInfo]:
+        if not partitions:
+            return {}
+        wanted = {TopicPartition(at.topic, at.number): spec for at in partitions}
+        found = self._ask(
+            lambda answer_s: self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=answer_s
+            )
+        )
+        return {Partition(at.topic, at.partition): info for at, info in found.items()}
+
+    def _ask(self, question: Callable[[float], Mapping[K, Future[T]]]) -> dict[K, T]:
+        """The answers, asked for again until each is there; what brokers say does not exist is left out.
+
+        Raises:
+            SourceError: the brokers refuse the job or do not answer.
+        """
+        self._patience.begin()
+        while True:
+            answers: dict[K, T] = {}
+            is_complete = True
+            for key, future in question(max(_POLL_S, min(_ANSWER_S, self._patience.left_s))).items():
+                try:
+                    answers[key] = self._result(future)
+                except KafkaException as failure:
+                    if error_of(failure).code() not in NO_SUCH_TOPIC:
+                        self._patience.heard(error_of(failure))
+                        is_complete = False
+            if is_complete:
+                return answers
+            self._patience.check()
+            time.sleep(_PAUSE_S)
+
+    def _result(self, future: Future[T]) -> T:
+        while True:
+            try:
+                return future.result(_POLL_S)
+            except NotDone:
+                self._admin.poll(0)  # brings the errors that tell why there is no answer
+                self._patience.check()
+
+
+def _leader_epoch(found: int | None) -> int | None:
+    return found if found is not None and found >= 0 else None

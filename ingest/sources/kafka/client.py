@@ -1,0 +1,230 @@
+"""librdkafka's clients as a job file configures them, and what their errors mean to a job.
+
+::
+
+    refused      wrong credentials, no permission, no trust in a certificate     final: SourceError
+    silent       brokers do not answer, or have no leader for now                waited for, within a bound
+    gone         no such topic or partition, or no such offset any more          the caller decides
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ingest.job_file import is_secret
+from ingest.sources.kafka.options import KafkaOptions
+from timeline.errors import ConfigError, SourceError, TidelineError
+
+log = logging.getLogger(__name__)
+
+REFUSALS = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors that say no, and will say it again."""
+
+NO_SUCH_TOPIC = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
+)
+"""Errors that say that a topic or partition is not there, or not yet."""
+
+_CONSEQUENCES = frozenset({KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+"""Errors that follow from others and do not say why."""
+
+_TLS_ALERT = "SSL alert number"
+"""How a broker's refusal of a certificate shows once the handshake is done (TLS 1.3)."""
+
+_REFUSAL_PATIENCE_S = 3.0
+"""A broker that starts may refuse credentials that it has not loaded yet."""
+
+_READER_GROUP = "tideline-reader"
+"""librdkafka wants a group's name; this one is never joined and never committed to."""
+
+TClient = TypeVar("TClient", AdminClient, Consumer)
+
+_PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
+_MASK = "…"
+
+
+class Patience:
+    """How long brokers that do not answer are waited for; told of every error, asked whether to go on.
+
+    Args:
+        options: the brokers, and the bound.
+        gives_up_as: the error that is raised when the bound is reached.
+        monotonic: measures time.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        gives_up_as: type[TidelineError],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._gives_up_as = gives_up_as
+        self._monotonic = monotonic
+        self.begin()
+
+    def begin(self) -> None:
+        """Something was answered, or is about to be asked: the time starts anew."""
+        self._since = self._monotonic()
+        self._refused_since: float | None = None
+        self._reason = ""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the bound."""
+        return self._since + self._options.broker_timeout - self._monotonic()
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether there was an error since the time started."""
+        return bool(self._reason)
+
+    def heard(self, error: KafkaError) -> None:
+        """Take an error into account; librdkafka tells them as they come."""
+        is_refusal = error.code() in REFUSALS or _TLS_ALERT in error.str()
+        if is_refusal and self._refused_since is None:
+            self._refused_since = self._monotonic()
+        # The reason of what fails is told once in a while, and that it fails all the time.
+        if is_refusal or not self._reason or (self._refused_since is None and error.code() not in _CONSEQUENCES):
+            self._reason = shown(error.str() or error.name(), self._options)
+
+    def check(self) -> None:
+        """Return while there is reason to wait.
+
+        Raises:
+            SourceError: brokers refuse this client.
+            TidelineError: of the class given: they have not answered for the whole time.
+        """
+        brokers = self._options.bootstrap_servers
+        refused_s = None if self._refused_since is None else self._monotonic() - self._refused_since
+        if refused_s is not None and (refused_s >= _REFUSAL_PATIENCE_S or self.left_s <= 0):
+            raise SourceError(
+                f"brokers {brokers} refuse this job: {self._reason}; check source.options (security.protocol, "
+                "sasl.*, ssl.*) and what its user may do: DESCRIBE and READ on the topics"
+            )
+        if self.left_s <= 0:
+            raise self._gives_up_as(
+                f"brokers {brokers} have not answered for {self._options.broker_timeout:g} s: "
+                f"{self._reason or 'they say nothing'}; check source.bootstrap_servers, the network and "
+                "security.protocol, or raise source.broker_timeout"
+            )
+
+
+def open_admin(options: KafkaOptions, patience: Patience) -> AdminClient:
+    """A client that asks about topics; it connects when it is first asked.
+
+    Raises:
+        ConfigError: librdkafka does not take the options.
+    """
+    return _open(AdminClient, _common(options, patience), options)
+
+
+def open_consumer(options: KafkaOptions, patience: Patience, tuning: Mapping[str, str | int]) -> Consumer:
+    """A consumer that joins no group, commits nothing and sees committed transactions only.
+
+    Args:
+        options: the job's; what it sets there wins over `tuning`.
+        patience: told of errors.
+        tuning: librdkafka's options on how much to fetch.
+
+    Raises:
+        ConfigError: librdkafka does not take the options.
+    """
+    config = {
+        **tuning,
+        **_common(options, patience),
+        "group.id": _READER_GROUP,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+    }
+    return _open(Consumer, config, options)
+
+
+def error_of(failure: KafkaException) -> KafkaError:
+    """The error inside of librdkafka's exception."""
+    error = failure.args[0]
+    assert isinstance(error, KafkaError)
+    return error
+
+
+def shown(text: str, options: KafkaOptions) -> str:
+    """What librdkafka says, without the values of options that are secret, in case it repeats one."""
+    for name, value in options.options.items():
+        if value and _is_secret_option(name):
+            text = text.replace(value, _MASK)
+    return text
+
+
+def _is_secret_option(name: str) -> bool:
+    return is_secret((name,)) or name.endswith((".pem", "oauthbearer.config"))
+
+
+def _common(options: KafkaOptions, patience: Patience) -> dict[str, Any]:
+    return {
+        "client.id": "tideline",
+        # Back within a second of a broker's restart, not ten.
+        "reconnect.backoff.max.ms": 1000,
+        **options.options,
+        "bootstrap.servers": options.bootstrap_servers,
+        "error_cb": patience.heard,
+        "logger": _ClientLog(options),
+    }
+
+
+def _open(kind: type[TClient], config: dict[str, Any], options: KafkaOptions) -> TClient:
+    try:
+        return kind(config)
+    except KafkaException as failure:
+        error = error_of(failure)
+        named = _PROPERTY.search(error.str())
+        if named is None:
+            raise ConfigError(f"source.options: librdkafka refuses them: {_masked(error.str(), options)}") from None
+        what = "has no such option" if error.str().startswith("No such") else "does not take the value of it"
+        raise ConfigError(f"source.options.{named.group(1)}: librdkafka {what}") from None
+    except (TypeError, ValueError) as failure:
+        raise ConfigError(f"source.options: librdkafka refuses them: {_masked(str(failure), options)}") from None
+
+
+def _masked(text: str, options: KafkaOptions) -> str:
+    """A message about options without the value of any of them."""
+    for value in sorted(options.options.values(), key=len, reverse=True):
+        text = text.replace(value, _MASK) if value else text
+    return text
+
+
+class _ClientLog:
+    """Takes librdkafka's log lines; what they say of errors reaches people through `Patience`."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+
+    def log(self, level: int, message: str, *arguments: object) -> None:
+        """What confluent-kafka calls of a logger."""
+        log.debug("librdkafka: %s", shown(message % arguments, self._options))

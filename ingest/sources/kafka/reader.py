@@ -1,0 +1,196 @@
+"""Reads explicit offsets of a partition in a task, with librdkafka and without a consumer group.
+
+::
+
+      start ···· first ══════════════════════ until
+        hole      records, with gaps where markers, aborted transactions and compaction are
+
+A range ends when the position has reached `until`: by a record at or behind it, which is left alone, or by
+the end of the partition where gaps come last. Nothing beyond `until` is delivered, whatever has come since.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from ingest.sources.base import Block
+from ingest.sources.kafka.brokers import Brokers
+from ingest.sources.kafka.client import NO_SUCH_TOPIC, Patience, open_consumer
+from ingest.sources.kafka.messages import message_batch, with_values
+from ingest.sources.kafka.options import KafkaOptions, Tombstones
+from ingest.sources.kafka.shards import Place, Shard
+from ingest.sources.lost import first_there
+from timeline.epoch import OffsetRange
+from timeline.errors import RangeGoneError, StoreUnavailableError
+
+BLOCK_BYTES = 4 << 20
+_MOST_RECORDS = 50_000
+_UNKNOWN_RECORDS = 200
+"""Records that are asked for while nothing is known of their size: even large ones fit into memory."""
+
+_USUAL_RECORD_BYTES = 1000
+_POLL_S = 0.05
+_LEAST_PREFETCH_BYTES = 1 << 20
+_MOST_PREFETCH_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class KafkaReader:
+    """Picklable; see `RangeReader`. A range's detail may hold ``record_bytes``, an estimate of a record's size.
+
+    Attributes:
+        options: the job file's ``source`` block.
+    """
+
+    options: KafkaOptions
+
+    def read(self, offsets: OffsetRange) -> Iterator[Block]:
+        """See RangeReader.
+
+        Raises:
+            RangeGoneError: retention, a topic made anew or a log cut off has taken part of the range.
+            SourceError: the brokers refuse the job.
+            StoreUnavailableError: they have not answered for `broker_timeout`; trying again may help.
+        """
+        first = first_there(offsets)
+        if first >= offsets.until:
+            return
+        patience = Patience(self.options, StoreUnavailableError)
+        with closing(open_consumer(self.options, patience, _tuning(offsets, first))) as consumer:
+            yield from self._blocks(_Feed(consumer, offsets, first, self, patience), offsets)
+        self.require_same_topic(offsets)
+
+    def _blocks(self, feed: _Feed, offsets: OffsetRange) -> Iterator[Block]:
+        record_bytes = offsets.detail.get("record_bytes")
+        most = _records_in(BLOCK_BYTES, record_bytes) if isinstance(record_bytes, int) else _UNKNOWN_RECORDS
+        while messages := feed.take(most):
+            batch = message_batch(messages, self.options.columns)
+            most = _records_in(BLOCK_BYTES, batch.nbytes // batch.num_rows)
+            if self.options.tombstones is Tombstones.SKIP:
+                batch = with_values(batch)
+            if batch.num_rows:
+                yield Block(offsets.shard, batch.column("offset")[0].as_py(), batch.num_rows, batch)
+
+    def require_same_topic(self, offsets: OffsetRange) -> None:
+        """Check that the planned topic is still there. Ids are never used twice: it has been there all the time then.
+
+        Raises:
+            RangeGoneError: it was deleted.
+        """
+        name = Shard.parse(offsets.shard).partition.topic
+        topic = Brokers(self.options, StoreUnavailableError).topic(name)
+        planned = Place.of(offsets.after).topic_id
+        if topic is None or (planned is not None and topic.topic_id != planned):
+            raise range_gone(offsets, f"topic {name} was deleted, or deleted and created again, since it was planned")
+
+
+def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
+    """The error of a range that can no longer be read as planned."""
+    return RangeGoneError(
+        f"shard {offsets.shard}, range [{offsets.start}, {offsets.until}): {found}; start again: the next plan says "
+        "what is gone"
+    )
+
+
+def _records_in(size: int, record_bytes: int) -> int:
+    return max(1, min(_MOST_RECORDS, size // max(1, record_bytes)))
+
+
+def _tuning(offsets: OffsetRange, first: int) -> dict[str, str | int]:
+    """How to fetch a range: in bounded memory, and little fetched beyond the end of a small one."""
+    known = offsets.detail.get("record_bytes")
+    expected = (offsets.until - first) * (known if isinstance(known, int) else _USUAL_RECORD_BYTES)
+    prefetch = max(_LEAST_PREFETCH_BYTES, min(_MOST_PREFETCH_BYTES, expected))
+    return {
+        "queued.min.messages": 1_000_000,
+        "queued.max.messages.kbytes": prefetch >> 10,
+        "max.partition.fetch.bytes": min(prefetch, 8 << 20),
+        "fetch.max.bytes": 16 << 20,
+        "fetch.wait.max.ms": 100,
+        # A full queue is looked at again at once: the default of a second would halve the speed.
+        "fetch.queue.backoff.ms": 5,
+    }
+
+
+class _Feed:
+    """Takes the records of a range from a consumer, in order; `position` is the next offset that was not taken."""
+
+    def __init__(self, consumer: Consumer, offsets: OffsetRange, first: int, reader: KafkaReader, patience: Patience):
+        partition, place = Shard.parse(offsets.shard).partition, Place.of(offsets.after)
+        # With an epoch librdkafka asks the leader whether the log was cut off below this offset (KIP-320).
+        at = TopicPartition(partition.topic, partition.number, first, leader_epoch=place.leader_epoch)
+        consumer.assign([at])
+        self.position = first
+        self._end = -1
+        self._consumer = consumer
+        self._offsets = offsets
+        self._reader = reader
+        self._patience = patience
+
+    def take(self, most: int) -> Sequence[Message]:
+        """Some records, at most so many; none at the end.
+
+        Raises:
+            RangeGoneError: part of the range is not there any more.
+            SourceError: the brokers refuse the job.
+            StoreUnavailableError: they do not answer.
+        """
+        until = self._offsets.until
+        self._patience.begin()
+        while self.position < until:
+            brought: Sequence[Message] = self._consumer.consume(min(most, until - self.position), _POLL_S)
+            if any(map(Message.error, brought)):
+                brought = self._without_events(brought)
+            taken = self._advance(brought)
+            if taken:
+                return taken
+            if not brought and self.position < until:
+                self._wait()
+        return ()
+
+    def _advance(self, brought: Sequence[Message]) -> Sequence[Message]:
+        """Move behind what was brought; the records of it that belong to the range."""
+        if brought:
+            first, last = _offset(brought[0]), _offset(brought[-1])
+            if first < self.position:
+                raise range_gone(self._offsets, f"the log goes on at {first} where {self.position} comes next")
+            self.position = last + 1
+        # What lies between the last record and the partition's end is nothing that anybody will ever see.
+        self.position = max(self.position, self._end)
+        if self.position <= self._offsets.until:
+            return brought
+        return brought[: bisect.bisect_left(brought, self._offsets.until, key=_offset)]
+
+    def _wait(self) -> None:
+        """Return while there is reason to wait for more."""
+        if self.position == self._end and self._patience.left_s <= 0 and not self._patience.has_heard:
+            raise range_gone(self._offsets, f"the log ends at {self.position}")
+        self._patience.check()
+
+    def _without_events(self, brought: Sequence[Message]) -> Sequence[Message]:
+        """The records among what a consumer brought; what else it says is taken into account."""
+        records: list[Message] = []
+        for message in brought:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._end = _offset(message)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise range_gone(self._offsets, f"at {self.position}: {error.str()}")
+            else:
+                self._patience.heard(error)
+                if error.code() in NO_SUCH_TOPIC:
+                    self._reader.require_same_topic(self._offsets)
+        return records
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset

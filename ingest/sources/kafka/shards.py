@@ -1,0 +1,199 @@
+"""Which partition each shard is, and what a log no longer has of what comes next.
+
+A shard is one life of a partition. It ends where its log cannot be continued and the job was told to go on:
+
+::
+
+    orders/0     topic id A, [0, 500)      the topic is deleted and created again, under another id
+    orders/0~1   topic id B, [0, ...)      the same partition's next life
+
+An ended shard's position says so, so that no later plan asks for its log again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ingest.sources.lost import Hole, holes_json
+from timeline.epoch import Json, OffsetRange, Position
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
+@dataclass(frozen=True, order=True)
+class Shard:
+    """One life of a partition; as text ``topic/partition``, and from the second life on ``topic/partition~1``."""
+
+    partition: Partition
+    life: int = 0
+
+    @classmethod
+    def parse(cls, name: str) -> Shard:
+        """Read back from its text; a topic's name holds neither ``/`` nor ``~``."""
+        topic, _, rest = name.partition("/")
+        number, _, life = rest.partition("~")
+        return cls(Partition(topic, int(number)), int(life or 0))
+
+    def __str__(self) -> str:
+        return f"{self.partition}~{self.life}" if self.life else str(self.partition)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A partition's log as the brokers have it now.
+
+    Attributes:
+        topic_id: tells topics of one name apart; None where the brokers do not give ids.
+        start: its first offset.
+        end: the offset behind the last record that is settled: no transaction is open below it.
+        leader_epoch: the latest one; None where the brokers do not give it.
+    """
+
+    topic_id: str | None
+    start: int
+    end: int
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a shard's position says besides the offset.
+
+    Attributes:
+        topic_id: of the topic that was read.
+        leader_epoch: at least that of the last record before the offset.
+        is_ended: nothing is read behind the offset any more.
+    """
+
+    topic_id: str | None = None
+    leader_epoch: int | None = None
+    is_ended: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        """As it stands in `Position.detail`."""
+        ended: dict[str, Json] = {"ended": True} if self.is_ended else {}
+        return {"topic_id": self.topic_id, "leader_epoch": self.leader_epoch, **ended}
+
+    @classmethod
+    def of(cls, detail: Mapping[str, Json]) -> Place:
+        """Read back from `Position.detail`."""
+        topic_id, leader_epoch = detail.get("topic_id"), detail.get("leader_epoch")
+        return cls(
+            str(topic_id) if topic_id is not None else None,
+            leader_epoch if isinstance(leader_epoch, int) else None,
+            detail.get("ended") is True,
+        )
+
+
+class Loss(enum.Enum):
+    """Why what comes next cannot be read."""
+
+    EXPIRED = "deleted by retention"
+    RECREATED = "the topic was deleted and created again"
+    TRUNCATED = "the log was cut off, and what follows are other records"
+    DELETED = "the partition does not exist any more"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a shard has to read.
+
+    Attributes:
+        shard: whose.
+        start: its committed offset, or where it begins.
+        first: the first offset that can be read; beyond `start` where records are gone.
+        end: the offset behind the last record that can be read.
+        place: what the position behind it says.
+        hole: what is gone between `start` and `first`, or, of a shard that ends, instead of what comes next.
+        is_pinned: it belongs into the plan even if there is nothing to read, so that its place is known from then on.
+    """
+
+    shard: Shard
+    start: int
+    first: int
+    end: int
+    place: Place
+    hole: Hole | None = None
+    is_pinned: bool = False
+
+    @property
+    def records(self) -> int:
+        """Offsets that can be read, an upper bound of the records."""
+        return self.end - self.first
+
+    def range_of(self, records: int, detail: Mapping[str, Json]) -> OffsetRange:
+        """The range that takes so many of them.
+
+        Args:
+            records: offsets from `first` on.
+            detail: what a reader needs to know.
+        """
+        after = self.place.to_json() | holes_json([self.hole] if self.hole is not None else [])
+        return OffsetRange(str(self.shard), self.start, self.first + records, detail, after)
+
+
+def current_shards(after: Mapping[str, Position]) -> dict[Partition, Shard]:
+    """The latest life of each partition that the timeline knows."""
+    latest: dict[Partition, Shard] = {}
+    for name in after:
+        shard = Shard.parse(name)
+        latest[shard.partition] = max(shard, latest.get(shard.partition, shard))
+    return latest
+
+
+def continue_shard(shard: Shard, position: Position, log: Log | None, cut_at: int | None) -> list[Stretch]:
+    """What a known shard has to read, and the next life of its partition where the shard ends here.
+
+    Args:
+        shard: not ended.
+        position: its committed position.
+        log: its partition's log; None where there is none any more.
+        cut_at: the offset at which its log was cut off and went on otherwise; None where it was not.
+    """
+    place, offset = Place.of(position.detail), position.offset
+
+    def ended(loss: Loss, start: int, until: int | None) -> Stretch:
+        hole = Hole(start, until, loss.value)
+        return Stretch(shard, offset, offset, offset, replace(place, is_ended=True), hole, is_pinned=True)
+
+    if log is None:
+        return [ended(Loss.DELETED, offset, None)]
+    if None not in (place.topic_id, log.topic_id) and place.topic_id != log.topic_id:
+        return [ended(Loss.RECREATED, offset, None), next_life(shard, log, log.start)]
+    if cut_at is None and log.end < offset:
+        cut_at = log.end
+    if cut_at is not None:
+        return [ended(Loss.TRUNCATED, cut_at, offset), next_life(shard, log, max(cut_at, log.start))]
+    here = Stretch(shard, offset, offset, log.end, Place(log.topic_id, log.leader_epoch))
+    if log.start <= offset:
+        return [here]
+    hole = Hole(offset, log.start, Loss.EXPIRED.value)
+    return [replace(here, first=log.start, end=max(log.start, log.end), hole=hole, is_pinned=True)]
+
+
+def rejoin(shard: Shard, position: Position, log: Log) -> Stretch:
+    """What the partition of an ended shard has to read: another topic's log whole, the same topic's from there on."""
+    is_same = log.topic_id is not None and Place.of(position.detail).topic_id == log.topic_id
+    return next_life(shard, log, max(position.offset, log.start) if is_same else log.start)
+
+
+def next_life(shard: Shard, log: Log, start: int) -> Stretch:
+    """What the next life of a shard's partition has to read."""
+    return replace(new_shard(shard.partition, log, start), shard=replace(shard, life=shard.life + 1), is_pinned=True)
+
+
+def new_shard(partition: Partition, log: Log, start: int) -> Stretch:
+    """What a partition has to read that the timeline does not know."""
+    place = Place(log.topic_id, log.leader_epoch)
+    return Stretch(Shard(partition), start, start, max(start, log.end), place)

@@ -1,0 +1,249 @@
+"""Kafka topics as a source: shards are partitions, offsets are Kafka's; see `ingest.sources.base`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from ingest.sources.base import Block, Decoder, Grain, RangeReader, SourcePlan
+from ingest.sources.decode.decoder import record_decoder, with_formatted_timestamps
+from ingest.sources.decode.infer import infer_groups, infer_json
+from ingest.sources.decode.options import RecordFormat, UnknownField
+from ingest.sources.decode.raw_records import RAW_SCHEMA
+from ingest.sources.kafka.brokers import Brokers
+from ingest.sources.kafka.message_decoder import MessageDecoder
+from ingest.sources.kafka.options import FromTime, KafkaOptions
+from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
+from ingest.sources.kafka.reader import KafkaReader
+from ingest.sources.kafka.shards import Log, Partition, Place, Shard, Stretch, current_shards
+from ingest.sources.lost import first_there
+from timeline.epoch import OffsetRange, Position
+from timeline.errors import ConfigError, RangeGoneError, SourceError
+
+log = logging.getLogger(__name__)
+
+SAMPLE_BYTES = 1_000_000
+"""How much of a plan a schema is inferred from."""
+
+_SAMPLE_RECORDS = 100
+_SAMPLED_PARTITIONS = 4
+_LARGEST_RECORD_BYTES = 1_000_000
+"""What brokers take by default; assumed while nothing is known."""
+
+_USUAL_RECORD_BYTES = 500
+
+
+class KafkaSource:
+    """The topics of a job; see `Source`. Offsets come from the timeline alone, no consumer group is joined.
+
+    Args:
+        options: the job file's ``source`` block.
+        on_unknown_field: what happens to a record with a field that the schema does not have.
+        accept_loss: go on behind records that are gone, with a hole in the plan.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        *,
+        on_unknown_field: UnknownField = UnknownField.DROP,
+        accept_loss: bool = False,
+    ) -> None:
+        self.options = options
+        self._on_unknown_field = on_unknown_field
+        self._accept_loss = accept_loss
+        self._logs: Mapping[Partition, Log] = {}
+        self._record_bytes: dict[str, int] = {}
+        self._uncut: dict[Partition, tuple[int, int | None]] = {}
+
+    def plan(self, after: Mapping[str, Position]) -> SourcePlan:
+        """See Source.
+
+        Raises:
+            ConfigError: librdkafka does not take the job's options.
+            RangeGoneError: retention ran past a committed position, and loss is not accepted.
+            SourceChangedError: a topic was deleted or made anew, or a log cut off, and loss is not accepted.
+            SourceError: the brokers refuse the job or do not answer, or there is no such topic.
+        """
+        self._logs = self._brokers.logs(self._expected_topics(after))
+        self._require_named_topics(after)
+        if after:
+            stretches = go_on(self.options, self._logs, after, self._cuts(after))
+        else:
+            start = self.options.start
+            at_time = self._brokers.offsets_at(self._logs, start.time_ms) if isinstance(start, FromTime) else {}
+            stretches = begin(self.options, self._logs, at_time)
+        lost = loss_error(stretches)
+        if lost is not None and not self._accept_loss:
+            raise lost
+        for stretch in stretches:
+            if stretch.hole is not None:
+                log.warning("shard %s goes on behind a loss: %s", stretch.shard, stretch.hole)
+        self._estimate(stretches)
+        return plan_ranges(stretches, self.options, self._record_bytes)
+
+    @property
+    def grain(self) -> Grain:
+        """See Source; the unit is a record, of the size that was seen in the latest plans."""
+        sizes = self._record_bytes.values()
+        size = max(1, sum(sizes) // len(sizes)) if sizes else _USUAL_RECORD_BYTES
+        return Grain(
+            smallest=max(1, (4 << 20) // size), largest=max(1, (128 << 20) // size), overhead=max(1, 4096 // size)
+        )
+
+    def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
+        """See Source; Kafka reads from any offset on."""
+        first = first_there(offsets)
+        size = offsets.until - first
+        pieces = max(1, -(-size // most))
+        cuts = [first + size * number // pieces for number in range(1, pieces)]
+        return [
+            replace(offsets, start=start, until=until)
+            for start, until in itertools.pairwise([offsets.start, *cuts, offsets.until])
+        ]
+
+    def infer_schema(self, plan: SourcePlan) -> pa.Schema:
+        """See Source; looks at about a megabyte, of what is there already where the plan has nothing."""
+        schema = with_formatted_timestamps(self._infer(plan), self.options)
+        taken = set(map(str.lower, schema.names)) & set(map(str.lower, self.options.added_columns.names))
+        if taken:
+            raise SourceError(
+                f"no schema can be inferred: records have {', '.join(sorted(taken))}, and so does source.columns; give "
+                "the columns there other names"
+            )
+        return pa.schema([*schema, *self.options.added_columns])
+
+    def reader(self) -> RangeReader:
+        """See Source."""
+        return KafkaReader(self.options)
+
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
+        """See Source.
+
+        Raises:
+            ConfigError: the columns of `source.columns` are not those of the timeline; or see `record_decoder`.
+        """
+        added = self.options.added_columns
+        ours = len(schema) - len(added)
+        if ours < 0 or not pa.schema(list(schema)[ours:]).equals(added):
+            raise ConfigError(
+                f"source.columns: the timeline's columns are {', '.join(schema.names)}, and {', '.join(added.names)} "
+                "are not the last of them; a timeline keeps its columns, so start another one"
+            )
+        values = record_decoder(self.options, pa.schema(list(schema)[:ours]), self._on_unknown_field, lineage=True)
+        return MessageDecoder(values, schema, self.options, lineage)
+
+    def completed(self, positions: Mapping[str, Position]) -> None:
+        """See Source; tells the group that the job file names."""
+        group = self.options.publish_offsets_to
+        offsets = {
+            partition: positions[str(shard)].offset
+            for partition, shard in current_shards(positions).items()
+            if not Place.of(positions[str(shard)].detail).is_ended
+        }
+        if group is None or not offsets:
+            return
+        try:
+            self._brokers.publish(group, offsets)
+        except SourceError as error:
+            log.warning("offsets are not published to group %s: %s", group, error)
+
+    @functools.cached_property
+    def _brokers(self) -> Brokers:
+        """One connection for the whole run, made by the first plan."""
+        return Brokers(self.options)
+
+    def _expected_topics(self, after: Mapping[str, Position]) -> set[str]:
+        """Topics that have to be there: those that are being read, and those that the job names and never saw."""
+        shards = current_shards(after)
+        live = {at.topic for at, shard in shards.items() if not Place.of(after[str(shard)].detail).is_ended}
+        seen = {at.topic for at in shards}
+        return {topic for topic in live if self.options.wants(topic)} | set(self.options.topics) - seen
+
+    def _require_named_topics(self, after: Mapping[str, Position]) -> None:
+        """A topic that the job names has to be there once; one that is gone is a loss, and told as that."""
+        there = {at.topic for at in (*self._logs, *current_shards(after))}
+        missing = [topic for topic in self.options.topics if topic not in there]
+        if missing:
+            raise SourceError(
+                f"brokers {self.options.bootstrap_servers} have no topic {', '.join(missing)}; create it, or correct "
+                "source.topics"
+            )
+
+    def _cuts(self, after: Mapping[str, Position]) -> dict[Partition, int]:
+        """See `Brokers.cuts`; a log that was found whole is not looked at again before its leader changes."""
+        asked = {
+            at: position
+            for at, position in doubtful(self._logs, after).items()
+            if self._uncut.get(at) != (position[0], self._logs[at].leader_epoch)
+        }
+        cuts = self._brokers.cuts(asked)
+        self._uncut |= {at: (asked[at][0], self._logs[at].leader_epoch) for at in asked.keys() - cuts.keys()}
+        return cuts
+
+    def _estimate(self, stretches: Sequence[Stretch]) -> None:
+        """Look at some records where the limit in bytes may bind; offsets do not tell how large records are."""
+        expected = sum(
+            stretch.records * self._record_bytes.get(stretch.shard.partition.topic, _LARGEST_RECORD_BYTES)
+            for stretch in stretches
+        )
+        if 2 * expected < self.options.max_bytes_per_epoch:
+            return
+        largest = sorted(stretches, key=lambda stretch: -stretch.records)[:_SAMPLED_PARTITIONS]
+        found: dict[str, list[int]] = {}
+        for stretch in largest:
+            size = self._sampled_record_bytes(stretch)
+            if size is not None:
+                found.setdefault(stretch.shard.partition.topic, []).append(size)
+        self._record_bytes |= {topic: max(1, sum(sizes) // len(sizes)) for topic, sizes in found.items()}
+
+    def _sampled_record_bytes(self, stretch: Stretch) -> int | None:
+        """Bytes for each offset at the beginning of a stretch; None where nothing can be read there."""
+        count = min(stretch.records, _SAMPLE_RECORDS)
+        offsets = stretch.range_of(count, {})
+        try:
+            blocks = list(KafkaReader(self.options).read(offsets))
+        except RangeGoneError:
+            return None
+        size = sum(_batch(block).nbytes for block in blocks)
+        return max(1, size // count) if blocks else None
+
+    def _infer(self, plan: SourcePlan) -> pa.Schema:
+        match self.options.format:
+            case RecordFormat.TEXT:
+                return infer_groups(list(re.compile(self.options.pattern or "").groupindex))
+            case RecordFormat.RAW:
+                return RAW_SCHEMA
+            case RecordFormat.JSON:
+                values = (value for block in self._sample(plan) for value in _batch(block).column("value").to_pylist())
+                return infer_json(value for value in values if value is not None)
+            case _:
+                raise SourceError("csv in messages does not name its columns; write schema in the job file")
+
+    def _sample(self, plan: SourcePlan) -> Iterator[Block]:
+        """Blocks from the beginning of the plan, or, where it has none, of what lies before it."""
+        reader = KafkaReader(self.options)
+        left = SAMPLE_BYTES
+        ranges = [offsets for offsets in plan.ranges if offsets.until > offsets.start]
+        for offsets in ranges or map(self._before, plan.ranges):
+            for block in reader.read(offsets):
+                yield block
+                left -= _batch(block).nbytes
+                if left <= 0:
+                    return
+
+    def _before(self, offsets: OffsetRange) -> OffsetRange:
+        """The last records before an empty range."""
+        begins = self._logs[Shard.parse(offsets.shard).partition].start
+        return replace(offsets, start=max(begins, offsets.start - _SAMPLE_RECORDS))
+
+
+def _batch(block: Block) -> pa.RecordBatch:
+    assert isinstance(block.data, pa.RecordBatch)
+    return block.data
