@@ -28,7 +28,7 @@ from timeline import errors
 from timeline.chain import Chain
 from timeline.decision import Decision
 from timeline.epoch import Manifest, OffsetRange, Plan, WriteReport
-from timeline.errors import FencedError, TidelineError
+from timeline.errors import FencedError, OutrunError, TidelineError
 from timeline.failpoints import reach
 from timeline.lease import LeaseState, WriterLease
 
@@ -115,6 +115,7 @@ def run_epoch(
 
     Raises:
         FencedError: another process decided this epoch or took over; nothing of this attempt is left.
+        OutrunError: the same, and that was a writer before this one, which woke up late.
         StoppedError: `stop` was set.
         TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
     """
@@ -128,10 +129,13 @@ def run_epoch(
         raise
     if not decision.commits(plan.ref.instant):
         roll_back(job, plan.ref, manifest, f"epoch {plan.ref.epoch} was decided by {decision.by}")
-        raise FencedError(
+        first = (
             f"{plan.ref}: {decision.by} decided it first ({decision.outcome.value} of instant {decision.instant}: "
-            f"{decision.reason}). What this process wrote is removed; it stops"
+            f"{decision.reason}). What this process wrote is removed"
         )
+        if decision.generation < lease.generation:
+            raise OutrunError(f"{first}, and read again if that one did not commit it")
+        raise FencedError(f"{first}; it stops")
     finish(job, decision, manifest, applied_through=applied_through)
     return EpochResult(decision, manifest)
 

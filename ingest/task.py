@@ -121,23 +121,39 @@ TASK_REPORT = BodyFormat("task report", TaskReport)
 
 
 def run_task(spec: TaskSpec, attempt: TaskAttempt) -> TaskReport:
+    """Read a task's ranges, decode and write them; see `attempt_task`."""
+
+    def write(outputs: OpenOutputs) -> Sequence[ShardCount]:
+        return [_run_range(spec, offsets, outputs) for offsets in spec.ranges]
+
+    return attempt_task(spec.outputs, attempt, write)
+
+
+def attempt_task(
+    outputs: Outputs, attempt: TaskAttempt, write: Callable[[OpenOutputs], Sequence[ShardCount]]
+) -> TaskReport:
     """Do a task's work. An attempt that fails removes what it wrote and may be run again elsewhere.
 
     An error that says so itself (a range that is gone, a row that must stop the job) is part of the
     report: trying again would only repeat it. Any other error is raised for the engine to retry.
+
+    Args:
+        outputs: where rows go.
+        attempt: this attempt, as the engine numbers it.
+        write: writes the task's rows, and says what became of its records.
     """
     reach("task-started")
-    outputs = OpenOutputs.open(spec.outputs, attempt)
+    opened = OpenOutputs.open(outputs, attempt)
     try:
-        counts = tuple(_run_range(spec, offsets, outputs) for offsets in spec.ranges)
-        reports = outputs.close()
+        counts = tuple(write(opened))
+        reports = opened.close()
         reach("task-written")
         return TaskReport(counts, reports)
     except (DataError, SourceError) as error:
-        outputs.abort()
+        opened.abort()
         return TaskReport(failure=(type(error).__name__, str(error)))
     except BaseException:
-        outputs.abort()
+        opened.abort()
         raise
 
 

@@ -1,0 +1,162 @@
+"""Whether a micro-batch continues what is committed: one pure function, asked before anything is written.
+
+Batch ids begin again with every checkpoint, and a batch is run again when Spark has not logged its end;
+offsets tell both apart. Two kinds of places are compared in two ways:
+
+- offsets of logs (Kafka's) mean the same in every query, so they are compared by partition;
+- all others mean something in their own checkpoint only, so nothing but the very same place of the
+  same query counts as the same.
+
+What can be neither taken nor left as a whole is refused: rows of a batch cannot be told apart by offset
+any more, so part of it would be twice or lost.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ingest.stream.offsets import Batch, LogOffsets, Place
+
+_MOST_RANGES = 8
+
+
+class Verdict(enum.Enum):
+    """What becomes of a micro-batch."""
+
+    INGEST = "ingest"
+    SKIP = "skip"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict and why it is right; of a refusal: which range is in doubt."""
+
+    verdict: Verdict
+    reason: str
+
+
+class _Coverage(enum.Enum):
+    """What of one partition's range is committed."""
+
+    NOTHING = "new"
+    ALL = "committed already"
+    IN_DOUBT = "in doubt"
+
+
+@dataclass(frozen=True)
+class _PartitionRange:
+    """A batch's range of one partition, and the committed offset.
+
+    Attributes:
+        committed: None for a partition of a topic that was never read: it begins where the batch does.
+    """
+
+    name: str
+    start: int
+    end: int
+    committed: int | None
+
+    @property
+    def coverage(self) -> _Coverage | None:
+        """None where the batch has no record of this partition and leaves none out."""
+        committed = self.start if self.committed is None else self.committed
+        if self.start > committed or self.end < self.start:
+            return _Coverage.IN_DOUBT
+        if self.start == self.end:
+            return None
+        if self.end <= committed:
+            return _Coverage.ALL
+        return _Coverage.NOTHING if self.start == committed else _Coverage.IN_DOUBT
+
+    def __str__(self) -> str:
+        committed = self.committed or 0
+        known = f"committed is [0, {committed})" if committed else "nothing of it is committed"
+        at = f"partition {self.name}: the batch has [{self.start}, {self.end}), {known}"
+        if self.start > committed and self.committed is not None:
+            return f"{at}: [{committed}, {self.start}) would be lost"
+        if self.start < committed < self.end:
+            return f"{at}: [{self.start}, {committed}) would be twice"
+        return at
+
+
+def judge(committed: Place | None, batch: Batch) -> Judgement:
+    """What becomes of a batch. Pure: the same places give the same answer.
+
+    Args:
+        committed: where the timeline stands; None before the first epoch.
+        batch: the batch as its checkpoint describes it.
+    """
+    if committed is None:
+        return Judgement(Verdict.INGEST, "nothing is committed yet")
+    done, start, end = committed.logs, batch.start.logs, batch.end.logs
+    if done is None or start is None or end is None:
+        return _judge_places(committed, batch)
+    if len(done) != len(end):
+        return Judgement(
+            Verdict.REFUSE,
+            f"the query reads {len(end)} sources, the timeline was written from {len(done)}: {_both(batch)}",
+        )
+    sources = zip(done, start, end, strict=True)
+    return _judge_ranges([found for source in sources for found in _ranges(*source)])
+
+
+def _judge_places(committed: Place, batch: Batch) -> Judgement:
+    if batch.end == committed:
+        return Judgement(Verdict.SKIP, "it is committed already")
+    if batch.start == committed:
+        return Judgement(Verdict.INGEST, "it begins where the timeline stands")
+    whose = "the same query" if committed.query == batch.end.query else f"another query ({committed.query})"
+    return Judgement(
+        Verdict.REFUSE,
+        f"{_both(batch)}, and the timeline stands at {_shown(committed)} of {whose}. Which of these records are "
+        "committed only the checkpoint knows that belongs to the timeline",
+    )
+
+
+def _judge_ranges(ranges: list[_PartitionRange]) -> Judgement:
+    found = {each.coverage for each in ranges}
+    if _Coverage.IN_DOUBT in found:
+        doubtful = [each for each in ranges if each.coverage is _Coverage.IN_DOUBT]
+        return Judgement(Verdict.REFUSE, _listed(doubtful))
+    if {_Coverage.NOTHING, _Coverage.ALL} <= found:
+        return Judgement(
+            Verdict.REFUSE,
+            f"some of it is committed and some is not: {_listed([each for each in ranges if each.coverage])}",
+        )
+    # A topic that is not known yet is noted even without records: its beginning is fixed from then on.
+    notes_topic = _Coverage.ALL not in found and any(each.committed is None for each in ranges)
+    if _Coverage.NOTHING in found or notes_topic:
+        return Judgement(Verdict.INGEST, "it begins where the timeline stands")
+    return Judgement(Verdict.SKIP, "all of it is committed already")
+
+
+def _ranges(committed: LogOffsets, start: LogOffsets, end: LogOffsets) -> Iterator[_PartitionRange]:
+    for topic, partitions in end.items():
+        known = committed.get(topic)
+        for partition, until in partitions.items():
+            yield _PartitionRange(
+                name=f"{topic}/{partition}",
+                # Spark reads a partition that has joined since the batch before from its beginning.
+                start=start.get(topic, {}).get(partition, 0),
+                end=until,
+                # A partition that joined a topic is read from its beginning, wherever a new query begins.
+                committed=None if known is None else known.get(partition, 0),
+            )
+
+
+def _listed(ranges: list[_PartitionRange]) -> str:
+    more = f"; and {len(ranges) - _MOST_RANGES} more partitions" if len(ranges) > _MOST_RANGES else ""
+    return "; ".join(map(str, ranges[:_MOST_RANGES])) + more
+
+
+def _both(batch: Batch) -> str:
+    return f"it reads from {_shown(batch.start)} to {_shown(batch.end)}"
+
+
+def _shown(place: Place) -> str:
+    sources = [json.dumps(source, separators=(",", ":")) for source in place.sources if source is not None]
+    return ", ".join(sources)[:500] or "the query's beginning"

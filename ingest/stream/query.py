@@ -1,0 +1,246 @@
+"""`stream(df, conf)`: a writer of a streaming DataFrame, made and used like Spark's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline
+from ingest.config import JobConfig, load_config
+from ingest.recovery import recover
+from ingest.sources.options import StreamOptions
+from ingest.stores import probe_stores
+from ingest.stream.checkpoint import HadoopFiles
+from ingest.stream.epochs import BatchIngest, committed_place
+from ingest.stream.rows import SHARD
+from ingest.stream.schema import check_same, row_schema
+from ingest.takeover import run_recovery
+from timeline.chain import load_chain
+from timeline.errors import ConfigError, StoppedError, WriterBusyError
+from timeline.failpoints import reach
+from timeline.lease import LeaseObserver, WriterLease, take_lease
+from timeline.view import Timeline
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = "checkpointLocation"
+
+
+def stream(df: DataFrame, conf: str | os.PathLike[str] | JobConfig) -> StreamIngest:
+    """A writer that puts a streaming DataFrame through a job's timeline into its targets.
+
+    Args:
+        df: the query's rows; Spark's to make, with any of its sources and transformations.
+        conf: a job file with ``source: {type: stream}``, or one that was loaded.
+
+    Raises:
+        ConfigError: the job is not for a stream, or the DataFrame is none.
+    """
+    config = _stream_config(conf)
+    if not df.isStreaming:
+        raise ConfigError("the DataFrame is not a streaming one; make it with spark.readStream")
+    if not hasattr(df, "_jdf"):
+        raise ConfigError("Spark Connect has no driver to ingest from; use a session of a classic Spark driver")
+    if importlib.util.find_spec("pandas") is None:
+        raise ConfigError("Spark needs pandas to hand rows to Python: pip install 'tideline[stream]'")
+    return StreamIngest(df, config)
+
+
+def starting_offsets(conf: str | os.PathLike[str] | JobConfig, *, default: str = "earliest", source: int = 0) -> str:
+    """Where a query has to begin so that it continues the timeline: text for Kafka's option ``startingOffsets``.
+
+    Spark looks at that option only when a query has no checkpoint, so it can stand in the query's code for good.
+    What an ended writer has left open is recovered first.
+
+    Args:
+        conf: the job file, or a loaded one.
+        default: what to say while nothing is committed.
+        source: which of the query's sources, in Spark's order.
+
+    Raises:
+        ConfigError: the committed offsets are of a kind that only their own checkpoint can continue.
+        WriterBusyError: a writer that may be alive has an open epoch.
+    """
+    opened = open_timeline(_stream_config(conf))
+    if run_recovery(opened).is_waiting:
+        raise WriterBusyError(
+            f"{opened.store.url} has an open epoch of a writer that may be alive: stop that query, or wait for it"
+        )
+    place = committed_place(load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry))
+    if place is None:
+        return default
+    if place.logs is None:
+        kept = "the query keeps state" if place.is_stateful else "its offsets are not those of a log such as Kafka"
+        raise ConfigError(
+            f"{opened.store.url} can be continued with the checkpoint of query {place.query} only, because {kept}; "
+            "without it, start another timeline and table"
+        )
+    if not 0 <= source < len(place.logs):
+        raise ConfigError(f"source {source}: the query has {len(place.logs)}, counted from 0")
+    return json.dumps(place.logs[source], separators=(",", ":"))
+
+
+class StreamIngest:
+    """Made by `stream`. Options are given as to Spark's ``df.writeStream``; what comes out is decided by the job."""
+
+    def __init__(self, df: DataFrame, config: JobConfig) -> None:
+        """Nothing is started yet."""
+        self._df = df
+        self._config = config
+        self._writer = df.writeStream
+        self._checkpoint: str | None = None
+
+    def option(self, key: str, value: str | int | float | bool | None) -> StreamIngest:
+        """One of Spark's options; ``checkpointLocation`` is required."""
+        if key.lower() == _CHECKPOINT.lower():
+            self._checkpoint = None if value is None else str(value)
+        self._writer = self._writer.option(key, value)
+        return self
+
+    def options(self, **options: str | int | float | bool | None) -> StreamIngest:
+        """Several of Spark's options."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def trigger(self, **trigger: Any) -> StreamIngest:
+        """When micro-batches are made, as for Spark's ``trigger``: each of them is an epoch."""
+        self._writer = self._writer.trigger(**trigger)
+        return self
+
+    def queryName(self, name: str) -> StreamIngest:
+        """The query's name in Spark."""
+        self._writer = self._writer.queryName(name)
+        return self
+
+    def start(self) -> IngestQuery:
+        """Become the timeline's writer, recover what is pending, and start the query.
+
+        Raises:
+            ConfigError: the query's columns do not fit the job, or ``checkpointLocation`` is missing.
+            WriterBusyError: another process writes this timeline.
+            TidelineError: a store or a target does not allow it; the message says what to do.
+        """
+        if self._checkpoint is None:
+            raise ConfigError(f'.option("{_CHECKPOINT}", …) is missing: the offsets of each batch are read from there')
+        opened = open_timeline(self._config)
+        found = row_schema(self._df.schema)
+        wanted = known_schema(opened)
+        if wanted is not None:
+            check_same(found, wanted, "the job file" if self._config.columns else "this timeline")
+        probe_stores(opened)
+        lease = _take_lease(opened)
+        lease.keep()
+        try:
+            reach("lease-taken")
+            batches = self._batches(opened, found if wanted is None else wanted, lease, self._checkpoint)
+            query = self._writer.foreachBatch(batches).start()
+        except BaseException:
+            lease.release()
+            raise
+        return IngestQuery(query, batches, lease)
+
+    def _batches(self, opened: Opened, schema: pa.Schema, lease: WriterLease, checkpoint: str) -> BatchIngest:
+        born = opened if opened.identity is not None else give_birth(opened, schema)
+        job = build_job(born)
+        recover(job, lease)
+        for sink in job.sinks:
+            sink.ensure()
+        chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
+        others = sorted(set(chain.positions) - {SHARD})
+        if others:
+            raise ConfigError(
+                f"{opened.store.url} was written from another source ({', '.join(others[:3])}); "
+                "give the stream another timeline.path"
+            )
+        return BatchIngest(job, lease, chain, HadoopFiles(self._df.sparkSession, checkpoint), schema)
+
+
+class IngestQuery(StreamingQuery):
+    """Spark's handle of the running query. What ends it is raised as the TidelineError that it was.
+
+    However the query ends, the lease is released then, so that the next start need not wait.
+    """
+
+    def __init__(self, query: StreamingQuery, batches: BatchIngest, lease: WriterLease) -> None:
+        """Watch a query that has just been started."""
+        super().__init__(query._jsq)
+        self._batches = batches
+        self._lease = lease
+        # Spark's kind of thread: it closes its connection to the JVM when it ends.
+        self._watcher = InheritableThread(self._watch, name="tideline-stream", daemon=True)
+        self._watcher.start()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        """Wait for the query's end, at most `timeout` seconds; see Spark's.
+
+        Raises:
+            TidelineError: what ended the query.
+            StreamingQueryException: what ended it outside of Tideline, for example in the source.
+        """
+        try:
+            ended = super().awaitTermination(timeout)
+        except StreamingQueryException as error:
+            self._watcher.join()
+            failure = self._batches.failure or error
+            if not isinstance(failure, StoppedError):
+                raise failure from error
+            return True
+        if ended is not False:
+            self._watcher.join()
+        return ended
+
+    def processAllAvailable(self) -> None:
+        """Wait until everything that is there now is committed; see Spark's.
+
+        Raises:
+            TidelineError: what ended the query before.
+        """
+        try:
+            super().processAllAvailable()
+        except StreamingQueryException as error:
+            raise self._batches.failure or error from error
+
+    def stop(self) -> None:
+        """End the query. An epoch that is not prepared yet is rolled back; one that is, is finished."""
+        self._batches.stop.set()
+        super().stop()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        try:
+            self._jsq.awaitTermination()
+        except (PySparkException, Py4JError, OSError) as error:
+            log.debug("query ended: %s", error)
+        finally:
+            self._lease.release()
+
+
+def _stream_config(conf: str | os.PathLike[str] | JobConfig) -> JobConfig:
+    config = conf if isinstance(conf, JobConfig) else load_config(conf)
+    if not isinstance(config.source, StreamOptions):
+        raise ConfigError(
+            f"job {config.name!r} has source.type {config.source.type}, which tideline run ingests; "
+            "a query needs a job with source: {type: stream}"
+        )
+    return config
+
+
+def _take_lease(opened: Opened) -> WriterLease:
+    return take_lease(
+        opened.store,
+        job=opened.config.name,
+        ttl_ms=round(opened.config.writer.lease_ttl * 1000),
+        retry=opened.retry,
+        observer=LeaseObserver(opened.store, opened.retry),
+    )
