@@ -7,6 +7,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 PACKAGES := timeline sinks ingest
+WORKERS ?= 2
 
 export PYTHON
 
@@ -30,11 +31,18 @@ test: env ## lint, types, imports and all tests
 	$(MAKE) lint types; \
 	wait $$warm_up; \
 	trap - EXIT; \
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-fast
 test-fast: env lint types ## the same without tests that need servers, Spark or minutes
 	@$(BIN)/python -m pytest -m "not real and not spark and not slow"
+
+SEED ?=
+MINUTES ?= 20
+
+.PHONY: soak
+soak: env ## a real job under random faults (SEED=, MINUTES=); the last line says how it went
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: lint
 lint: env ## ruff (rules and format) and the direction of imports

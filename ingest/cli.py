@@ -1,4 +1,4 @@
-"""The command line: ``tideline run | recover | show | demo``.
+"""The command line: ``tideline run | recover | show | demo | check-store | package``.
 
 Exit codes:
     0  done, or stopped by a signal with the open epoch settled
@@ -16,6 +16,7 @@ Exit codes:
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from dataclasses import asdict
@@ -26,10 +27,13 @@ import typer
 from rich.console import Console
 
 from ingest.build import open_timeline
+from ingest.cluster import needed_modules, with_submitted_master
 from ingest.config import load_config
 from ingest.console import ProgressLine, instants_table, output, summary_text
+from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.logs import configure_logging, report_failure
 from ingest.loop import IngestLoop, Mode
+from ingest.package import main_script, write_package
 from ingest.recovery_text import recovery_json, recovery_lines
 from ingest.runner import Runner
 from ingest.show import instant_rows
@@ -91,6 +95,9 @@ def run(
     config = load_config(conf)
     signals = StopSignals()
     signals.install()
+    if is_submitted():
+        config = with_submitted_master(config, submitted_settings().get("spark.master"))
+        stop_with_submit(signals.stop)
     started = time.monotonic()
     with ProgressLine(console) as progress:
 
@@ -98,8 +105,10 @@ def run(
             from ingest.spark import SparkRunner
 
             progress.starting_engine()
-            runner = SparkRunner(config.name, config.spark.master, config.spark.conf, progress.tasks)
+            runner = SparkRunner(config.name, config.spark, progress.tasks)
             signals.install()
+            if config.spark.is_cluster:
+                runner.check_executors(needed_modules(config), signals.stop)
             return runner
 
         loop = IngestLoop(
@@ -191,21 +200,78 @@ def demo(
     run_demo(folder, rows, crash=crash, console=output())
 
 
+@app.command(short_help="Try out whether a store keeps what Tideline needs.")
+def check_store(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where a timeline or table would lie.")],
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A storage option; dots lead into blocks. Repeatable.")
+    ] = None,
+    conf: Annotated[Path | None, typer.Option(metavar="CONF", help="Job file whose storage options to use.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and crash points.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Race, list, replace and crash below a scratch prefix of URL, which is removed afterwards.
+
+    The last line says whether the store is safe for Tideline; where it is not, the exit code is 6.
+    """
+    from ingest.check_store import run as checks
+
+    console = Console(stderr=True)
+    configure_logging(console, as_json=False, verbose=False)
+    logging.disable(logging.INFO)  # transitions of the jobs that are killed on purpose
+    storage = checks.storage_options(option or (), load_config(conf).storage if conf else {})
+    signals = StopSignals("the scratch prefix is removed first")
+    signals.install()
+    try:
+        with console.status("starting") as status:
+            report = checks.check_store(url, storage, quick=quick, stop=signals.stop, on_check=status.update)
+    except errors.StoppedError:
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps(checks.report_json(report), indent=2))
+    else:
+        output().print(checks.findings_table(report))
+        typer.echo(report.conclusion)
+    if not report.is_safe:
+        raise typer.Exit(6)
+
+
+@app.command(short_help="Pack Tideline for spark-submit.")
+def package(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="ZIP", help="The zip; tideline_main.py is written beside it.")
+    ] = Path("tideline.zip"),
+) -> None:
+    """Write Tideline as a zip for --py-files of spark-submit, and the script for it to start.
+
+    Only for those who start by spark-submit: tideline run ships itself to the executors of a cluster.
+    """
+    if output.suffix != ".zip":
+        raise errors.ConfigError(f"--output {output}: Spark puts files on Python's path that end in .zip; name it so")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    script = output.with_name("tideline_main.py")
+    write_package(output)
+    script.write_bytes(main_script())
+    typer.echo(f"{output} and {script}: spark-submit --master URL --py-files {output} {script} run job.yaml")
+
+
 def main() -> None:
     """Entry point: whatever goes wrong becomes one message and an exit code."""
     try:
         _arm_crash_point()
         app()
     except errors.TidelineError as error:
-        report_failure(str(error))
+        report_failure(str(error), type(error).__name__)
         raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
     except OSError as error:
-        report_failure(f"the operating system does not do as asked: {error}; nothing is lost, start again", error)
+        words = f"the operating system does not do as asked: {error}; nothing is lost, start again"
+        report_failure(words, type(error).__name__, error)
         raise SystemExit(6) from None
     except Exception as error:
         report_failure(
             f"unforeseen {type(error).__name__}: {error}. Nothing is lost: the next start recovers. "
             "Please report it with the output of the same command with --verbose",
+            type(error).__name__,
             error,
         )
         raise SystemExit(1) from None

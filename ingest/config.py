@@ -198,7 +198,8 @@ class _Resolver:
                     message = str(detail.get("ctx", {}).get("error", detail["msg"]))
                 case _:
                     message = detail["msg"][:1].lower() + detail["msg"][1:]
-            self._file.add_once(path, message)
+            # The value behind an unknown key says nothing, and may be a secret behind a name with a typo.
+            self._file.add_once(path, message, show=detail["type"] != "extra_forbidden")
 
 
 def _keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:

@@ -16,12 +16,15 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from timeline.errors import SparkJobError
 
 if TYPE_CHECKING:
+    from socketserver import BaseServer
+
     from pyspark import SparkConf
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,8 @@ _NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
 # With or without a date before it: the user's own log4j2 file may be in force.
 _LEVEL = re.compile(r"(?:[-\d/: ,.]+ )?(?P<level>TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ")
 _KEPT_LINES = 40
+_POLL_S = 0.2
+_PYTHON_TRACE = "Traceback (most recent call last):"
 _STEPS_OF_A_TRACE = ("at ", "... ", "File ", "Traceback", "^", "JVM stacktrace", "Caused by: ")
 
 
@@ -72,12 +77,67 @@ class JvmOutput:
                     log.log(level_of(text), "%s", text)
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit started this process: its JVM runs already, with settings and output of its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted_settings() -> dict[str, str]:
+    """What spark-submit was told by its options and files; only where `is_submitted`.
+
+    Raises:
+        SparkJobError: its JVM is not there any more.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+
+    try:
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    except (Py4JError, OSError) as error:
+        raise SparkJobError(f"the JVM of spark-submit does not answer: {cause_of(str(error))}; start again") from error
+
+
+def stop_with_submit(stop: threading.Event) -> None:
+    """Set an event once spark-submit has ended, which is all that a signal to it does to this process.
+
+    Without it a driver whose JVM is gone would hold its timeline until it next needs Spark.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        # Output went through spark-submit; a broken pipe must not disturb what is left to be settled.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        stop.set()
+
+    threading.Thread(target=watch, name="tideline-submit", daemon=True).start()
+
+
 def level_of(line: str) -> int:
     """Level of a line's record: Spark's warnings and errors are for people to see, the steps of a trace are detail."""
     found = _LEVEL.match(line)
     if found is not None:
         return logging.WARNING if found["level"] in ("WARN", "ERROR", "FATAL") else logging.INFO
-    return logging.DEBUG if line[:1].isspace() or line.startswith(_STEPS_OF_A_TRACE) else logging.INFO
+    # An error of Python inside of one of Java's: what follows are steps, and the error itself is their last line.
+    is_step = line[:1].isspace() or line.startswith(_STEPS_OF_A_TRACE) or line.endswith(_PYTHON_TRACE)
+    return logging.DEBUG if is_step else logging.INFO
+
+
+def log_lost_connections() -> None:
+    """Let pyspark's servers for accumulators log the loss of their JVM; left alone they print a trace on stderr."""
+    from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
+
+    # The method that socketserver leaves to be overridden.
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        setattr(server, "handle_error", _log_lost_connection)  # noqa: B010 - mypy takes it for a plain method
+
+
+def _log_lost_connection(server: BaseServer, request: object, client_address: object) -> None:
+    log.debug("the JVM's connection for accumulators was lost", exc_info=True)
 
 
 def start_jvm(conf: SparkConf) -> None:
@@ -113,4 +173,5 @@ def cause_of(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith(_STEPS_OF_A_TRACE)]
     errors = [line for line in causes if "Error: " in line or "Exception: " in line]
-    return (errors or causes or ["it said nothing"])[-1 if errors else 0][:500]
+    cause = (errors or causes or ["it said nothing"])[-1 if errors else 0]
+    return cause.strip(" :.")[:500]

@@ -15,7 +15,10 @@ _LOGGERS = ("timeline", "sinks", "ingest")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record: time (UTC), level, logger, message, and the error if there is one."""
+    """One JSON object for each record: time (UTC), level, logger, message; of a failure the kind of error.
+
+    Where there is a traceback, it is the object's ``error``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
@@ -26,6 +29,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        kind = getattr(record, "kind", None)
+        if kind is not None:
+            fields["kind"] = kind
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
@@ -69,16 +75,17 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
         logger.propagate = False
 
 
-def report_failure(message: str, error: BaseException | None = None) -> None:
+def report_failure(message: str, kind: str, error: BaseException | None = None) -> None:
     """The last word of a command that fails: one line on stderr, a record where those are JSON.
 
     Args:
         message: what went wrong, for people.
+        kind: the error's class, for machines: it says more than the exit code.
         error: an error that nobody foresaw; its traceback is in the JSON record, and shown when details are.
     """
     logger = logging.getLogger(__name__)
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger(_LOGGERS[-1]).handlers):
-        logger.error("%s", message, exc_info=error)
+        logger.error("%s", message, exc_info=error, extra={"kind": kind})
         return
     if error is not None and logger.isEnabledFor(logging.DEBUG):
         traceback.print_exception(error, file=sys.stderr)

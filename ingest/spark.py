@@ -3,6 +3,9 @@
 A job is one partition for each task, holding the task's spec; one report comes back from each. Spark
 retries a task that raises and may run speculative copies; the reports that come back are those of the
 attempts that it accepted, and everything else was announced by markers before it was written.
+
+On a cluster the runner ships Tideline itself; executors need the other packages only. Specs, and the
+credentials in them, travel as the data of a job: they are in no setting that Spark would show.
 """
 
 from __future__ import annotations
@@ -11,17 +14,22 @@ import contextlib
 import logging
 import os
 import sys
+import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ingest.jvm import cause_of, start_jvm
-from ingest.task import TASK_REPORT, TaskReport, TaskSpec, run_task
-from sinks.base import TaskAttempt
+from ingest.config_models import SparkConfig, is_cluster
+from ingest.executors import advice, complaint, look_around, run_in_task
+from ingest.job_file import SECRET_NAME, is_secret
+from ingest.jvm import cause_of, is_submitted, log_lost_connections, start_jvm, submitted_settings
+from ingest.package import write_package
+from ingest.task import TASK_REPORT, TaskReport, TaskSpec
 from timeline.errors import SparkJobError, StoppedError
 
 if TYPE_CHECKING:
@@ -29,66 +37,77 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TItem = TypeVar("TItem")
+TResult = TypeVar("TResult")
+
 _POLL_S = 0.2
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
 
 
 class SparkRunner:
     """Runs tasks on a Spark session that it starts and owns."""
 
-    def __init__(
-        self, name: str, master: str, conf: Mapping[str, str], on_progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def __init__(self, name: str, config: SparkConfig, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Start a session.
 
         Args:
             name: the application's name.
-            master: Spark's master URL.
-            conf: further Spark settings; they win over Tideline's.
+            config: the job's ``spark`` block; its settings win over Tideline's.
             on_progress: told of finished tasks and of all tasks while a job runs.
 
         Raises:
             SparkJobError: Spark does not start.
         """
         self._on_progress = on_progress
-        self._spark = start_session(name, master, conf)
+        self._config = config
+        self._shipped = contextlib.ExitStack()
+        self._spark = start_session(name, config.master, config.conf)
         # One thread for all jobs: py4j keeps a connection and a JVM thread for each Python thread it has seen.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tideline-spark")
+        if config.is_cluster:
+            self._ship()
 
     @property
     def slots(self) -> int:
-        """See Runner."""
-        return int(self._spark.sparkContext.defaultParallelism)
+        """See Runner.
+
+        Raises:
+            SparkJobError: the JVM is gone.
+        """
+        with _jvm_that_answers():
+            return int(self._spark.sparkContext.defaultParallelism)
+
+    def check_executors(self, needed: Mapping[str, str], stop: threading.Event) -> None:
+        """Ask the executors that are there whether their Python can run tasks; returns early when `stop` is set.
+
+        Args:
+            needed: module → the version that it must have, "" for any.
+            stop: ends the wait for an answer.
+
+        Raises:
+            SparkJobError: it cannot; the message says what is missing where. The session is stopped.
+        """
+        try:
+            pythons = self._run_job(look_around, [needed] * self.slots, stop)
+        except StoppedError:
+            return
+        except _TaskFailedError as error:
+            raise SparkJobError(f"executors cannot run this job's Python: {error}\n{advice(needed)}") from error
+        found = complaint(pythons, needed)
+        if found is not None:
+            self.close()
+            raise SparkJobError(found)
 
     def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
         """See Runner.
 
         Raises:
-            SparkJobError: a task failed more often than Spark retries it. The session is stopped then, as it is
-                when `stop` was set.
+            SparkJobError: a task failed more often than Spark retries it, or no executor is there. The session is
+                stopped then, as it is when `stop` was set.
         """
-        from py4j.protocol import Py4JError
-
-        group = f"tideline-{uuid.uuid4().hex[:8]}"
-        future = self._pool.submit(self._collect, specs, group)
-        while True:
-            try:
-                return future.result(timeout=_POLL_S)
-            except NotDone:
-                # Where the JVM does not answer any more, the job itself fails and says so.
-                with contextlib.suppress(Py4JError, OSError):
-                    if stop.is_set():
-                        self._spark.sparkContext.cancelJobGroup(group)
-                    else:
-                        self._report_progress(group, len(specs))
-            except SparkJobError as error:
-                # Python workers of a job that is over may write on for seconds; they end with the session, and only
-                # then is what they wrote deleted. (What a lost machine writes even later, its markers tell.)
-                self.close()
-                # Cancelled, or a Ctrl-C that the terminal sent to the Python workers as well.
-                if stop.is_set():
-                    raise StoppedError("stopped while tasks were running; they were cancelled") from error
-                raise
+        bodies = self._run_job(run_in_task, specs, stop, self._on_progress)
+        return [TASK_REPORT.load("task report", body) for body in bodies]
 
     def close(self) -> None:
         """Stop the session; one whose JVM is gone has ended already."""
@@ -99,30 +118,71 @@ class SparkRunner:
             self._spark.stop()
         except (Py4JError, OSError) as error:
             log.debug("Spark was not there any more to be stopped: %s", error)
+        self._shipped.close()
 
-    def _collect(self, specs: Sequence[TaskSpec], group: str) -> Sequence[TaskReport]:
-        from py4j.protocol import Py4JError, Py4JJavaError
+    def _ship(self) -> None:
+        """Give every executor the code that this driver runs; those that come later fetch the same file."""
+        folder = self._shipped.enter_context(tempfile.TemporaryDirectory(prefix="tideline-"))
+        # A name of its own: `--py-files tideline.zip` may have brought a file of that name already.
+        package = Path(folder) / f"tideline-of-{os.getpid()}.zip"
+        write_package(package)
+        self._spark.sparkContext.addPyFile(str(package))
+
+    def _run_job(
+        self,
+        function: Callable[[TItem], TResult],
+        items: Sequence[TItem],
+        stop: threading.Event,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Sequence[TResult]:
+        """One task for each item; their results in order. The session is stopped where this raises."""
+        from py4j.protocol import Py4JError
+
+        group = f"tideline-{uuid.uuid4().hex[:8]}"
+        future = self._pool.submit(self._collect, function, items, group)
+        executors = _ExecutorWatch(self._spark, self._config)
+        while True:
+            try:
+                return future.result(timeout=_POLL_S)
+            except NotDone:
+                # Where the JVM does not answer any more, the job itself fails and says so.
+                with contextlib.suppress(Py4JError, OSError):
+                    if stop.is_set() or executors.are_lost():
+                        self._spark.sparkContext.cancelJobGroup(group)
+                    elif on_progress is not None:
+                        on_progress(self._done(group), len(items))
+            except SparkJobError as error:
+                # Python workers of a job that is over may write on for seconds; they end with the session, and only
+                # then is what they wrote deleted. (What a lost machine writes even later, its markers tell.)
+                self.close()
+                # Cancelled, or a Ctrl-C that the terminal sent to the Python workers as well.
+                if stop.is_set():
+                    raise StoppedError("stopped while tasks were running; they were cancelled") from error
+                if executors.were_lost:
+                    raise SparkJobError(
+                        f"{self._config.master} has had no executor for this job for {self._config.executor_wait:g} s "
+                        "(spark.executor_wait): are its workers there, and have they cores and memory to spare? "
+                        "Start again once they are"
+                    ) from error
+                raise
+
+    def _collect(self, function: Callable[[TItem], TResult], items: Sequence[TItem], group: str) -> list[TResult]:
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         context = self._spark.sparkContext
-        try:
-            context.setJobGroup(group, f"tideline: {len(specs)} tasks", interruptOnCancel=True)
-            bodies = context.parallelize(specs, len(specs)).map(_run_on_executor).collect()
-        except (PySparkException, Py4JJavaError) as error:
-            raise SparkJobError(
-                f"a task failed on Spark, more often than it is retried: {cause_of(str(error))}. "
-                "Start again once the cause is mended"
-            ) from error
-        except (Py4JError, OSError) as error:
-            raise SparkJobError(
-                f"Spark's JVM does not answer any more ({cause_of(str(error))}): killed, or out of memory? "
-                "Start again; spark.conf: {spark.driver.memory: 4g} gives it more"
-            ) from error
-        return [TASK_REPORT.load("task report", body) for body in bodies]
+        with _jvm_that_answers():
+            try:
+                context.setJobGroup(group, f"tideline: {len(items)} tasks", interruptOnCancel=True)
+                return context.parallelize(items, len(items)).map(function).collect()
+            except (PySparkException, Py4JJavaError) as error:
+                raise _TaskFailedError(
+                    f"a task failed on Spark, more often than it is retried: {cause_of(str(error))}. "
+                    "Start again once the cause is mended"
+                ) from error
 
-    def _report_progress(self, group: str, tasks: int) -> None:
-        if self._on_progress is None:
-            return
+    def _done(self, group: str) -> int:
+        """Tasks of a job group that are done."""
         tracker = self._spark.sparkContext.statusTracker()
         done = 0
         for job in tracker.getJobIdsForGroup(group):
@@ -130,11 +190,50 @@ class SparkRunner:
             for stage in info.stageIds if info else ():
                 stage_info = tracker.getStageInfo(stage)
                 done += stage_info.numCompletedTasks if stage_info else 0
-        self._on_progress(done, tasks)
+        return done
 
 
-def start_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
-    """A Spark session with the settings that Tideline needs; the same Python runs in driver and tasks.
+@contextlib.contextmanager
+def _jvm_that_answers() -> Iterator[None]:
+    """Calls to the JVM, which may be gone at any time."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, OSError) as error:
+        raise SparkJobError(
+            f"Spark's JVM does not answer any more ({cause_of(str(error))}): killed, or out of memory? "
+            "Start again; spark.conf: {spark.driver.memory: 4g} gives it more"
+        ) from error
+
+
+class _TaskFailedError(SparkJobError):
+    """A task itself failed: its executors are there and so is the JVM."""
+
+
+class _ExecutorWatch:
+    """Looks after the executors of one job: a cluster that has lost all of them lets it wait for ever."""
+
+    def __init__(self, spark: SparkSession, config: SparkConfig) -> None:
+        self._spark = spark
+        self._config = config
+        self._seen_s = time.monotonic()
+        self.were_lost = False
+
+    def are_lost(self) -> bool:
+        """Whether there has been no executor for as long as the job file allows."""
+        if self._config.is_cluster and not self.were_lost:
+            # The driver counts itself.
+            if self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() > 1:
+                self._seen_s = time.monotonic()
+            self.were_lost = time.monotonic() - self._seen_s > self._config.executor_wait
+        return self.were_lost
+
+
+def start_session(name: str, master: str, conf: dict[str, str]) -> SparkSession:
+    """A Spark session with the settings that Tideline needs.
+
+    The job's settings come first, then those that spark-submit was given, then Tideline's.
 
     Raises:
         SparkJobError: Spark does not start; the message says why.
@@ -144,25 +243,28 @@ def start_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessi
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    log4j = Path(__file__).parent / "resources" / "log4j2.properties"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.redaction.regex": f"(?i){SECRET_NAME.pattern}",
     }
-    if master.startswith("local"):
+    if not is_cluster(master):
         # Driver and tasks are one machine: nothing has to be reachable from outside.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings |= conf
-    # The JVM takes the last of two settings: the job's own log4j2 file wins over this one.
-    java_options = f"-Dlog4j2.configurationFile=file:{log4j} {settings.get(_JAVA_OPTIONS, '')}".strip()
-    settings |= {"spark.app.name": name, "spark.master": master, _JAVA_OPTIONS: java_options}
+    if is_submitted():
+        settings |= submitted_settings()
+    settings |= conf | {"spark.app.name": name, "spark.master": master}
+    _choose_python(settings)
+    if not is_submitted():
+        settings[_JAVA_OPTIONS] = _with_log_settings(settings.get(_JAVA_OPTIONS, ""))
     spark_conf = SparkConf().setAll(list(settings.items()))
+    # What the JVM is started with stands on its command line, for everyone to see; the rest is told to it later.
+    launch_conf = SparkConf().setAll([(key, value) for key, value in settings.items() if not is_secret((key,))])
+    log_lost_connections()
     try:
-        start_jvm(spark_conf)
+        start_jvm(launch_conf)
         session = SparkSession(SparkContext.getOrCreate(spark_conf))
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise SparkJobError(
@@ -172,11 +274,21 @@ def start_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessi
     return session
 
 
-def _run_on_executor(spec: TaskSpec) -> bytes:
-    """Runs in a Spark task: do the work as this attempt, and send its report as bytes."""
-    from pyspark import TaskContext
+def _choose_python(settings: Mapping[str, str]) -> None:
+    """Say which Python runs the tasks, where PySpark looks for it: in the environment.
 
-    context = TaskContext.get()
-    assert context is not None
-    attempt = TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
-    return TASK_REPORT.dump(run_task(spec, attempt))
+    The driver's own is right on its own machine only; elsewhere Spark's default is ``python3``.
+    """
+    given = settings.get(_PYTHON)
+    if given:
+        os.environ["PYSPARK_PYTHON"] = given
+    elif not is_cluster(settings["spark.master"]):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _with_log_settings(java_options: str) -> str:
+    """Options of a JVM that logs as Tideline does; it takes the last of two settings, so the job's own file wins."""
+    log4j = Path(__file__).parent / "resources" / "log4j2.properties"
+    # Where Tideline runs from a zip there is no such file, and Spark's own settings do.
+    return f"-Dlog4j2.configurationFile=file:{log4j} {java_options}".strip() if log4j.is_file() else java_options

@@ -8,9 +8,11 @@
     │   ├── AlreadyExistsError    someone created the object before: read it
     │   ├── NotFoundError         there is no such object
     │   └── StoreUnavailableError it may or may not have happened: read it back
+    │       └── UntrustedStoreError its certificate is not trusted: asking again does not help
     ├── FormatError               a name or body that this version cannot read
     ├── WriterBusyError           another writer holds a live lease: wait, or force
     ├── FencedError               another process decided this epoch: stop
+    │   └── OutrunError           it was a writer before this one: recover and go on, or stop
     ├── SourceError               the source cannot be read as planned
     │   ├── RangeGoneError        a planned range is no longer there
     │   └── SourceChangedError    a shard shrank or changed below its committed offset
@@ -54,6 +56,10 @@ class StoreUnavailableError(StoreError):
     """The store gave no clear answer: the call may or may not have taken effect. Read it back."""
 
 
+class UntrustedStoreError(StoreUnavailableError):
+    """The server's certificate is not trusted: nothing was sent, and it will be the same next time."""
+
+
 class FormatError(TidelineError):
     """A file name or a body is not what the storage format says, or of a newer format version."""
 
@@ -64,6 +70,10 @@ class WriterBusyError(TidelineError):
 
 class FencedError(TidelineError):
     """Another process took over or decided this epoch; this process has cleaned up and must stop."""
+
+
+class OutrunError(FencedError):
+    """A writer that this one has taken over from woke up and decided this epoch; this one still is the writer."""
 
 
 class SourceError(TidelineError):

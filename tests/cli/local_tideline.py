@@ -1,5 +1,7 @@
 """`tideline`, with its tasks run in its own process instead of on Spark; everything else is the real thing.
 
+``TIDELINE_ON_SPARK`` leaves its tasks on Spark too.
+
 Three variables name a crash point of the protocol (``name``, or ``name:n`` for the n-th pass) at which something
 happens to the process, so that no test has to hit a moment: ``TIDELINE_FREEZE_AT`` stops it (SIGSTOP),
 ``TIDELINE_SIGNAL_AT`` sends it SIGTERM, ``TIDELINE_FAIL_AT`` raises what nobody foresees. ``TIDELINE_CLOCK_AHEAD_S``
@@ -12,10 +14,11 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import ingest.spark
 from ingest.cli import main
+from ingest.config_models import SparkConfig
 from ingest.runner import LocalRunner
 from timeline import failpoints
 
@@ -25,9 +28,7 @@ SIGNALS = {"TIDELINE_FREEZE_AT": signal.SIGSTOP, "TIDELINE_SIGNAL_AT": signal.SI
 class SparkFreeRunner(LocalRunner):
     """Takes what the Spark runner takes."""
 
-    def __init__(
-        self, name: str, master: str, conf: Mapping[str, str], on_progress: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, name: str, config: SparkConfig, on_progress: Callable[[int, int], None]) -> None:
         on_progress(0, 1)
 
 
@@ -63,7 +64,8 @@ def shift_clock() -> None:
 
 
 if __name__ == "__main__":
-    ingest.spark.SparkRunner = SparkFreeRunner  # type: ignore[assignment, misc]
+    if "TIDELINE_ON_SPARK" not in os.environ:
+        ingest.spark.SparkRunner = SparkFreeRunner  # type: ignore[assignment, misc]
     shift_clock()
     raise_signals()
     main()

@@ -16,6 +16,7 @@ from ingest.config_models import EpochConfig, JobConfig, SparkConfig, TimelineCo
 from ingest.show import InstantRow
 from ingest.sources.decode.options import CsvOptions
 from ingest.sources.files.options import FilesOptions
+from ingest.sources.kafka.options import KafkaOptions
 from sinks.delta import DeltaOptions
 from tests.cli.job import ROOT, Job
 
@@ -24,6 +25,9 @@ CLI = (ROOT / "docs" / "cli.md").read_text()
 
 FILLED_IN = ("type", "quarantine", "timeline")
 """Required of the model, not of the file."""
+
+SAID_ABOVE = ("pattern", "timestamp_format", "nulls")
+"""Keys that every source has, described once."""
 
 
 def rows(text: str, heading: str) -> dict[str, list[str]]:
@@ -39,6 +43,7 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
         ("Top level", "", JobConfig),
         ("source", "", FilesOptions),
         ("source", "csv.", CsvOptions),
+        ("kafka", "", KafkaOptions),
         ("targets", "", DeltaOptions),
         ("timeline", "", TimelineConfig),
         ("epoch and writer", "epoch.", EpochConfig),
@@ -50,7 +55,7 @@ def test_every_key_of_a_job_file_is_documented(heading: str, prefix: str, model:
     documented = rows(JOB_FILE, heading)
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
-        if key == "csv":
+        if key == "csv" or (model is KafkaOptions and key in SAID_ABOVE):
             continue
         assert key in documented, key
         assert (documented[key][1] == "required") == field.is_required() or key in FILLED_IN
@@ -60,7 +65,8 @@ def test_every_documented_key_exists() -> None:
     known = {*JobConfig.model_fields, *FilesOptions.model_fields, *DeltaOptions.model_fields, "schema", "key", "---"}
     known |= {f"csv.{name}" for name in CsvOptions.model_fields} | {"epoch.interval", "writer.lease_ttl"}
     known |= {*SparkConfig.model_fields}
-    for heading in ("Top level", "source", "targets", "timeline", "epoch and writer", "spark"):
+    known |= {*KafkaOptions.model_fields, "pattern`, `timestamp_format`, `nulls"}
+    for heading in ("Top level", "source", "kafka", "targets", "timeline", "epoch and writer", "spark"):
         assert rows(JOB_FILE, heading).keys() <= known
 
 

@@ -104,3 +104,24 @@ def test_writer_that_loses_its_lease_while_it_writes_stops_before_it_decides(job
     assert job.ids() == Counter(range(150))
     assert job.tideline("recover").code == 0
     assert settled(job)
+
+
+@pytest.mark.parametrize("point", ["task-started", "manifest"])
+def test_writer_goes_on_behind_an_epoch_that_the_one_before_it_decided_after_all(job: Job, point: str) -> None:
+    job.write(writer={"lease_ttl": "1s"})
+    before = job.start("run", env={"TIDELINE_FREEZE_AT": "planned"})
+    wait_until_frozen(before)
+    writer = job.start("run", env={"TIDELINE_FREEZE_AT": point})
+    wait_until_frozen(writer)
+    before.send_signal(signal.SIGCONT)
+    woken = finish(before)
+    assert woken.code in (0, 7), woken.err
+    assert job.ids() == Counter(range(100)), "it has decided the epoch that the other one has open"
+    job.append("b.jsonl", range(100, 150))
+    writer.send_signal(signal.SIGCONT)
+    ended = finish(writer)
+    assert ended.code == 0, ended.err
+    assert f"process {before.pid} on " in ended.err and "decided it first" in ended.err
+    assert job.ids() == Counter(range(150))
+    assert job.tideline("recover").code == 0
+    assert settled(job)

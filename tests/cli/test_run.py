@@ -146,7 +146,7 @@ def test_failure_is_a_json_line_when_asked_for(job: Job) -> None:
     ended = job.tideline("run", "--log-json")
     assert ended.code == 4
     last = json.loads(ended.err.splitlines()[-1])
-    assert last["level"] == "ERROR" and "does not exist" in last["message"]
+    assert (last["level"], last["kind"]) == ("ERROR", "SourceError") and "does not exist" in last["message"]
 
 
 @pytest.mark.parametrize("change", ["shrunk", "rewritten"])

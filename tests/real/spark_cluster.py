@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import sysconfig
+import urllib.error
 import urllib.request
 import venv
 from collections.abc import Iterator, Sequence
@@ -100,8 +101,13 @@ class SparkCluster:
         ]
 
     def _registered_ports(self) -> list[int]:
-        with urllib.request.urlopen(f"{self.web_url}/json/", timeout=5) as answer:
-            workers: list[dict[str, Any]] = json.load(answer)["workers"]
+        try:
+            with urllib.request.urlopen(f"{self.web_url}/json/", timeout=5) as answer:
+                workers: list[dict[str, Any]] = json.load(answer)["workers"]
+        except urllib.error.HTTPError as early:
+            # The port is there before the pages are.
+            early.close()
+            return []
         return [worker["port"] for worker in workers if worker["state"] == "ALIVE"]
 
 

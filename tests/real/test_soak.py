@@ -1,0 +1,33 @@
+"""Two minutes of random faults on the whole thing; ``make soak`` takes longer, and other seeds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.job import ROOT, environment
+from tests.conftest import or_absent
+from tests.real import kafka_server, s3_server
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
+
+SEED = 20260301
+
+
+def test_two_minutes_of_random_faults_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    with or_absent():
+        kafka_server.jars()
+        s3_server.build()
+    command = [sys.executable, "-m", "tests.soak", "--seed", str(SEED), "--minutes", "2", "--folder", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
+    try:
+        out, _ = process.communicate()
+    finally:
+        process.terminate()  # it ends all that it has started
+        process.wait()
+    assert process.returncode == 0, out
+    assert re.fullmatch(r"rows=\d+ faults=\d+ lost=0 duplicate=0 orphans=0", out.splitlines()[-1])

@@ -1,0 +1,113 @@
+"""What a soak runs in: a real broker, a real S3 server behind a proxy, a producer, and one job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from deltalake import DeltaTable
+
+from sinks.delta_location import delta_storage_options
+from tests.cli.job import ROOT
+from tests.real import kafka_server, s3_server
+from tests.real.fault_proxy import FaultProxy
+from tests.real.kafka_server import KafkaServer
+from tests.real.processes import ServerProcess
+from tests.real.raw_s3 import BUCKET
+from tests.real.s3_server import S3Server
+from timeline.fsspec_store import open_store
+from timeline.store import ObjectStore
+
+TOPIC = "events"
+PARTITIONS = 4
+TABLES = ("events", "copy")
+QUARANTINE = "events_quarantine"
+LEASE_TTL_S = 4.0
+_RECORDS_AN_EPOCH = 4_000
+
+
+@dataclass(frozen=True)
+class World:
+    """Servers and places of a soak; what is asked of S3 here does not go through the proxy.
+
+    Attributes:
+        kafka: the broker.
+        s3: the S3 server.
+        proxy: what the job takes for the S3 server.
+        producer: fills the topic.
+        job: the job file.
+        bucket: all that the job has written.
+        timeline: the folder of its timeline.
+    """
+
+    kafka: KafkaServer
+    s3: S3Server
+    proxy: FaultProxy
+    producer: ServerProcess
+    job: Path
+    bucket: ObjectStore
+    timeline: ObjectStore
+
+    def table(self, name: str) -> DeltaTable:
+        """A table as it is now."""
+        return DeltaTable(_url(name), storage_options=delta_storage_options(_url(name), self.s3.options))
+
+
+@contextmanager
+def opened(folder: Path, seed: int) -> Iterator[World]:
+    """A world below a folder until the block ends; the topic is there, the producer works.
+
+    Args:
+        folder: takes the data and logs of all servers.
+        seed: of the proxy's probabilities and of the records.
+    """
+    (folder / "s3" / "data" / BUCKET).mkdir(parents=True)
+    with ExitStack() as stack:
+        kafka = stack.enter_context(kafka_server.running(folder / "kafka"))
+        s3 = stack.enter_context(s3_server.running(folder / "s3" / "data"))
+        proxy = stack.enter_context(FaultProxy(s3.endpoint_url, secret=s3.secret, seed=seed))
+        kafka.create_topic(TOPIC, PARTITIONS)
+        producer = _producer(folder, kafka, seed)
+        producer.start(lambda: True)
+        stack.callback(producer.stop)
+        job = folder / "job.yaml"
+        job.write_text(yaml.safe_dump(_settings(kafka, s3, proxy)))
+        bucket, timeline = (open_store(_url(name), s3.options) for name in ("", TABLES[0]))
+        yield World(kafka, s3, proxy, producer, job, bucket, timeline)
+
+
+def _producer(folder: Path, kafka: KafkaServer, seed: int) -> ServerProcess:
+    command = [sys.executable, "-m", "tests.soak.producer", kafka.bootstrap_servers, TOPIC, str(seed)]
+    return ServerProcess("the producer", command, folder / "producer.log", os.environ | {"PYTHONPATH": str(ROOT)})
+
+
+def _settings(kafka: KafkaServer, s3: S3Server, proxy: FaultProxy) -> dict[str, Any]:
+    client = s3.options["client_kwargs"] | {"endpoint_url": proxy.url}
+    return {
+        "name": "soak",
+        "source": {
+            "type": "kafka",
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "topics": [TOPIC],
+            "format": "json",
+            "max_records_per_epoch": _RECORDS_AN_EPOCH,
+        },
+        "schema": {"id": "bigint", "text": "string"},
+        "lineage": True,
+        "targets": [{"type": "delta", "name": name, "path": _url(name)} for name in TABLES],
+        "epoch": {"interval": "0s"},
+        "writer": {"lease_ttl": f"{LEASE_TTL_S}s"},
+        # Impatient, so that what takes minutes elsewhere happens within seconds.
+        "storage": s3.options | {"client_kwargs": client, "config_kwargs": {"read_timeout": 2, "connect_timeout": 2}},
+        "spark": {"master": "local[2,4]", "conf": {"spark.driver.memory": "512m"}},
+    }
+
+
+def _url(name: str) -> str:
+    return f"s3://{BUCKET}/{name}".rstrip("/")
