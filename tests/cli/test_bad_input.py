@@ -112,7 +112,7 @@ def test_source_without_records_is_no_error_but_a_warning(call: Call, job: Job, 
     ended = call("run", job.file)
     assert ended.code == 0
     assert "cli: done: nothing new" in ended.out
-    assert "is this the path that is meant?" in ended.err
+    assert "is this the place that is meant?" in ended.err
 
 
 def test_schema_that_cannot_be_inferred_asks_for_one(call: Call, job: Job) -> None:

@@ -19,7 +19,7 @@ RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "leftovers"
 FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reason"]
 INSTANT_KEYS = [
     *("time", "action", "state", "epoch", "outcome", "rows", "rejected"),
-    *("files", "bytes", "offsets", "seconds", "note"),
+    *("files", "bytes", "offsets", "lost", "seconds", "note"),
 ]
 
 
@@ -212,9 +212,14 @@ def test_help_fits_80_columns(call: Call, monkeypatch: pytest.MonkeyPatch, comma
 def test_interrupted_wait_of_recover_leaves_everything_as_it_was(job: Job) -> None:
     job.write(writer={"lease_ttl": "1h"})
     wait_until_frozen(job.start("run", env={"TIDELINE_FREEZE_AT": "manifest"}))
-    before = tree(job.folder)
+    before = without_scratch(tree(job.folder))
     waiting = job.start("recover")
     read_until(waiting, "--force takes over at once")
     waiting.send_signal(signal.SIGINT)
     assert finish(waiting).code == 130
-    assert tree(job.folder) == before
+    assert without_scratch(tree(job.folder)) == before
+
+
+def without_scratch(tree: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    """Without the folder of unfinished puts: asking a store for its promise goes through it."""
+    return {path: entry for path, entry in tree.items() if not path.endswith("/.tideline-tmp")}
