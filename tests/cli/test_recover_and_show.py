@@ -126,7 +126,8 @@ def test_show_prints_every_instant_for_people_and_machines(call: Call, job: Job)
     assert rollback["note"].startswith("not prepared: instant ")
     assert commit | {"time": 0, "bytes": 0, "seconds": 0} == {
         **{"time": 0, "action": "commit", "state": "completed", "epoch": 1, "outcome": "commit", "rows": 100},
-        **{"rejected": 2, "files": 2, "bytes": 0, "offsets": {"a.jsonl": 2_516}, "seconds": 0, "note": None},
+        **{"rejected": 2, "files": 2, "bytes": 0, "offsets": {"a.jsonl": 2_516}, "lost": None, "seconds": 0},
+        **{"note": None},
     }
     assert commit["bytes"] > 0 and commit["seconds"] > 0
     assert call("show", job.file, "--json", "--limit", "1").json == [commit]

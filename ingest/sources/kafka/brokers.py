@@ -66,6 +66,7 @@ class Brokers:
             ConfigError: librdkafka does not take the options.
         """
         self._options = options
+        self._silent_is = silent_is
         self._patience = Patience(options, silent_is)
         self._admin = open_admin(options, self._patience)
 
@@ -80,6 +81,7 @@ class Brokers:
             SourceError: the brokers refuse the job or do not answer, or a topic that the job names was never there.
         """
         names = set(self._options.topics) or set(self._matching())
+        settling = Patience(self._options, self._silent_is)
         while True:
             topics = self._topics(names | set(known), set(known))
             partitions = [Partition(name, number) for name, topic in topics.items() for number in topic.partitions]
@@ -88,6 +90,8 @@ class Brokers:
             # A topic that was made anew in between has the offsets of one life and the id of another.
             if starts.keys() == ends.keys() == set(partitions) and self._topics(topics, ()) == topics:
                 break
+            settling.check()
+            time.sleep(_PAUSE_S)
         return {
             partition: Log(
                 topics[partition.topic].topic_id, starts[partition].offset, end.offset, _leader_epoch(end.leader_epoch)
@@ -129,7 +133,8 @@ class Brokers:
         left = {(at.topic, at.number): at for at in positions}
         found: dict[Partition, int] = {}
         self._patience.begin()
-        consumer = open_consumer(self._options, self._patience, {"queued.min.messages": 1})
+        little = {"queued.min.messages": 1, "max.partition.fetch.bytes": 4096}
+        consumer = open_consumer(self._options, self._patience, little)
         try:
             consumer.assign(
                 [

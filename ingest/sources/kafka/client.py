@@ -57,6 +57,8 @@ _TLS_ALERT = "SSL alert number"
 _REFUSAL_PATIENCE_S = 3.0
 """A broker that starts may refuse credentials that it has not loaded yet."""
 
+_WARN_AFTER_S = 5.0
+
 _READER_GROUP = "tideline-reader"
 """librdkafka wants a group's name; this one is never joined and never committed to."""
 
@@ -91,6 +93,7 @@ class Patience:
         self._since = self._monotonic()
         self._refused_since: float | None = None
         self._reason = ""
+        self._has_warned = False
 
     @property
     def left_s(self) -> float:
@@ -107,7 +110,7 @@ class Patience:
         is_refusal = error.code() in REFUSALS or _TLS_ALERT in error.str()
         if is_refusal and self._refused_since is None:
             self._refused_since = self._monotonic()
-        # The reason of what fails is told once in a while, and that it fails all the time.
+        # A timeout follows from what was told before it: the cause is kept.
         if is_refusal or not self._reason or (self._refused_since is None and error.code() not in _CONSEQUENCES):
             self._reason = shown(error.str() or error.name(), self._options)
 
@@ -125,11 +128,14 @@ class Patience:
                 f"brokers {brokers} refuse this job: {self._reason}; check source.options (security.protocol, "
                 "sasl.*, ssl.*) and what its user may do: DESCRIBE and READ on the topics"
             )
+        reason = self._reason or "they say nothing"
+        if not self._has_warned and self._monotonic() - self._since >= _WARN_AFTER_S:
+            self._has_warned = True
+            log.warning("brokers %s do not answer, waiting up to %.0f s more: %s", brokers, self.left_s, reason)
         if self.left_s <= 0:
             raise self._gives_up_as(
-                f"brokers {brokers} have not answered for {self._options.broker_timeout:g} s: "
-                f"{self._reason or 'they say nothing'}; check source.bootstrap_servers, the network and "
-                "security.protocol, or raise source.broker_timeout"
+                f"brokers {brokers} have not answered for {self._options.broker_timeout:g} s: {reason}; check "
+                "source.bootstrap_servers, the network and security.protocol, or raise source.broker_timeout"
             )
 
 

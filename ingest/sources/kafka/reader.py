@@ -28,7 +28,9 @@ from ingest.sources.lost import first_there
 from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, StoreUnavailableError
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
+"""Size of a block. Messages are Python objects; those of a larger one are out of the processor's cache when used."""
+
 _MOST_RECORDS = 50_000
 _UNKNOWN_RECORDS = 200
 """Records that are asked for while nothing is known of their size: even large ones fit into memory."""
@@ -36,7 +38,7 @@ _UNKNOWN_RECORDS = 200
 _USUAL_RECORD_BYTES = 1000
 _POLL_S = 0.05
 _LEAST_PREFETCH_BYTES = 1 << 20
-_MOST_PREFETCH_BYTES = 32 << 20
+_MOST_PREFETCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _tuning(offsets: OffsetRange, first: int) -> dict[str, str | int]:
     return {
         "queued.min.messages": 1_000_000,
         "queued.max.messages.kbytes": prefetch >> 10,
-        "max.partition.fetch.bytes": min(prefetch, 8 << 20),
+        "max.partition.fetch.bytes": min(prefetch, 2 << 20),
         "fetch.max.bytes": 16 << 20,
         "fetch.wait.max.ms": 100,
         # A full queue is looked at again at once: the default of a second would halve the speed.

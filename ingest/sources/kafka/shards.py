@@ -171,9 +171,8 @@ def continue_shard(shard: Shard, position: Position, log: Log | None, cut_at: in
         return [ended(Loss.DELETED, offset, None)]
     if None not in (place.topic_id, log.topic_id) and place.topic_id != log.topic_id:
         return [ended(Loss.RECREATED, offset, None), next_life(shard, log, log.start)]
-    if cut_at is None and log.end < offset:
-        cut_at = log.end
-    if cut_at is not None:
+    if cut_at is not None or log.end < offset:
+        cut_at = log.end if cut_at is None else min(cut_at, log.end)
         return [ended(Loss.TRUNCATED, cut_at, offset), next_life(shard, log, max(cut_at, log.start))]
     here = Stretch(shard, offset, offset, log.end, Place(log.topic_id, log.leader_epoch))
     if log.start <= offset:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -86,13 +86,14 @@ class KafkaSource:
             if stretch.hole is not None:
                 log.warning("shard %s goes on behind a loss: %s", stretch.shard, stretch.hole)
         self._estimate(stretches)
-        return plan_ranges(stretches, self.options, self._record_bytes)
+        usual = _mean(self._record_bytes.values())
+        sizes = {at.topic: self._record_bytes.get(at.topic, usual) for at in self._logs}
+        return plan_ranges(stretches, self.options, sizes)
 
     @property
     def grain(self) -> Grain:
         """See Source; the unit is a record, of the size that was seen in the latest plans."""
-        sizes = self._record_bytes.values()
-        size = max(1, sum(sizes) // len(sizes)) if sizes else _USUAL_RECORD_BYTES
+        size = _mean(self._record_bytes.values()) or _USUAL_RECORD_BYTES
         return Grain(
             smallest=max(1, (4 << 20) // size), largest=max(1, (128 << 20) // size), overhead=max(1, 4096 // size)
         )
@@ -195,13 +196,15 @@ class KafkaSource:
         )
         if 2 * expected < self.options.max_bytes_per_epoch:
             return
-        largest = sorted(stretches, key=lambda stretch: -stretch.records)[:_SAMPLED_PARTITIONS]
+        unknown_first = sorted(
+            stretches, key=lambda stretch: (stretch.shard.partition.topic in self._record_bytes, -stretch.records)
+        )
         found: dict[str, list[int]] = {}
-        for stretch in largest:
+        for stretch in unknown_first[:_SAMPLED_PARTITIONS]:
             size = self._sampled_record_bytes(stretch)
             if size is not None:
                 found.setdefault(stretch.shard.partition.topic, []).append(size)
-        self._record_bytes |= {topic: max(1, sum(sizes) // len(sizes)) for topic, sizes in found.items()}
+        self._record_bytes |= {topic: _mean(sizes) for topic, sizes in found.items()}
 
     def _sampled_record_bytes(self, stretch: Stretch) -> int | None:
         """Bytes for each offset at the beginning of a stretch; None where nothing can be read there."""
@@ -242,6 +245,11 @@ class KafkaSource:
         """The last records before an empty range."""
         begins = self._logs[Shard.parse(offsets.shard).partition].start
         return replace(offsets, start=max(begins, offsets.start - _SAMPLE_RECORDS))
+
+
+def _mean(sizes: Collection[int]) -> int:
+    """The mean, at least 1; 0 where there is none."""
+    return max(1, sum(sizes) // len(sizes)) if sizes else 0
 
 
 def _batch(block: Block) -> pa.RecordBatch:

@@ -143,6 +143,13 @@ LOSSES: dict[str, tuple[dict[Partition, Log], dict[Partition, int], type[SourceE
         ["orders/0[100, 100)", "orders/0~1[60, 120)"],
         "orders/0 [60, 100): the log was cut off",
     ),
+    "log cut off somewhere": (
+        {P0: Log("A", 0, 70)},
+        {P0: 100},
+        SourceChangedError,
+        ["orders/0[100, 100)", "orders/0~1[70, 70)"],
+        "orders/0 [70, 100): the log was cut off",
+    ),
     "partition gone": (
         {},
         {},
