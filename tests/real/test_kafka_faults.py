@@ -72,6 +72,19 @@ def test_broker_that_is_killed_in_an_epoch_and_comes_back_changes_nothing(
     kafka_job.assert_exact(100)
 
 
+def test_broker_that_comes_back_is_asked_about_every_partition_and_each_gets_its_turn(
+    kafka_job: KafkaJob, kafka: KafkaServer
+) -> None:
+    assert kafka_job.tideline("run").code == 0
+    kafka_job.produce(100, 40_000)  # more than is fetched of each partition before all have answered
+    kafka.stop()
+    kafka.start()  # a new leader epoch: its logs may have been cut off
+    kafka_job.write_source(broker_timeout="10s")
+    ended = kafka_job.tideline("run")
+    assert ended.code == 0, ended.err
+    kafka_job.assert_exact(40_000)
+
+
 @pytest.mark.spark
 def test_broker_that_stays_away_in_an_epoch_rolls_it_back_and_is_named(kafka_job: KafkaJob, kafka: KafkaServer) -> None:
     kafka_job.write_source(broker_timeout="1s")

@@ -468,7 +468,9 @@ def ids_of(data: object) -> list[int]:
     return [json.loads(value)["id"] for value in data.column("value").to_pylist()]
 
 
-def test_published_offsets_are_those_of_the_timeline(kafka: KafkaServer, topic: str) -> None:
+def test_published_offsets_are_those_of_the_timeline(
+    kafka: KafkaServer, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     kafka.create_topic(topic, 2)
     kafka.produce(topic, in_partition(0, range(5)))
     reading = reading_of(kafka, topic, publish_offsets_to=f"group-{topic}")
@@ -480,6 +482,7 @@ def test_published_offsets_are_those_of_the_timeline(kafka: KafkaServer, topic: 
     kafka.delete_topic(topic)
     reading.source = source_of(kafka, topics=[topic], accept_loss=True, publish_offsets_to=f"group-{topic}")
     reading.all()
+    assert "not published" not in caplog.text, "a shard that has ended is not told to the group"
 
 
 def published(kafka: KafkaServer, topic: str) -> dict[int, int]:

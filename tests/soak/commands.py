@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from tests.cli.job import environment
 from tests.real.processes import kill_tree, wait_until
 
 TIDELINE = (sys.executable, "-m", "ingest")
+ARMED = (sys.executable, "-m", "tests.cli.local_tideline")
+"""The same, on Spark like the other; it does something to itself at a step of the protocol."""
 
 ORDERLY_CODES = frozenset({0, 3, 5, 6, 7, 8})
 """Exit codes that faults may bring about: not 1 and 2, and not 4, as nothing of the source is ever lost."""
@@ -30,7 +32,9 @@ _OUR_LOGGERS = ("timeline", "sinks", "ingest")
 class Command:
     """One command on the job, in a process of its own."""
 
-    def __init__(self, name: str, arguments: Collection[str], job: Path, log: Path) -> None:
+    def __init__(
+        self, name: str, arguments: Collection[str], job: Path, log: Path, arms: Mapping[str, str] | None = None
+    ) -> None:
         """Start it.
 
         Args:
@@ -38,17 +42,18 @@ class Command:
             arguments: the command and its options, without the job file.
             job: the job file.
             log: takes its log.
+            arms: what it does to itself, see `tests.cli.local_tideline`.
         """
         self.name = name
         self._log = log
         self._is_told_to_stop = False
-        self._is_killed = False
+        self._is_killed = "TIDELINE_CRASH_AT" in (arms or {})
         self._left: list[psutil.Process] = []
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [*TIDELINE, *arguments, str(job), "--log-json"],
+                [*(ARMED if arms else TIDELINE), *arguments, str(job), "--log-json"],
                 cwd=log.parent,
-                env=environment(),
+                env=environment() | ({"TIDELINE_ON_SPARK": "1", **arms} if arms else {}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -87,6 +92,11 @@ class Command:
         """SIGTERM."""
         self._is_told_to_stop = True
         self._process.terminate()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it is stopped (SIGSTOP)."""
+        return self.code is None and self._psutil.status() == psutil.STATUS_STOPPED
 
     def freeze(self) -> None:
         """SIGSTOP, to its own process alone: its JVM and its tasks go on."""

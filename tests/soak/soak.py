@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.soak import weather
 from tests.soak.decks import deck
 from tests.soak.diary import Diary
-from tests.soak.strikes import STRIKES, Scene, StrikeError
+from tests.soak.strikes import CARDS, STRIKES, Scene, StrikeError
 from tests.soak.supervisor import Supervisor
 from tests.soak.verdict import judge
 from tests.soak.world import World, opened
@@ -94,7 +94,7 @@ class Soak:
         began = time.monotonic()
         shown = began
         epochs = 0
-        for number, name in enumerate(deck(STRIKES, draw), start=1):
+        for number, name in enumerate(deck(CARDS, draw), start=1):
             time.sleep(draw.uniform(2.0, 8.0))
             now = time.monotonic()
             if now - began > self._minutes * 60 or scene.supervisor.complaints or is_broken():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,12 +19,20 @@ from tests.soak.commands import Command
 from tests.soak.diary import Diary
 from tests.soak.supervisor import Supervisor
 from tests.soak.world import LEASE_TTL_S, World
+from timeline.failpoints import CRASH_POINTS
 from timeline.lease import latest_writer
 from timeline.store import Retry
 
 _PROCESS_S = 20.0
 _END_S = 120.0
 """Within which a command has to end that has a reason to."""
+
+
+STEPS = tuple(point for point in CRASH_POINTS if not point.startswith(("task", "file")))
+"""Steps of drivers and recoveries; those of tasks are in other processes."""
+
+EPOCH_STEPS = tuple(step for step in STEPS if not step.startswith("rollback") and step != "part-aborted")
+"""Steps that a driver passes in every epoch."""
 
 
 class StrikeError(Exception):
@@ -101,25 +109,43 @@ def _kill_one(scene: Scene, draw: random.Random, name: str) -> None:
             process.kill()
 
 
+def kill_at_a_step(scene: Scene, draw: random.Random) -> None:
+    """The driver, and the next one at some step of the protocol: few are long enough to be hit by chance."""
+    scene.supervisor.replace_driver({"TIDELINE_CRASH_AT": _step(draw, STEPS)})
+
+
 def freeze_driver(scene: Scene, draw: random.Random) -> None:
     """Its tasks go on writing while another driver takes over; woken, it must notice and end."""
-    _freeze(scene, draw, Command.freeze, Command.wake)
+    frozen = scene.supervisor.driver()
+    frozen.freeze()
+    _take_over(scene, draw, frozen)
 
 
 def freeze_machine(scene: Scene, draw: random.Random) -> None:
     """The same, and its tasks are frozen with it, in whatever they were writing."""
-    _freeze(scene, draw, Command.freeze_all, Command.wake_all)
-
-
-def _freeze(
-    scene: Scene, draw: random.Random, freeze: Callable[[Command], None], wake: Callable[[Command], None]
-) -> None:
     frozen = scene.supervisor.driver()
-    freeze(frozen)
+    frozen.freeze_all()
+    _take_over(scene, draw, frozen)
+
+
+def freeze_at_a_step(scene: Scene, draw: random.Random) -> None:
+    """The same, at some step of the protocol."""
+    frozen = scene.supervisor.replace_driver({"TIDELINE_FREEZE_AT": _step(draw, EPOCH_STEPS)})
+    with contextlib.suppress(TimeoutError):  # it may not get so far
+        wait_until(lambda: frozen.is_frozen or frozen.code is not None, "it is frozen", _PROCESS_S)
+    if frozen.is_frozen:
+        _take_over(scene, draw, frozen)
+
+
+def _step(draw: random.Random, steps: Sequence[str]) -> str:
+    return f"{draw.choice(steps)}:{draw.randint(1, 4)}"
+
+
+def _take_over(scene: Scene, draw: random.Random, frozen: Command) -> None:
     scene.supervisor.set_aside(frozen)
     time.sleep(LEASE_TTL_S * draw.uniform(1.0, 1.5))
     wait_until(lambda: scene.writer_pid() != frozen.pid, f"{frozen.name}, which is frozen, is taken over", _END_S)
-    wake(frozen)
+    frozen.wake_all()
     scene.diary.note(f"woke {frozen.name}")
     scene.expect_yield(frozen)
 
@@ -135,10 +161,10 @@ def recover_by_force(scene: Scene, draw: random.Random) -> None:
 
 
 def kill_recovery(scene: Scene, draw: random.Random) -> None:
-    """A driver is killed, and the recovery from that too, somewhere between its imports and its end."""
+    """A driver is killed, and the recovery from that too, at some step or somewhere between its imports and its end."""
     scene.supervisor.driver().kill()
-    recovery = scene.supervisor.start("recover", "--force")
-    time.sleep(draw.uniform(0.5, 2.0))
+    recovery = scene.supervisor.start("recover", "--force", arms={"TIDELINE_CRASH_AT": _step(draw, STEPS)})
+    recovery.has_ended_within(draw.uniform(0.5, 4.0))
     recovery.kill()
 
 
@@ -188,7 +214,9 @@ STRIKES: Mapping[str, Strike] = {
     "kill the driver": kill_driver,
     "kill the JVM": kill_jvm,
     "kill a Python worker": kill_worker,
+    "kill the driver at a step": kill_at_a_step,
     "freeze the driver": freeze_driver,
+    "freeze the driver at a step": freeze_at_a_step,
     "freeze the driver's machine": freeze_machine,
     "start a second driver": start_twice,
     "recover by force": recover_by_force,
@@ -200,3 +228,6 @@ STRIKES: Mapping[str, Strike] = {
     "stop everything": stop_everything,
 }
 """Every strike."""
+
+CARDS = (*STRIKES, *(name for name in STRIKES if name.endswith("at a step")))
+"""What is drawn: those that aim come twice as often."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.real.processes import wait_until
@@ -38,6 +39,7 @@ class Supervisor:
         self._running: list[Command] = []
         self._ended: list[Command] = []
         self._driver: Command | None = None
+        self._arms: Mapping[str, str] = {}
         self._is_paused = False
 
     def run(self, stop: threading.Event) -> None:
@@ -51,12 +53,22 @@ class Supervisor:
             for command in [each for each in self._running if each.code is not None]:
                 self._note_end(command)
             if self._driver is None and not self._is_paused:
-                self._driver = self._start("run", "--continuous")
+                self._driver = self._start("run", "--continuous", arms=self._arms)
+                self._arms = {}
 
-    def start(self, *arguments: str) -> Command:
-        """Start a command beside the driver."""
+    def start(self, *arguments: str, arms: Mapping[str, str] | None = None) -> Command:
+        """Start a command beside the driver; see `Command` for its arms."""
         with self._lock:
-            return self._start(*arguments)
+            return self._start(*arguments, arms=arms)
+
+    def replace_driver(self, arms: Mapping[str, str]) -> Command:
+        """Kill the driver, and let the next one do something to itself; returns the next one."""
+        killed = self.driver()
+        with self._lock:
+            self._arms = arms
+        killed.kill()
+        wait_until(lambda: self._driver not in (None, killed), "the next driver runs", _START_S)
+        return self.driver()
 
     def driver(self) -> Command:
         """The driver that runs now; waited for where there is none."""
@@ -99,11 +111,12 @@ class Supervisor:
             for command in self._running:
                 command.kill_all()
 
-    def _start(self, *arguments: str) -> Command:
+    def _start(self, *arguments: str, arms: Mapping[str, str] | None = None) -> Command:
         name = f"{next(self._numbers):04d}-{'-'.join(argument.strip('-') for argument in arguments)}"
-        command = Command(name, arguments, self._job, self._folder / f"{name}.jsonl")
+        command = Command(name, arguments, self._job, self._folder / f"{name}.jsonl", arms)
         self._running.append(command)
-        self._diary.note(f"started {name}: process {command.pid}")
+        armed = "".join(f", {arm}={place}" for arm, place in (arms or {}).items())
+        self._diary.note(f"started {name}: process {command.pid}{armed}")
         return command
 
     def _note_end(self, command: Command) -> None:

@@ -76,7 +76,8 @@ class TextRecords:
     def joined(self) -> bytes | None:
         """See Records."""
         lines = join_lines(self.texts)
-        is_one_line_each = lines.count(b"\n") == self.rows - 1
+        line_ends = len(lines) - len(lines.replace(b"\n", b""))  # count takes five times as long
+        is_one_line_each = line_ends == self.rows - 1
         return lines if is_one_line_each and not pc.any(pc.equal(pc.binary_length(self.texts), 0)).as_py() else None
 
 

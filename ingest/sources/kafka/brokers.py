@@ -78,7 +78,7 @@ class Brokers:
                 seconds before it is taken to be gone.
 
         Raises:
-            SourceError: the brokers refuse the job or do not answer, or a topic that the job names was never there.
+            SourceError: the brokers refuse the job or do not answer.
         """
         names = set(self._options.topics) or set(self._matching())
         settling = Patience(self._options, self._silent_is)
@@ -133,7 +133,7 @@ class Brokers:
         left = {(at.topic, at.number): at for at in positions}
         found: dict[Partition, int] = {}
         self._patience.begin()
-        little = {"queued.min.messages": 1, "max.partition.fetch.bytes": 4096}
+        little = {"queued.min.messages": 1, "max.partition.fetch.bytes": 4096, "fetch.queue.backoff.ms": 10}
         consumer = open_consumer(self._options, self._patience, little)
         try:
             consumer.assign(
@@ -147,7 +147,9 @@ class Brokers:
                     error = message.error()
                     place = (message.topic() or "", -1 if (number := message.partition()) is None else number)
                     if error is None or error.code() == KafkaError._PARTITION_EOF:
-                        left.pop(place, None)
+                        if left.pop(place, None) is not None:
+                            # Else librdkafka fetches more of it for ever, and never gets to the others.
+                            consumer.pause([TopicPartition(*place)])
                     elif error.code() == KafkaError._AUTO_OFFSET_RESET and place in left:
                         partition = left.pop(place)
                         cut = _CUT_AT.search(error.str())

@@ -122,7 +122,9 @@ def _tuning(offsets: OffsetRange, first: int) -> dict[str, str | int]:
 class _Feed:
     """Takes the records of a range from a consumer, in order; `position` is the next offset that was not taken."""
 
-    def __init__(self, consumer: Consumer, offsets: OffsetRange, first: int, reader: KafkaReader, patience: Patience):
+    def __init__(
+        self, consumer: Consumer, offsets: OffsetRange, first: int, reader: KafkaReader, patience: Patience
+    ) -> None:
         partition, place = Shard.parse(offsets.shard).partition, Place.of(offsets.after)
         # With an epoch librdkafka asks the leader whether the log was cut off below this offset (KIP-320).
         at = TopicPartition(partition.topic, partition.number, first, leader_epoch=place.leader_epoch)
