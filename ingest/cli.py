@@ -177,13 +177,13 @@ def show(
         return
     console = output()
     if not rows:
-        console.print(f"{opened.store.url}: no instants yet")
+        console.print(f"{opened.store.url}: no instants yet", soft_wrap=True)
         return
     console.print(instants_table(rows, console.width))
     if hidden:
         console.print(f"{hidden} older instants not shown (--limit 0 shows all)")
     for name in timeline.unreadable:
-        console.print(f"not read: {name}", style="yellow")
+        console.print(f"not read: {name}", style="yellow", soft_wrap=True)
 
 
 @app.command(short_help="See the promise kept, on generated logs.")

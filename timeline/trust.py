@@ -30,7 +30,8 @@ def check_authorities(storage: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: it is not there, or holds no certificate.
     """
-    verify = (storage.get("client_kwargs") or {}).get("verify")
+    client = storage.get("client_kwargs")
+    verify = client.get("verify") if isinstance(client, Mapping) else None
     if not isinstance(verify, str):
         return
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.job import ROOT, SPARK, Job, finish
-from tests.cli.test_run import settled, wait_until
+from tests.cli.test_run import settled
 from tests.cli.test_spark import below, has_markers
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
+from tests.real.processes import wait_until
 from tests.spark.test_job_files import expected_rows, sorted_rows
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -55,16 +57,23 @@ def produce(kafka: KafkaServer, topic: str, ids: range, size: int = 0) -> None:
     kafka.produce(topic, [json.dumps({"id": number, "host": f"h{number % 3}", "pad": "x" * size}) for number in ids])
 
 
-def every_record_once(job: Job, ids: range) -> bool:
-    """Whether each id is in the table once, at an offset of its own."""
+def assert_every_record_once(job: Job, ids: range) -> None:
+    """Each id is in the table once, at an offset of its own."""
     table = job.table()
-    if table is None:
-        return False
+    assert table is not None
     rows = table.to_pyarrow_table(columns=["id", "_shard", "_offset"]).to_pylist()
-    assert set(Counter((row["_shard"], row["_offset"]) for row in rows).values()) <= {1}
-    found = Counter(row["id"] for row in rows)
-    assert set(found.values()) <= {1}
-    return found.keys() == set(ids)
+    assert set(Counter((row["_shard"], row["_offset"]) for row in rows).values()) == {1}
+    assert Counter(row["id"] for row in rows) == Counter(ids)
+
+
+def wait_for(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for something that a running job does; its end before that is a failure."""
+    wait_until(lambda: process.poll() is not None or holds(), "the job is that far", 180)
+    assert process.poll() is None, process.communicate()
+
+
+def rows_in(table: DeltaTable | None) -> int:
+    return 0 if table is None else table.count()
 
 
 @pytest.mark.spark
@@ -109,15 +118,15 @@ def test_job_killed_while_it_writes_goes_on_with_every_record_once(kafka: KafkaS
     produce(kafka, topic, range(60_000), size=200)
     job.write(source=source_of(kafka, topic, max_records_per_epoch=25_000), lineage=True)
     process = job.start("run", program=SPARK)
-    wait_until(lambda: job.table() is not None and bool(job.pending()) and has_markers(job.lake), process)
+    wait_for(lambda: job.table() is not None and bool(job.pending()) and has_markers(job.lake), process)
     children = below(process.pid, "")
     process.send_signal(signal.SIGKILL)
     finish(process)
     for child in children:
         child.wait(60)
-    ended = job.tideline("run", program=SPARK)
+    ended = job.tideline("run")
     assert ended.code == 0, ended.err
-    assert every_record_once(job, range(60_000))
+    assert_every_record_once(job, range(60_000))
     assert settled(job)
 
 
@@ -130,16 +139,17 @@ def test_broker_restarted_in_an_epoch_while_records_arrive_fails_no_epoch(
     job.write(source=source_of(kafka, topic, max_records_per_epoch=30_000, options=ahead), lineage=True)
     produce(kafka, topic, range(50_000), size=1000)
     process = job.start("run", "--continuous", program=SPARK)
-    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    wait_for(lambda: bool(job.pending()) and has_markers(job.lake), process)
     kafka.kill()
     kafka.start()
     arriving = threading.Thread(target=produce, args=(kafka, topic, range(50_000, 60_000)))
     arriving.start()
-    wait_until(lambda: every_record_once(job, range(60_000)), process)
+    wait_for(lambda: rows_in(job.table()) == 60_000, process)
     arriving.join()
     process.send_signal(signal.SIGTERM)
     ended = finish(process)
     assert ended.code == 0, ended.err
+    assert_every_record_once(job, range(60_000))
     rows = job.tideline("show", "--limit", "0", "--json").json
     assert {row["action"] for row in rows} == {"commit"}
     assert settled(job)

@@ -29,6 +29,9 @@ from timeline.errors import RangeGoneError, SourceChangedError, SourceError, Sto
 pytestmark = pytest.mark.real
 
 COLUMNS = {"id": "bigint"}
+KEPT = {"retention.ms": "-1"}
+"""For topics with records of a time long ago, which a broker deletes otherwise."""
+
 _numbers = count()
 
 
@@ -91,7 +94,7 @@ def test_every_format_is_decoded_and_what_is_malformed_rejected_with_its_offset(
 
 
 def test_columns_hold_what_kafka_knows_of_a_record(kafka: KafkaServer, topic: str) -> None:
-    kafka.create_topic(topic, 2)
+    kafka.create_topic(topic, 2, KEPT)
     moment = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
     headers = (("trace", b"\x01\xff"), ("trace", None))
     kafka.produce(
@@ -151,7 +154,7 @@ def test_schema_of_a_job_that_starts_at_the_end_is_that_of_the_records_before(ka
 
 
 def test_start_at_a_time_or_at_offsets(kafka: KafkaServer, topic: str) -> None:
-    kafka.create_topic(topic, 3)
+    kafka.create_topic(topic, 3, KEPT)
     noon_ms = 1_772_366_400_000  # 2026-03-01T12:00:00Z
     for partition in (0, 1):
         kafka.produce(
@@ -311,7 +314,7 @@ def test_range_that_goes_while_it_is_planned_is_never_read_as_if_it_were_whole(k
 def test_log_that_ends_before_the_range_does_is_told_from_a_silent_broker(kafka: KafkaServer, topic: str) -> None:
     kafka.create_topic(topic)
     kafka.produce(topic, values(range(10)))
-    reading = reading_of(kafka, topic, broker_timeout=1)
+    reading = reading_of(kafka, topic, broker_timeout=4)
     plan = reading.source.plan({})
     (offsets,) = plan.ranges
     beyond = OffsetRange(offsets.shard, 0, 12, after=offsets.after)
@@ -425,14 +428,15 @@ def restart(kafka: KafkaServer) -> Restart:
     topic = f"orders-{next(_numbers)}"
     kafka.create_topic(topic)
     kafka.produce(topic, values(range(10)))
-    reading = reading_of(kafka, topic, broker_timeout=1.5)
+    reading = reading_of(kafka, topic)
     plan = reading.epoch()
     kafka.stop()
+    impatient = reading.restarted(source_of(kafka, topics=[topic], broker_timeout=1.5))
     try:
         with pytest.raises(SourceError) as plan_error:
-            reading.epoch()
+            impatient.epoch()
         with pytest.raises(StoreUnavailableError) as task_error:
-            reading.read(plan.ranges[0], plan)
+            impatient.read(plan.ranges[0], plan)
     finally:
         kafka.start()
     kafka.produce(topic, values(range(10, 30)))

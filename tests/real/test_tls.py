@@ -16,7 +16,7 @@ from tests.real.certificates import issue
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.s3_server import S3Server
-from tests.real.test_kafka_job import every_record_once, produce, source_of
+from tests.real.test_kafka_job import assert_every_record_once, produce, source_of
 from tests.real.test_s3_job import S3Job
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -112,7 +112,7 @@ def test_topic_is_read_over_tls(secured_kafka: KafkaServer, listener: Listener, 
     job.write(source=secured_source(secured_kafka, topic, listener), lineage=True)
     ended = job.tideline("run", program=SPARK)
     assert ended.code == 0, ended.err
-    assert every_record_once(job, range(1000))
+    assert_every_record_once(job, range(1000))
 
 
 @pytest.mark.parametrize(

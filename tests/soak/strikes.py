@@ -24,6 +24,7 @@ from timeline.lease import latest_writer
 from timeline.store import Retry
 
 _PROCESS_S = 20.0
+_STEP_S = 40.0
 _END_S = 120.0
 """Within which a command has to end that has a reason to."""
 
@@ -111,7 +112,8 @@ def _kill_one(scene: Scene, draw: random.Random, name: str) -> None:
 
 def kill_at_a_step(scene: Scene, draw: random.Random) -> None:
     """The driver, and the next one at some step of the protocol: few are long enough to be hit by chance."""
-    scene.supervisor.replace_driver({"TIDELINE_CRASH_AT": _step(draw, STEPS)})
+    driver = scene.supervisor.replace_driver({"TIDELINE_CRASH_AT": _step(draw, EPOCH_STEPS)})
+    driver.has_ended_within(_STEP_S)
 
 
 def freeze_driver(scene: Scene, draw: random.Random) -> None:
@@ -132,19 +134,20 @@ def freeze_at_a_step(scene: Scene, draw: random.Random) -> None:
     """The same, at some step of the protocol."""
     frozen = scene.supervisor.replace_driver({"TIDELINE_FREEZE_AT": _step(draw, EPOCH_STEPS)})
     with contextlib.suppress(TimeoutError):  # it may not get so far
-        wait_until(lambda: frozen.is_frozen or frozen.code is not None, "it is frozen", _PROCESS_S)
+        wait_until(lambda: frozen.is_frozen or frozen.code is not None, "it is frozen", _STEP_S)
     if frozen.is_frozen:
         _take_over(scene, draw, frozen)
 
 
 def _step(draw: random.Random, steps: Sequence[str]) -> str:
-    return f"{draw.choice(steps)}:{draw.randint(1, 4)}"
+    return f"{draw.choice(steps)}:{draw.randint(1, 3)}"
 
 
 def _take_over(scene: Scene, draw: random.Random, frozen: Command) -> None:
     scene.supervisor.set_aside(frozen)
     time.sleep(LEASE_TTL_S * draw.uniform(1.0, 1.5))
     wait_until(lambda: scene.writer_pid() != frozen.pid, f"{frozen.name}, which is frozen, is taken over", _END_S)
+    time.sleep(draw.uniform(0.0, 6.0))  # the other one recovers, and begins
     frozen.wake_all()
     scene.diary.note(f"woke {frozen.name}")
     scene.expect_yield(frozen)
