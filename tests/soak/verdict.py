@@ -123,7 +123,8 @@ def decoded(value: bytes) -> tuple[int, str] | None:
 
 def orphans(world: World) -> list[str]:
     """What nobody will read and nobody will remove, unfinished uploads and pending instants included."""
-    visible = {uri.rpartition("/")[2] for name in (*TABLES, QUARANTINE) for uri in world.table(name).file_uris()}
+    tables = [table for name in (*TABLES, QUARANTINE) if (table := world.table(name)) is not None]
+    visible = {uri.rpartition("/")[2] for table in tables for uri in table.file_uris()}
     left = [info.path for info in world.bucket.list("", recursive=True) if is_left_over(info.path, visible)]
     pending = [f"pending: {instant}" for instant in Timeline.load(world.timeline).pending().instants]
     return [*left, *(f"upload: {key}" for key in RawS3(world.s3).uploads("")), *pending]
@@ -144,5 +145,8 @@ def is_left_over(path: str, visible: Collection[str]) -> bool:
 
 
 def _columns(world: World, table: str, *names: str) -> list[list[Any]]:
-    found = world.table(table).to_pyarrow_table(columns=list(names))
+    opened = world.table(table)
+    if opened is None:
+        return [[] for _ in names]
+    found = opened.to_pyarrow_table(columns=list(names))
     return [found[name].to_pylist() for name in names]

@@ -54,9 +54,12 @@ class World:
     bucket: ObjectStore
     timeline: ObjectStore
 
-    def table(self, name: str) -> DeltaTable:
-        """A table as it is now."""
-        return DeltaTable(_url(name), storage_options=delta_storage_options(_url(name), self.s3.options))
+    def table(self, name: str) -> DeltaTable | None:
+        """A table as it is now; None where there is none."""
+        options = delta_storage_options(_url(name), self.s3.options)
+        return (
+            DeltaTable(_url(name), storage_options=options) if DeltaTable.is_deltatable(_url(name), options) else None
+        )
 
 
 @contextmanager
