@@ -113,7 +113,8 @@ class KafkaTopics:
     ) -> list[tuple[int, int]]:
         """Produce records in one transaction of a new producer, and commit it or abort it; see `produce`.
 
-        Either way a control record of its own takes an offset behind them, in each partition.
+        Either way a control record of its own takes an offset behind them, in each partition; two, where the
+        broker is killed soon after.
         """
         producer = Producer({**self._options, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(REQUEST_S)

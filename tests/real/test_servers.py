@@ -46,7 +46,7 @@ SECURED = [Listener.SASL_PLAINTEXT, Listener.SASL_SSL, Listener.SSL]
 
 
 def consume(options: dict[str, str], topic: str, until: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of the committed records of partition 0, up to an offset."""
+    """Offset, key and value of the committed records of partition 0, up to an offset at least."""
     consumer = Consumer({**options, "group.id": "never committed", "enable.partition.eof": True, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[int, bytes | None, bytes | None]] = []
@@ -84,7 +84,9 @@ def test_killed_broker_comes_back_with_what_it_acknowledged(kafka: KafkaServer) 
     kafka.produce_in_transaction("kept", ["committed"], commit=True)
     kafka.kill()
     kafka.start()
-    assert kafka.offsets("kept") == {0: (0, 6)}
+    (first, end) = kafka.offsets("kept")[0]
+    assert first == 0
+    assert end >= 6  # a coordinator that was killed before it noted that markers are written writes them again
     assert consume(kafka.client_options(), "kept", 6) == [
         (0, b"k", b"1"),
         (1, b"k", None),

@@ -131,12 +131,17 @@ def freeze_machine(scene: Scene, draw: random.Random) -> None:
 
 
 def freeze_at_a_step(scene: Scene, draw: random.Random) -> None:
-    """The same, at some step of the protocol."""
+    """The same, at some step of the protocol; a driver that does not get there in time is killed.
+
+    It must not go on: it would freeze in the middle of a later strike, which would wait for it.
+    """
     frozen = scene.supervisor.replace_driver({"TIDELINE_FREEZE_AT": _step(draw, EPOCH_STEPS)})
-    with contextlib.suppress(TimeoutError):  # it may not get so far
+    with contextlib.suppress(TimeoutError):
         wait_until(lambda: frozen.is_frozen or frozen.code is not None, "it is frozen", _STEP_S)
     if frozen.is_frozen:
         _take_over(scene, draw, frozen)
+    else:
+        frozen.kill()
 
 
 def _step(draw: random.Random, steps: Sequence[str]) -> str:
