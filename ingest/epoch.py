@@ -141,7 +141,7 @@ def run_epoch(
 
 
 def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event) -> Manifest:
-    begun = {sink.target: sink.begin(plan.ref) for sink in job.sinks}
+    begun = {sink.target: sink.begin(plan) for sink in job.sinks}
     reach("begun")
     accepting = tuple((target, one) for target, one in begun.items() if target != job.quarantine)
     reports = writer.write(plan, Outputs(accepting, (job.quarantine, begun[job.quarantine])), stop)

@@ -15,17 +15,31 @@ one module, one entry point in the group ``tideline.sinks`` and one class that i
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from sinks.partition import PartitionField
-from timeline.epoch import EpochRef, Json, Part, WriteReport, WrittenFile
+from timeline.epoch import EpochRef, Json, Part, Plan, WriteReport, WrittenFile
 
-__all__ = ["EpochRef", "Json", "Part", "WriteReport", "WrittenFile"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["EpochRef", "Json", "Part", "Plan", "WriteReport", "WrittenFile"]
+
+REJECTED_SCHEMA = pa.schema(
+    [
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("raw", pa.binary()),
+    ]
+)
+"""Rejected rows, of a decoder or of a target: where the record starts, why it was refused, its raw bytes."""
 
 
 class TargetOptions(BaseModel):
@@ -96,6 +110,80 @@ class PartitionWriter(Protocol):
         """Start writing as this task attempt."""
 
 
+@dataclass(frozen=True)
+class Staged:
+    """Rows on their way to a target with keys.
+
+    Attributes:
+        rows: in the target's own form; they travel from the task that read them to the one that writes their key.
+        rejected: rows that the target can never take, in `REJECTED_SCHEMA`.
+        dropped: rows left out because another one of the batch has their key.
+    """
+
+    rows: pa.RecordBatch
+    rejected: pa.RecordBatch
+    dropped: int
+
+
+class KeyedBatchWriter(BatchWriter, Protocol):
+    """One task attempt's open writer of whole buckets; `write` takes staged rows."""
+
+    def settle(self) -> pa.RecordBatch:
+        """Write all that was taken in; called once, before `close`.
+
+        Returns:
+            rows that the target refused, in `REJECTED_SCHEMA`; the report counts them.
+
+        Raises:
+            DataError: a row stops the job because the job file says so.
+        """
+
+
+@runtime_checkable
+class KeyedWriter(Protocol):
+    """Picklable: the `PartitionWriter` of a target in which two rows of one key cannot both stay.
+
+    ::
+
+        tasks that read    rows ─ stage ─► staged rows ─ buckets ─┐
+        engine                                                    └─ all rows of one bucket, from all tasks
+        tasks that write   open ── write* ── settle ── close
+
+    The engine runs stage and buckets wherever records are read, and brings each bucket to one task.
+    """
+
+    def stage(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> Staged:
+        """Bring rows into the form in which they travel.
+
+        Args:
+            rows: accepted rows, in the target's schema.
+            shard: whose records they are.
+            offsets: int64, the offset of each row's record.
+
+        Raises:
+            DataError: a row stops the job because the job file says so.
+        """
+
+    def buckets(self, staged: pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
+        """For each staged row its bucket in ``[0, count)``: a function of its key alone, the same on every machine."""
+
+    def open(self, attempt: TaskAttempt) -> KeyedBatchWriter:
+        """Start writing buckets as this task attempt."""
+
+
+class Spread(Protocol):
+    """Runs independent calls somewhere, several at once; picklable ones, wherever that is not this process."""
+
+    def __call__(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run all; raises the first error once all have ended."""
+
+
+def in_turn(calls: Sequence[Callable[[], None]]) -> None:
+    """The `Spread` that needs nothing: one after another, here."""
+    for call in calls:
+        call()
+
+
 class Sink(Protocol):
     """One target of a job, seen from the driver or from a recovering process."""
 
@@ -117,8 +205,12 @@ class Sink(Protocol):
             StoreUnavailableError: it could not be looked at.
         """
 
-    def begin(self, epoch: EpochRef) -> PartitionWriter:
-        """Start an epoch; nothing is visible to readers until `commit`."""
+    def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
+        """Start an epoch; nothing is visible to readers until `commit`. Idempotent in one process.
+
+        Raises:
+            TargetError: it cannot be started now; the message says why.
+        """
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """Make the epoch durable and complete, or fail; nothing becomes visible.
@@ -133,12 +225,17 @@ class Sink(Protocol):
     def verify(self, part: Part) -> Sequence[str]:
         """What is missing or damaged in a prepared part, in words; empty when it can be committed."""
 
-    def commit(self, part: Part) -> None:
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
         """Make the part visible, atomically. Idempotent: any process, any number of times.
 
         The caller applies epochs in order. A part of 0 rows changes nothing.
 
+        Args:
+            part: the prepared part.
+            spread: runs what can be done side by side once the part is visible.
+
         Raises:
+            ReplayNeededError: the target has lost what was prepared; the epoch has to be written to it again.
             TargetRefusedError: the table changed so that it cannot take the part.
             CommitRejectedError: it did not land, within the bounds of the retries.
             CommitUnknownError: it may have landed.

@@ -25,14 +25,14 @@ from typing import Literal, Self, cast
 import pyarrow as pa
 from pydantic import ByteSize, Field
 
-from sinks.base import Lookup, PartitionWriter, SinkContext, TargetOptions
+from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.delta_rules import differences
 from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
 from sinks.partition import PartitionField, partitioned_schema
-from timeline.epoch import EpochRef, Part, WriteReport
+from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import (
     CommitRejectedError,
     CommitUnknownError,
@@ -143,9 +143,9 @@ class DeltaSink:
                 f"a Delta table nor a timeline. Write to an empty folder, or convert the files to Delta first"
             )
 
-    def begin(self, epoch: EpochRef) -> PartitionWriter:
+    def begin(self, plan: Plan) -> PartitionWriter:
         """See Sink."""
-        return ParquetPartitionWriter(self._markers, epoch.instant, self.schema, self.partition_by, self.settings)
+        return ParquetPartitionWriter(self._markers, plan.ref.instant, self.schema, self.partition_by, self.settings)
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """See Sink."""
@@ -162,7 +162,7 @@ class DeltaSink:
         """See Sink."""
         return self._markers.damaged(part.files)
 
-    def commit(self, part: Part) -> None:
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
         """See Sink."""
         if part.rows == 0:
             return

@@ -25,12 +25,14 @@ from sinks.base import (
     Lookup,
     PartitionWriter,
     SinkContext,
+    Spread,
     TargetOptions,
     TaskAttempt,
+    in_turn,
 )
 from sinks.markers import Markers, draw_file_id, file_id
 from timeline.body import BodyFormat
-from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
+from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError
 from timeline.failpoints import reach
 from timeline.fsspec_store import open_store
@@ -79,9 +81,9 @@ class MemorySink:
     def ensure(self) -> None:
         """See Sink; any rows are taken."""
 
-    def begin(self, epoch: EpochRef) -> PartitionWriter:
+    def begin(self, plan: Plan) -> PartitionWriter:
         """See Sink."""
-        return _Writer(self._markers, epoch.instant, self.new_id)
+        return _Writer(self._markers, plan.ref.instant, self.new_id)
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """See Sink."""
@@ -99,7 +101,7 @@ class MemorySink:
         """See Sink."""
         return self._markers.damaged(part.files)
 
-    def commit(self, part: Part) -> None:
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
         """See Sink."""
         if part.rows == 0:
             return

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sinks.base import Lookup, SinkContext, TargetOptions, TaskAttempt
-from timeline.epoch import EpochRef, Part, WriteReport
+from sinks.base import Lookup, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from timeline.epoch import EpochRef, Part, Plan, WriteReport
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class EmptySink:
 
     def ensure(self) -> None: ...
 
-    def begin(self, epoch: EpochRef) -> EmptyWriter:
+    def begin(self, plan: Plan) -> EmptyWriter:
         return EmptyWriter()
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
@@ -34,7 +34,7 @@ class EmptySink:
     def verify(self, part: Part) -> Sequence[str]:
         return ()
 
-    def commit(self, part: Part) -> None:
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
         assert part.rows == 0
 
     def lookup(self, epoch: EpochRef) -> Lookup:

@@ -93,11 +93,23 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What one task attempt wrote to one target."""
+    """What one task attempt wrote to one target: ``rows + dropped + rejected`` is what it was given.
+
+    Attributes:
+        rows: rows written.
+        bytes: their size as the target stores it.
+        files: the data files, for a lake target.
+        dropped: rows left out because another one has their key.
+        rejected: rows that the target refused; they go to the quarantine.
+        detail: what the sink needs to know of it besides.
+    """
 
     rows: int
     bytes: int
     files: tuple[WrittenFile, ...] = ()
+    dropped: int = 0
+    rejected: int = 0
+    detail: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,10 @@ class Part:
         epoch: the epoch it belongs to.
         rows: rows that become visible with the commit; a part of 0 rows commits nothing.
         bytes: size of the files.
-        files: the data files, sorted by path.
+        files: the data files, sorted by path; none for a target that has no files.
+        dropped: rows left out because another one has their key.
+        rejected: rows that the target refused; they are in the quarantine.
+        detail: what the sink needs to commit it besides.
     """
 
     target: str
@@ -117,6 +132,9 @@ class Part:
     rows: int
     bytes: int
     files: tuple[WrittenFile, ...] = ()
+    dropped: int = 0
+    rejected: int = 0
+    detail: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,8 +196,8 @@ class Manifest:
 
     @property
     def rejected(self) -> int:
-        """Rows that go to the quarantine."""
-        return sum(count.rejected for count in self.counts)
+        """Rows that go to the quarantine: those that cannot be decoded, and those that a target refuses."""
+        return sum(count.rejected for count in self.counts) + sum(part.rejected for part in self.parts)
 
 
 PLAN = BodyFormat("plan", Plan)

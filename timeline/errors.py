@@ -19,6 +19,8 @@
     ├── DataError                 a row stops the job because the job file asks for that
     ├── TargetError               a target cannot take the epoch
     │   ├── TargetRefusedError    its schema, partitioning or features forbid it: nothing was written
+    │   ├── TargetBusyError       someone else writes the same rows: roll back, and try again
+    │   ├── ReplayNeededError     it lost what was prepared and decided: write the epoch to it again
     │   ├── CommitRejectedError   the commit did not land: safe to try again
     │   └── CommitUnknownError    the commit may have landed: look it up, delete nothing
     ├── SparkJobError             Spark did not start, or a task failed more often than it is retried
@@ -98,6 +100,14 @@ class TargetError(TidelineError):
 
 class TargetRefusedError(TargetError):
     """Schema, partitioning or table features do not allow it; the message holds the difference."""
+
+
+class TargetBusyError(TargetError):
+    """Another writer holds or changed the same rows meanwhile; the epoch can be tried again from its offsets."""
+
+
+class ReplayNeededError(TargetError):
+    """What was prepared is gone though the epoch is decided: ``tideline run`` writes it again from its offsets."""
 
 
 class CommitRejectedError(TargetError):

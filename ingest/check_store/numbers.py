@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded, Grain, SourcePlan
+from ingest.sources.base import Block, Decoded, Grain, SourcePlan
+from sinks.base import REJECTED_SCHEMA
 from timeline.epoch import OffsetRange, Position
 from timeline.hudi import TableIdentity
 

@@ -21,16 +21,6 @@ import pyarrow as pa
 from sinks.base import Json
 from timeline.epoch import OffsetRange, Position
 
-REJECTED_SCHEMA = pa.schema(
-    [
-        pa.field("shard", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("raw", pa.binary()),
-    ]
-)
-"""Rejected rows as a decoder returns them: where the record starts, why it was refused, its raw bytes."""
-
 
 class Unit(enum.Enum):
     """What a source's offsets count."""
@@ -100,7 +90,7 @@ class Decoded:
     Attributes:
         accepted: rows in the job's schema.
         offsets: int64, the offset of each accepted row; None unless the decoder was asked for lineage.
-        rejected: rows in `REJECTED_SCHEMA`.
+        rejected: rows in `sinks.base.REJECTED_SCHEMA`.
     """
 
     accepted: pa.RecordBatch

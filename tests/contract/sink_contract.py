@@ -17,7 +17,7 @@ import pytest
 
 from sinks.base import Lookup, Sink, TaskAttempt
 from timeline.body import BodyFormat
-from timeline.epoch import EpochRef, Part, WriteReport
+from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import CommitRejectedError, CommitUnknownError
 from timeline.store import ObjectStore
 
@@ -51,9 +51,14 @@ def ref(epoch: int, *, instant: str | None = None) -> EpochRef:
     return EpochRef(epoch, instant or f"20240101{epoch:09d}", 1)
 
 
+def planned(epoch: EpochRef) -> Plan:
+    """A plan for an epoch, of ranges that no sink looks at."""
+    return Plan(epoch, "job", "test", (), (), {}, "token")
+
+
 def write(sink: Sink, epoch: EpochRef, ids: Iterable[int], *, task: int = 0) -> WriteReport:
     """Write rows as one task attempt and close it."""
-    writer = sink.begin(epoch).open(TaskAttempt(task, 0, 0))
+    writer = sink.begin(planned(epoch)).open(TaskAttempt(task, 0, 0))
     writer.write(rows(ids))
     return writer.close()
 
@@ -121,7 +126,7 @@ class SinkContract:
     def test_a_part_without_rows_changes_nothing(self, rig: SinkRig) -> None:
         sink = rig.sink()
         before = rig.store.list("", recursive=True)
-        part = sink.prepare(ref(0), [sink.begin(ref(0)).open(TaskAttempt(0, 0, 0)).close()])
+        part = sink.prepare(ref(0), [sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0)).close()])
         assert (part.rows, part.files) == (0, ())
         sink.commit(part)
         assert sink.lookup(ref(0)) is Lookup.NOT_COMMITTED
@@ -319,7 +324,7 @@ class SinkContract:
 
     def test_a_late_file_of_a_lost_task_is_found_and_deleted(self, rig: SinkRig) -> None:
         sink = rig.sink()
-        late = sink.begin(ref(0)).open(TaskAttempt(0, 0, 1))
+        late = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 1))
         late.write(rows([99]))
         part = prepared(sink, ref(0), range(3))
         late.close()
@@ -341,7 +346,7 @@ class SinkContract:
 
     def test_an_aborted_attempt_leaves_no_file(self, rig: SinkRig) -> None:
         sink = rig.sink()
-        writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+        writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
         writer.write(rows(range(10)))
         writer.abort()
         writer.abort()
@@ -350,7 +355,7 @@ class SinkContract:
 
     def test_a_closed_attempt_can_still_be_aborted(self, rig: SinkRig) -> None:
         sink = rig.sink()
-        writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+        writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
         writer.write(rows(range(10)))
         writer.close()
         writer.abort()
@@ -364,7 +369,7 @@ class SinkContract:
 
     def test_a_report_says_what_was_written(self, rig: SinkRig) -> None:
         sink = rig.sink()
-        writer = sink.begin(ref(0)).open(TaskAttempt(3, 2, 1))
+        writer = sink.begin(planned(ref(0))).open(TaskAttempt(3, 2, 1))
         for start in range(0, 100, 10):
             writer.write(rows(range(start, start + 10)))
         writer.write(rows([]))
@@ -384,7 +389,7 @@ class SinkContract:
         assert len(set(paths)) == len(paths) == 3
 
     def test_a_partition_writer_travels_to_executors(self, rig: SinkRig) -> None:
-        pickle.dumps(rig.sink().begin(ref(0)))
+        pickle.dumps(rig.sink().begin(planned(ref(0))))
 
     def test_the_target_name_is_stable(self, rig: SinkRig) -> None:
         assert rig.sink().target == rig.sink().target

@@ -23,7 +23,7 @@ from sinks.delta import DeltaOptions, DeltaSink
 from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.partition import PartitionField, Transform
-from tests.contract.sink_contract import SCHEMA, SinkContract, prepared, ref, write
+from tests.contract.sink_contract import SCHEMA, SinkContract, planned, prepared, ref, write
 from tests.real.s3_server import S3Server
 from timeline.errors import (
     CommitRejectedError,
@@ -161,7 +161,7 @@ def test_partition_values_of_any_kind_are_found_on_s3(s3: S3Server, tmp_path: Pa
     by = (PartitionField("text"),)
     rig = DeltaRig(tmp_path, partition_by=by, url=f"s3://lake/{uuid.uuid4().hex}/t", storage=s3.options)
     sink = rig.sink()
-    writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+    writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
     writer.write(pa.RecordBatch.from_pydict({"id": list(range(len(keys))), "text": keys}, schema=SCHEMA))
     sink.commit(sink.prepare(ref(0), [writer.close()]))
     assert {row["id"]: row["text"] for row in rig.table().to_pylist()} == dict(enumerate(keys))
@@ -407,7 +407,7 @@ class TestPlace:
         caplog.set_level(logging.DEBUG)
         context = SinkContext("job", SCHEMA, storage={"key": "open", "secret": "hidden"})
         sink = DeltaSink.open(DeltaOptions(type="delta", path="s3://bucket/t"), context)
-        assert "hidden" not in repr(sink) + repr(sink.begin(ref(0))) + caplog.text
+        assert "hidden" not in repr(sink) + repr(sink.begin(planned(ref(0)))) + caplog.text
 
 
 def test_partition_columns_are_in_the_table(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_partition_columns_are_in_the_table(tmp_path: Path) -> None:
     by = (PartitionField("ts", Transform.DATE), PartitionField("ts", Transform.HOUR))
     rig = DeltaRig(tmp_path / "table", schema, by)
     sink = rig.sink()
-    writer = sink.begin(ref(0)).open(TaskAttempt(0, 0, 0))
+    writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
     writer.write(pa.RecordBatch.from_pydict({"id": [1, 2], "ts": [0, None]}, schema=schema))
     sink.commit(sink.prepare(ref(0), [writer.close()]))
     assert sorted(rig.table().select(["id", "ts_date", "ts_hour"]).to_pylist(), key=lambda row: row["id"]) == [

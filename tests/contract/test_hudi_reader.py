@@ -19,10 +19,10 @@ from ingest.job import Job
 from ingest.protocol import claim_rollback, open_instant
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
-from ingest.sources.base import REJECTED_SCHEMA, Block, Decoded
+from ingest.sources.base import Block, Decoded
 from ingest.task import Outputs, TaskSpec, run_task
 from sinks.avro_schema import avro_schema
-from sinks.base import SinkContext, TaskAttempt
+from sinks.base import REJECTED_SCHEMA, SinkContext, TaskAttempt
 from sinks.delta import DeltaOptions, DeltaSink
 from sinks.partition import PartitionField, Transform, partitioned_schema
 from sinks.sql_types import type_name
@@ -116,7 +116,7 @@ class World:
             ranges=ranges,
             reader=NumberReader(),
             decoder=RowDecoder(),
-            outputs=Outputs(((table.target, table.begin(plan.ref)),), (quarantine.target, quarantine.begin(plan.ref))),
+            outputs=Outputs(((table.target, table.begin(plan)),), (quarantine.target, quarantine.begin(plan))),
             epoch=plan.ref.epoch,
             lineage=False,
         )

@@ -12,7 +12,7 @@ import ingest.recovery
 from ingest.check_store.numbers import NumberSource
 from ingest.job import Job
 from ingest.protocol import claim_rollback
-from sinks.base import Sink
+from sinks.base import Sink, Spread, in_turn
 from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
 from tests.explore.explorer import HashedStore, explore
 from tests.explore.protocol_world import NEVER_AGAIN, check_recovered, check_visible, writer
@@ -52,7 +52,7 @@ class OverwritingStore(HashedStore):
 class ForgetfulSink(MemorySink):
     """A target without an idempotent marker."""
 
-    def commit(self, part: Part) -> None:
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
         if part.rows:
             version = len(self.store.list("_log"))
             entry = LogEntry(

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.base import Lookup, SinkContext, TaskAttempt
 from sinks.delta import DeltaOptions, DeltaSink
 from sinks.partition import parse_partition
+from tests.contract.sink_contract import planned
 from timeline.epoch import EpochRef
 from timeline.errors import TargetRefusedError
 
@@ -41,7 +42,7 @@ def commit(target: DeltaSink, epoch: int, *files: Sequence[Mapping[str, Any]]) -
     reference = EpochRef(epoch, f"20240101{epoch:09d}", 1)
     reports = []
     for task, rows in enumerate(files):
-        writer = target.begin(reference).open(TaskAttempt(task, 0, 0))
+        writer = target.begin(planned(reference)).open(TaskAttempt(task, 0, 0))
         writer.write(pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=target.schema))
         reports.append(writer.close())
     target.ensure()

@@ -50,7 +50,7 @@ def write_unprepared(of: Job) -> tuple[Plan, str]:
     """An epoch whose task has closed its file, and whose writer has done nothing since."""
     chain = load_chain(of.store, Timeline.load(of.store, AT_ONCE), AT_ONCE)
     plan = open_instant(of, chain, lease(of), SOURCE.plan(chain.positions).ranges)
-    writer = of.sinks[0].begin(plan.ref).open(TaskAttempt(0, 0, 0))
+    writer = of.sinks[0].begin(plan).open(TaskAttempt(0, 0, 0))
     writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
     return plan, writer.close().files[0].path
 

@@ -7,6 +7,7 @@ import pytest
 
 from sinks.base import Lookup, TaskAttempt
 from sinks.memory import MemorySink
+from tests.contract.sink_contract import planned
 from tests.unit.scripted_store import AT_ONCE, Call, ScriptedStore, delayed, lost_reply, no_answer
 from timeline.epoch import EpochRef, Part
 from timeline.errors import CommitRejectedError, CommitUnknownError
@@ -21,7 +22,7 @@ def store() -> ScriptedStore:
 
 
 def prepared(sink: MemorySink, ref: EpochRef = REF) -> Part:
-    writer = sink.begin(ref).open(TaskAttempt(0, 0, 0))
+    writer = sink.begin(planned(ref)).open(TaskAttempt(0, 0, 0))
     writer.write(ROWS)
     return sink.prepare(ref, [writer.close()])
 
@@ -81,7 +82,7 @@ def test_a_version_lost_to_another_job_for_good_is_a_rejection_when_the_log_then
 
 
 def test_an_attempt_aborted_after_it_was_closed_leaves_no_file(store: ScriptedStore) -> None:
-    writer = sink_on(store).begin(REF).open(TaskAttempt(0, 0, 0))
+    writer = sink_on(store).begin(planned(REF)).open(TaskAttempt(0, 0, 0))
     writer.write(ROWS)
     (file,) = writer.close().files
     assert store.size(file.path) is not None

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import REJECTED_SCHEMA, Decoded
+from ingest.sources.base import Decoded
 from ingest.sources.decode.records import Records
+from sinks.base import REJECTED_SCHEMA
 from timeline.errors import DataError
 
 
