@@ -67,6 +67,10 @@ lock: env ## pin the newest versions that setup.cfg allows into requirements.loc
 	@$(BIN)/uv pip compile setup.cfg --extra kafka --extra s3 --extra stream --extra tikv --extra dev --generate-hashes --python-version 3.11 \
 		--no-header --upgrade --quiet --output-file requirements.lock
 
+.PHONY: stubs
+stubs: env ## make Python of sinks/tikv/tikv.proto
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. sinks/tikv/tikv.proto
+
 .PHONY: clean
 clean: ## remove what the other words made, .venv and the data of services included
 	@if [ -d .services ]; then $(BIN)/python -m tests.real.services stop; rm -rf .services; fi

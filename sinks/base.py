@@ -55,6 +55,11 @@ class TargetOptions(BaseModel):
     type: str
     name: str | None = None
 
+    @property
+    def takes_whole_source(self) -> bool:
+        """Whether the target takes everything that the source has as one epoch, whatever the source's limits say."""
+        return False
+
 
 @dataclass(frozen=True)
 class SinkContext:

@@ -1,0 +1,194 @@
+"""Requests to the store that leads a key's region, made again until they are answered or patience ends.
+
+::
+
+    key ─► region, leader, address ─► request ─┬► answer without region error ─► caller
+            ▲                                  ├► NotLeader, EpochNotMatch, …: learn, wait a little ─┐
+            │                                  ├► ServerIsBusy: wait as long as it asks for ─────────┤
+            └──────────────────────────────────┴► no answer: forget the region ──────────────────────┘
+
+Every request here is idempotent in TiKV, so one that may have been done is made again. What a key
+says (locked, conflict, …) is the answer, and the caller's to judge.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.channels import Channels, PendingCall, Tls, told
+from sinks.tikv.pd import PdClient, RegionPlace, region_place
+from sinks.tikv.regions import RegionCache
+
+_TIMEOUT_S = 20.0
+
+
+Answer: TypeAlias = (
+    pb.GetResponse
+    | pb.BatchGetResponse
+    | pb.ScanResponse
+    | pb.PrewriteResponse
+    | pb.CommitResponse
+    | pb.BatchRollbackResponse
+    | pb.CheckTxnStatusResponse
+    | pb.TxnHeartBeatResponse
+    | pb.ResolveLockResponse
+    | pb.ScanLockResponse
+)
+TAnswer = TypeVar("TAnswer", bound=Answer)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How a cluster is reached; picklable.
+
+    Attributes:
+        pd: ``host:port`` of PD's members.
+        tls: files of the connections, None in the clear.
+        patience_s: how long one request is made again before it counts as failed.
+    """
+
+    pd: tuple[str, ...]
+    tls: Tls | None = None
+    patience_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where one request goes.
+
+    Attributes:
+        place: the region.
+        peer: the replica that is taken for its leader.
+        address: the store.
+    """
+
+    place: RegionPlace
+    peer: pb.Peer
+    address: str
+
+    @property
+    def context(self) -> pb.Context:
+        """What the store checks before it does anything."""
+        conf_ver, version = self.place.epoch
+        return pb.Context(
+            region_id=self.place.id, region_epoch=pb.RegionEpoch(conf_ver=conf_ver, version=version), peer=self.peer
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def connection(endpoint: Endpoint) -> TikvClient:
+    """This process' connection to a cluster: made once, kept for all tasks that it runs."""
+    return TikvClient(endpoint)
+
+
+class TikvClient:
+    """One process' connection to a cluster. Threads may share it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Nothing is connected yet."""
+        self.endpoint = endpoint
+        self._channels = Channels(endpoint.tls)
+        self.pd = PdClient(endpoint.pd, self._channels, self.patience)
+        self._regions = RegionCache(self.pd)
+
+    def patience(self) -> Patience:
+        """The waits of one request, from now on."""
+        return Patience(self.endpoint.patience_s)
+
+    def target(self, key: bytes, patience: Patience) -> Target:
+        """Where requests for a key go.
+
+        Raises:
+            StoreUnavailableError: nobody knows.
+        """
+        while True:
+            place = self._regions.locate(key)
+            if place is None or not place.peers:
+                patience.wait(Trouble.REGION_MOVED, f"PD knows no region for key {key!r:.60}")
+                continue
+            peer = place.leader or place.peers[0]
+            address = self._regions.address(peer.store_id)
+            if address is not None:
+                return Target(place, peer, address)
+            self._regions.forget(place)
+            patience.wait(Trouble.NO_LEADER, f"store {peer.store_id} of region {place.id} is gone")
+
+    def start(self, target: Target, name: str, request: bytes, answer: type[TAnswer]) -> PendingCall[TAnswer]:
+        """Send a request's bytes, its context included; `settled` judges what comes back."""
+        return self._channels.start(target.address, f"/tikvpb.Tikv/{name}", request, answer, _TIMEOUT_S)
+
+    def settled(self, target: Target, call: PendingCall[TAnswer], patience: Patience) -> TAnswer | None:
+        """The answer to a request, waited for; None where it has to be made again, to whatever `target` says then.
+
+        Raises:
+            StoreUnavailableError: patience is at its end.
+        """
+        try:
+            answer = call.result()
+        except grpc.RpcError as failure:
+            self._regions.forget(target.place)
+            patience.wait(Trouble.UNREACHABLE, f"store {target.address}: {told(failure)}")
+            return None
+        if not answer.HasField("region_error"):
+            return answer
+        self._learn_from(answer.region_error, target, patience)
+        return None
+
+    def ask(
+        self, key: bytes, name: str, make: Callable[[pb.Context], Message], answer: type[TAnswer], patience: Patience
+    ) -> TAnswer:
+        """Make a request to the region of a key until it is answered.
+
+        Args:
+            key: decides the region.
+            name: of the RPC.
+            make: makes the request for a region's context.
+            answer: the message that comes back.
+            patience: how long.
+        """
+        while True:
+            target = self.target(key, patience)
+            call = self.start(target, name, make(target.context).SerializeToString(), answer)
+            given = self.settled(target, call, patience)
+            if given is not None:
+                return given
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.pd.close()
+        self._channels.close()
+
+    def _learn_from(self, error: pb.RegionError, target: Target, patience: Patience) -> None:
+        """Take in why a region did not take a request, and wait as long as that needs."""
+        place, why = target.place, f"region {target.place.id} at {target.address}: {error.message or error}".strip()
+        if error.HasField("not_leader"):
+            if error.not_leader.leader.id:
+                self._regions.lead_by(place, error.not_leader.leader)
+                patience.wait(Trouble.REGION_MOVED, why)
+            else:
+                self._regions.forget(place)
+                patience.wait(Trouble.NO_LEADER, why)
+        elif error.HasField("epoch_not_match") and error.epoch_not_match.current_regions:
+            stays = target.peer.store_id
+            self._regions.forget(place)
+            self._regions.replace(
+                region_place(region, next((peer for peer in region.peers if peer.store_id == stays), None))
+                for region in error.epoch_not_match.current_regions
+            )
+            patience.wait(Trouble.REGION_MOVED, why)
+        elif error.HasField("server_is_busy"):
+            patience.wait(Trouble.BUSY, why, at_least_s=error.server_is_busy.backoff_ms / 1000)
+        elif error.HasField("stale_command"):
+            patience.wait(Trouble.REGION_MOVED, why)
+        else:
+            # Region or key elsewhere, another store behind the address, a merge or a recovery under way.
+            self._regions.forget(place)
+            patience.wait(Trouble.NO_LEADER, why)

@@ -1,0 +1,91 @@
+"""Keeps an open transaction alive: its lock's TTL, and what the cluster must not collect of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from sinks.tikv.client import TikvClient
+from sinks.tikv.transaction import Transaction, heartbeat
+from timeline.errors import InvariantError, StoreUnavailableError
+
+_LOG = logging.getLogger(__name__)
+
+SAFE_POINT_TTL_S = 24 * 3600
+"""How long the versions that an open transaction needs are kept after its writer has died: time to recover it."""
+
+
+def safe_point_service(app_id: str, prefix: bytes) -> str:
+    """The name under which a job asks PD to keep versions."""
+    return f"{app_id}-{prefix.hex()}"
+
+
+class Heart:
+    """Beats for one transaction in a thread, until it is stopped or the transaction is over."""
+
+    def __init__(
+        self,
+        client: TikvClient,
+        transaction: Transaction,
+        service: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to beat.
+
+        Args:
+            client: the cluster.
+            transaction: begun just now.
+            service: who asks PD to keep versions.
+            monotonic: measures.
+        """
+        self._client = client
+        self._transaction = transaction
+        self._service = service
+        self._monotonic = monotonic
+        self._began_s = monotonic()
+        self._stop = threading.Event()
+        self.is_lost = False
+        """Whether somebody has ended the transaction."""
+        self._thread = threading.Thread(target=self._run, name="tikv-heart", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Beat no more."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        ttl_ms = self._transaction.ttl_ms
+        kept_s = self._monotonic()
+        while not self._stop.wait(ttl_ms / 3000):
+            elapsed_ms = int((self._monotonic() - self._began_s) * 1000)
+            try:
+                if not heartbeat(self._client, self._transaction, elapsed_ms + ttl_ms):
+                    self.is_lost = not self._stop.is_set()
+                    return
+                if self._monotonic() - kept_s > SAFE_POINT_TTL_S / 3:
+                    keep_versions(self._client, self._service, self._transaction)
+                    kept_s = self._monotonic()
+            except (StoreUnavailableError, InvariantError) as error:
+                _LOG.warning("transaction %d: no heartbeat: %s", self._transaction.start_ts, error)
+
+
+def keep_versions(client: TikvClient, service: str, transaction: Transaction) -> None:
+    """Keep the cluster from collecting what an open transaction needs.
+
+    Raises:
+        InvariantError: it has collected that already.
+    """
+    smallest = client.pd.keep_safe_point(service, transaction.start_ts, SAFE_POINT_TTL_S)
+    if smallest > transaction.start_ts:
+        raise InvariantError(
+            f"transaction {transaction.start_ts} is older than the cluster's GC safe point {smallest}: "
+            "gc life time is shorter than an epoch takes"
+        )
+
+
+def release_versions(client: TikvClient, service: str) -> None:
+    """Take back what `keep_versions` asked for."""
+    client.pd.keep_safe_point(service, 0, 0)

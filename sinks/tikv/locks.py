@@ -1,0 +1,149 @@
+"""What became of a transaction, and what to do with a lock that it left: Percolator's rules for everybody else.
+
+The primary key of a transaction decides for all its keys. Whoever meets a lock asks the primary:
+committed, then the key is committed at the same timestamp; rolled back, then the lock goes; alive,
+then it is waited for until its TTL has passed, which rolls it back.
+
+Source: Peng and Dabek, "Large-scale Incremental Processing Using Distributed Transactions and
+Notifications" (OSDI 2010), as TiKV has it: lock TTL, CheckTxnStatus, ResolveLock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.client import TikvClient
+from sinks.tikv.tso import physical_ms
+from timeline.errors import InvariantError, TargetBusyError
+
+
+@dataclass(frozen=True)
+class Locked:
+    """It is open.
+
+    Attributes:
+        ttl_ms: milliseconds from its start within which nobody else may roll it back.
+    """
+
+    ttl_ms: int
+
+
+@dataclass(frozen=True)
+class Committed:
+    """It is committed.
+
+    Attributes:
+        at: its commit timestamp.
+    """
+
+    at: int
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """It is rolled back: nothing of it can become visible."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Its primary shows no trace of it: not begun yet, or rolled back so long ago that the trace is collected."""
+
+
+TxnStatus: TypeAlias = Locked | Committed | RolledBack | Missing
+
+
+def look_up(client: TikvClient, primary: bytes, start_ts: int) -> TxnStatus:
+    """What became of a transaction; changes nothing, not even where its TTL has passed.
+
+    Raises:
+        StoreUnavailableError: nobody tells.
+    """
+    answer = _check(client, primary, start_ts, current_ts=0, rollback_if_missing=False, patience=client.patience())
+    return _status(answer, primary, start_ts)
+
+
+def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience) -> None:
+    """Clear another transaction's lock out of the way, or wait a little where that is alive.
+
+    Args:
+        client: the cluster.
+        lock: what was met.
+        patience: how long to wait for it.
+
+    Raises:
+        TargetBusyError: it is still alive at the end of patience.
+    """
+    if not lock.primary_lock:
+        patience.wait(Trouble.LOCKED, "a key is locked")
+        return
+    now = client.pd.timestamp()
+    is_expired = physical_ms(now) > physical_ms(lock.lock_version) + lock.lock_ttl
+    answer = _check(
+        client,
+        lock.primary_lock,
+        lock.lock_version,
+        # An async-commit transaction may be committed without its primary knowing: only its TTL's own rules end it.
+        current_ts=0 if lock.use_async_commit else now,
+        rollback_if_missing=is_expired and not lock.use_async_commit,
+        patience=patience,
+    )
+    status = _status(answer, lock.primary_lock, lock.lock_version)
+    if isinstance(status, Locked | Missing):
+        if patience.left_s < Trouble.LOCKED.value[1]:
+            raise TargetBusyError(
+                f"key {lock.key!r:.80} is locked by another writer's transaction (start {lock.lock_version}, "
+                f"primary {lock.primary_lock!r:.80}, TTL {lock.lock_ttl} ms): does anybody else write there?"
+            )
+        patience.wait(Trouble.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
+        return
+    commit_ts = status.at if isinstance(status, Committed) else 0
+    resolve_key(client, lock.key, lock.lock_version, commit_ts, patience)
+
+
+def resolve_key(client: TikvClient, key: bytes, start_ts: int, commit_ts: int, patience: Patience) -> None:
+    """Commit one key of a transaction at its commit timestamp, or with 0 roll it back."""
+    answer = client.ask(
+        key,
+        "KvResolveLock",
+        lambda context: pb.ResolveLockRequest(
+            context=context, start_version=start_ts, commit_version=commit_ts, keys=[key]
+        ),
+        pb.ResolveLockResponse,
+        patience,
+    )
+    if answer.HasField("error"):
+        raise InvariantError(f"TiKV does not resolve the lock of transaction {start_ts} on {key!r:.80}: {answer.error}")
+
+
+def _check(
+    client: TikvClient, primary: bytes, start_ts: int, *, current_ts: int, rollback_if_missing: bool, patience: Patience
+) -> pb.CheckTxnStatusResponse:
+    return client.ask(
+        primary,
+        "KvCheckTxnStatus",
+        lambda context: pb.CheckTxnStatusRequest(
+            context=context,
+            primary_key=primary,
+            lock_ts=start_ts,
+            caller_start_ts=0,
+            current_ts=current_ts,
+            rollback_if_not_exist=rollback_if_missing,
+        ),
+        pb.CheckTxnStatusResponse,
+        patience,
+    )
+
+
+def _status(answer: pb.CheckTxnStatusResponse, primary: bytes, start_ts: int) -> TxnStatus:
+    if answer.error.HasField("txn_not_found"):
+        return Missing()
+    if answer.HasField("error"):
+        raise InvariantError(f"TiKV does not tell what became of transaction {start_ts} ({primary!r}): {answer.error}")
+    if answer.commit_version:
+        return Committed(answer.commit_version)
+    if answer.lock_ttl:
+        return Locked(answer.lock_ttl)
+    return RolledBack()

@@ -1,0 +1,126 @@
+"""A TiKV target's block in a job file."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sinks.base import TargetOptions
+
+
+class TransactionLevel(enum.Enum):
+    """How much one transaction holds."""
+
+    CHECKPOINT = "checkpoint"
+    """One epoch: all of it or nothing."""
+
+    GLOBAL = "global"
+    """All that a bounded source has, as one epoch; for ``run --once``."""
+
+    MINIBATCH = "minibatch"
+    """Some rows of a task: visible at once, at least once."""
+
+
+class WriteMode(enum.Enum):
+    """What becomes of a key that exists."""
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+
+
+class OnRow(enum.Enum):
+    """What becomes of a row that the target cannot take."""
+
+    QUARANTINE = "quarantine"
+    FAIL = "fail"
+
+
+class DedupOptions(BaseModel):
+    """Which of several rows of one key in one transaction stays.
+
+    Attributes:
+        rule: ``first`` or ``last`` by the column, or without one by shard and offset; ``any``.
+        by: the column.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: Literal["first", "last", "any"] = "last"
+    by: str | None = None
+
+
+class TlsOptions(BaseModel):
+    """Files of a TLS connection to PD and TiKV, in PEM, at the same place on every machine.
+
+    Attributes:
+        ca: certificates of the authorities that are trusted.
+        cert: this client's certificate.
+        key: its private key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ca: str
+    cert: str | None = None
+    key: str | None = Field(default=None, repr=False)
+
+
+class TikvOptions(TargetOptions):
+    """``{type: tikv, pd: ["127.0.0.1:2379"], prefix: tevents_, key: [id]}``.
+
+    Attributes:
+        pd: PD's members; one that answers is enough.
+        prefix: what all keys of this target begin with: text, or ``0x`` and hex digits.
+        key: the columns that make a row's key, in this order.
+        transaction: how much one transaction holds.
+        mode: what becomes of a key that exists.
+        on_existing: with ``insert``: what becomes of the row.
+        on_null_key: what becomes of a row without a key.
+        dedup: which of several rows of one key stays.
+        delete_marker: with ``upsert``: a boolean column; where it is true, the key is deleted.
+        lock_ttl: seconds that locks outlive their writer.
+        max_rows: with ``minibatch``: a task commits after so many rows.
+        max_interval: with ``minibatch``: or after so many seconds.
+        cluster_id: the cluster that is meant; None: whichever answers.
+        tls: files of the connections; None: in the clear.
+        patience: seconds for which a request is made again before the epoch fails.
+    """
+
+    pd: tuple[str, ...] = Field(min_length=1)
+    prefix: str
+    key: tuple[str, ...] = Field(min_length=1)
+    transaction: TransactionLevel = TransactionLevel.CHECKPOINT
+    mode: WriteMode = WriteMode.UPSERT
+    on_existing: OnRow = OnRow.QUARANTINE
+    on_null_key: OnRow = OnRow.FAIL
+    dedup: DedupOptions = DedupOptions()
+    delete_marker: str | None = None
+    lock_ttl: float = Field(default=20.0, ge=1.0, le=600.0)
+    max_rows: int = Field(default=1000, ge=1)
+    max_interval: float = Field(default=1.0, gt=0.0)
+    cluster_id: int | None = None
+    tls: TlsOptions | None = None
+    patience: float = Field(default=60.0, gt=0.0)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        """Options that contradict each other are a mistake, not a choice."""
+        if self.transaction is TransactionLevel.MINIBATCH and self.mode is WriteMode.INSERT:
+            raise ValueError(
+                "mode insert is not for transaction minibatch, which may write a row twice and would refuse its own; "
+                "allowed are mode upsert, or transaction checkpoint or global"
+            )
+        if self.transaction is TransactionLevel.MINIBATCH and self.on_null_key is OnRow.QUARANTINE:
+            raise ValueError("on_null_key quarantine is not for transaction minibatch; allowed is fail")
+        if self.delete_marker is not None and self.mode is WriteMode.INSERT:
+            raise ValueError("delete_marker is not for mode insert; allowed with mode upsert")
+        if len(set(self.key)) != len(self.key):
+            raise ValueError(f"key names a column twice: {', '.join(self.key)}")
+        return self
+
+    @property
+    def takes_whole_source(self) -> bool:
+        """See TargetOptions."""
+        return self.transaction is TransactionLevel.GLOBAL

@@ -1,0 +1,246 @@
+"""PD, the cluster's directory: who leads, which timestamp comes next, which regions there are, where stores are.
+
+All requests go to PD's leader. A leader that does not answer, or that says that it leads no more, is
+looked for again among all members, the given ones and those that they name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as NotAnswered
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.channels import Channels, told
+from sinks.tikv.key_codec import from_memcomparable, memcomparable
+from sinks.tikv.tso import TsoStream
+from timeline.errors import ConfigError, StoreUnavailableError
+
+_TIMEOUT_S = 5.0
+
+
+_Answer: TypeAlias = pb.ScanRegionsResponse | pb.GetStoreResponse | pb.UpdateServiceGCSafePointResponse
+TAnswer = TypeVar("TAnswer", bound=_Answer)
+
+
+@dataclass(frozen=True)
+class RegionPlace:
+    """One region as PD knows it; keys as they are stored, without PD's encoding.
+
+    Attributes:
+        id: the region.
+        start: first key.
+        end: first key behind it; empty: none.
+        epoch: changes with every split, merge and move.
+        peers: its replicas.
+        leader: the replica that takes requests; None where PD knows none.
+    """
+
+    id: int
+    start: bytes
+    end: bytes
+    epoch: tuple[int, int]
+    peers: tuple[pb.Peer, ...]
+    leader: pb.Peer | None
+
+    def covers(self, key: bytes) -> bool:
+        """Whether a key lies in it."""
+        return self.start <= key and (not self.end or key < self.end)
+
+
+def region_place(region: pb.Region, leader: pb.Peer | None) -> RegionPlace:
+    """A region from PD's or a store's message."""
+    return RegionPlace(
+        region.id,
+        from_memcomparable(region.start_key) if region.start_key else b"",
+        from_memcomparable(region.end_key) if region.end_key else b"",
+        (region.region_epoch.conf_ver, region.region_epoch.version),
+        tuple(region.peers),
+        leader if leader is not None and leader.id else None,
+    )
+
+
+class PdClient:
+    """One process' view of PD. Threads may share it."""
+
+    def __init__(self, endpoints: Sequence[str], channels: Channels, patience: Callable[[], Patience]) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            endpoints: ``host:port`` of members; one that answers is enough.
+            channels: connections.
+            patience: begins the waits of one request.
+        """
+        self._given = tuple(endpoints)
+        self._channels = channels
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._known: tuple[str, ...] = self._given
+        self._leader: str | None = None
+        self._cluster_id = 0
+        self._tso: TsoStream | None = None
+
+    @property
+    def cluster_id(self) -> int:
+        """The cluster's id.
+
+        Raises:
+            StoreUnavailableError: no member answers.
+        """
+        if not self._cluster_id:
+            self._find_leader(self._patience())
+        return self._cluster_id
+
+    def check_endpoints(self) -> None:
+        """Ask each given endpoint which cluster it is of.
+
+        Raises:
+            ConfigError: they are of several clusters.
+            StoreUnavailableError: none answers.
+        """
+        clusters: dict[int, str] = {}
+        failed: list[str] = []
+        for endpoint in self._given:
+            try:
+                clusters.setdefault(self._members(endpoint).header.cluster_id, endpoint)
+            except grpc.RpcError as error:
+                failed.append(f"{endpoint} ({told(error)})")
+        if not clusters:
+            raise StoreUnavailableError(f"no PD answers: {', '.join(failed)}; check pd and tls of the target")
+        if len(clusters) > 1:
+            found = ", ".join(f"{endpoint} is of cluster {cluster}" for cluster, endpoint in clusters.items())
+            raise ConfigError(f"pd: endpoints of several clusters: {found}; name those of one")
+
+    def timestamp(self) -> int:
+        """A timestamp later than all that the cluster gave out before.
+
+        Raises:
+            StoreUnavailableError: PD gives none.
+        """
+        patience = self._patience()
+        while True:
+            stream = self._stream(patience)
+            try:
+                return stream.ask().result(timeout=_TIMEOUT_S)
+            except (ConnectionError, NotAnswered) as error:
+                stream.close()
+                self._forget_leader()
+                patience.wait(Trouble.UNREACHABLE, f"PD gave no timestamp: {str(error) or 'no answer'}")
+
+    def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[RegionPlace]:
+        """Regions from the one that holds `start` on, in order.
+
+        Args:
+            start: a key.
+            end: first key of no interest; empty: none.
+            limit: at most so many.
+        """
+        request = pb.ScanRegionsRequest(
+            header=self._header(),
+            start_key=memcomparable(start),
+            end_key=memcomparable(end) if end else b"",
+            limit=limit,
+        )
+        answer = self._ask("ScanRegions", request, pb.ScanRegionsResponse)
+        return [region_place(*pair) for pair in zip(answer.region_metas, answer.leaders, strict=True)]
+
+    def store_address(self, store_id: int) -> str | None:
+        """Where a store takes requests; None where it is gone for good."""
+        request = pb.GetStoreRequest(header=self._header(), store_id=store_id)
+        store = self._ask("GetStore", request, pb.GetStoreResponse).store
+        return store.address if store.state != pb.StoreState.Tombstone else None
+
+    def keep_safe_point(self, service: str, safe_point: int, ttl_s: int) -> int:
+        """Keep the cluster from collecting what a transaction needs; a TTL of 0 takes it back.
+
+        Args:
+            service: who asks; the latest call of each counts.
+            safe_point: versions at this timestamp and later are kept.
+            ttl_s: for so long.
+
+        Returns:
+            the smallest safe point that any service asks for: above `safe_point` it was too late.
+        """
+        request = pb.UpdateServiceGCSafePointRequest(
+            header=self._header(), service_id=service.encode(), TTL=ttl_s, safe_point=safe_point
+        )
+        return self._ask("UpdateServiceGCSafePoint", request, pb.UpdateServiceGCSafePointResponse).min_safe_point
+
+    def close(self) -> None:
+        """End the stream of timestamps."""
+        with self._lock:
+            if self._tso is not None:
+                self._tso.close()
+
+    def _header(self) -> pb.RequestHeader:
+        return pb.RequestHeader(cluster_id=self.cluster_id)
+
+    def _ask(self, name: str, request: Message, answer: type[TAnswer]) -> TAnswer:
+        patience = self._patience()
+        while True:
+            leader = self._find_leader(patience)
+            try:
+                given = self._channels.call(leader, f"/pdpb.PD/{name}", request, answer, _TIMEOUT_S)
+            except grpc.RpcError as error:
+                why = f"PD's leader {leader}: {told(error)}"
+            else:
+                if given.header.error.type == pb.PdErrorType.OK:
+                    return given
+                why = f"PD's leader {leader}: {given.header.error.message}"
+            self._forget_leader()
+            patience.wait(Trouble.UNREACHABLE, why)
+
+    def _stream(self, patience: Patience) -> TsoStream:
+        leader = self._find_leader(patience)
+        with self._lock:
+            if self._tso is None or self._tso.is_broken:
+                self._tso = TsoStream(
+                    pb.RequestHeader(cluster_id=self._cluster_id),
+                    lambda requests: self._channels.stream(leader, "/pdpb.PD/Tso", requests, pb.TsoResponse),
+                )
+            return self._tso
+
+    def _find_leader(self, patience: Patience) -> str:
+        while True:
+            with self._lock:
+                if self._leader is not None:
+                    return self._leader
+                known = self._known
+            failed = []
+            for endpoint in known:
+                try:
+                    members = self._members(endpoint)
+                except grpc.RpcError as error:
+                    failed.append(f"{endpoint} ({told(error)})")
+                    continue
+                if self._learn(members):
+                    break
+                failed.append(f"{endpoint} (knows no leader)")
+            else:
+                patience.wait(Trouble.UNREACHABLE, f"no PD answers: {', '.join(failed)}")
+
+    def _members(self, endpoint: str) -> pb.GetMembersResponse:
+        request = pb.GetMembersRequest()
+        return self._channels.call(endpoint, "/pdpb.PD/GetMembers", request, pb.GetMembersResponse, _TIMEOUT_S)
+
+    def _learn(self, members: pb.GetMembersResponse) -> bool:
+        """Take in what a member says; whether it names a leader."""
+        cluster = members.header.cluster_id
+        if self._cluster_id and cluster != self._cluster_id:
+            raise ConfigError(f"PD was of cluster {self._cluster_id} and now says {cluster}: is it another cluster's?")
+        urls = [url for member in members.members for url in member.client_urls]
+        with self._lock:
+            self._cluster_id = cluster
+            self._known = tuple(dict.fromkeys([*self._given, *urls]))
+            self._leader = next(iter(members.leader.client_urls), None)
+            return self._leader is not None
+
+    def _forget_leader(self) -> None:
+        with self._lock:
+            self._leader = None

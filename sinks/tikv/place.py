@@ -1,0 +1,132 @@
+"""One prefix of a TiKV cluster as a job sees it, whatever the transaction level: connection, records, checks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from sinks.base import Lookup, SinkContext, TargetOptions
+from sinks.tikv.channels import Tls
+from sinks.tikv.client import Endpoint, TikvClient, connection
+from sinks.tikv.dedup import Kind, Rule
+from sinks.tikv.key_codec import check_prefix
+from sinks.tikv.options import TikvOptions, WriteMode
+from sinks.tikv.records import Records
+from sinks.tikv.staged import Stager
+from sinks.tikv.writer import RowRules
+from timeline.epoch import EpochRef, Part
+from timeline.errors import ConfigError, StoreUnavailableError, TargetRefusedError
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class TikvPlace:
+    """What every sink that writes to TiKV is made of.
+
+    Attributes:
+        target: the target's name in the job.
+        app_id: key of this job's records.
+        options: the target's block of the job file.
+        prefix: what all keys begin with.
+        stager: brings rows into their form as keys and values.
+        endpoint: the cluster.
+    """
+
+    target: str
+    app_id: str
+    options: TikvOptions
+    prefix: bytes
+    stager: Stager
+    endpoint: Endpoint
+
+    @classmethod
+    def at(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """The place that a job file's block describes; touches nothing.
+
+        Raises:
+            ConfigError: prefix, key or another column does not fit the schema.
+        """
+        assert isinstance(options, TikvOptions)
+        prefix = check_prefix(options.prefix)
+        rule = Rule(Kind(options.dedup.rule), options.dedup.by)
+        tls = Tls(**options.tls.model_dump()) if options.tls is not None else None
+        return cls(
+            target=options.name or f"tikv:{options.prefix}",
+            app_id=context.app_id,
+            options=options,
+            prefix=prefix,
+            stager=Stager.of(
+                context.schema, prefix=prefix, key=options.key, rule=rule, delete_marker=options.delete_marker
+            ),
+            endpoint=Endpoint(options.pd, tls, options.patience),
+        )
+
+    @property
+    def client(self) -> TikvClient:
+        """This process' connection."""
+        return connection(self.endpoint)
+
+    @property
+    def records(self) -> Records:
+        """What this job keeps below the prefix."""
+        return Records(self.client, self.prefix, self.app_id)
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long locks outlive their writer."""
+        return round(self.options.lock_ttl * 1000)
+
+    @cached_property
+    def rules(self) -> RowRules:
+        """What is done with rows that cannot be taken as they are."""
+        options = self.options
+        return RowRules(
+            self.target, self.stager, options.mode is WriteMode.INSERT, options.on_existing, options.on_null_key
+        )
+
+    def ensure(self) -> None:
+        """See Sink: PD answers, all of its endpoints are of the cluster that is meant, the prefix has a region."""
+        self.client.pd.check_endpoints()
+        cluster, meant = self.client.pd.cluster_id, self.options.cluster_id
+        if meant is not None and cluster != meant:
+            raise ConfigError(
+                f"{self.target}: {', '.join(self.options.pd)} is cluster {cluster}, cluster_id says {meant}: "
+                "is this the cluster that is meant?"
+            )
+        self.records.epochs()
+
+    def lookup(self, epoch: EpochRef) -> Lookup:
+        """See Sink."""
+        try:
+            return Lookup.COMMITTED if self.is_applied(epoch) else Lookup.NOT_COMMITTED
+        except StoreUnavailableError as error:
+            _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
+            return Lookup.UNKNOWN
+
+    def is_applied(self, epoch: EpochRef) -> bool:
+        """Whether an epoch's record is visible, or a later one's."""
+        return bool(self.records.epochs(since=epoch.epoch))
+
+    def older_records(self, epoch: EpochRef) -> list[bytes]:
+        """Keys of epoch records that nobody needs once an epoch is completed: all but the newest."""
+        return [self.records.epoch_key(each) for each in self.records.epochs()[:-1] if each < epoch.epoch]
+
+    def refuse_other_cluster(self, part: Part, prepared: str) -> None:
+        """Check that a part is of the cluster that answers now.
+
+        Args:
+            part: a prepared part.
+            prepared: the id of the cluster that it was prepared in.
+
+        Raises:
+            TargetRefusedError: it is not.
+        """
+        now = str(self.client.pd.cluster_id)
+        if prepared != now:
+            raise TargetRefusedError(
+                f"{self.target}: {part.epoch} was prepared in cluster {prepared}, {', '.join(self.options.pd)} is "
+                f"cluster {now}: name the cluster's own PD"
+            )

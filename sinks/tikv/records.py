@@ -1,0 +1,200 @@
+"""What Tideline keeps for itself below a target's prefix: which epochs are in, and which transactions were begun.
+
+::
+
+    prefix 00 'a' app instant start_ts    attempt: written before a transaction locks anything
+    prefix 00 'e' app epoch               epoch record: the transaction's primary, visible with its rows
+
+An attempt record is to a transaction what a marker is to a data file: whatever a process that died can
+have left is known without looking for it. It goes when nothing can be left any more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.client import TikvClient
+from sinks.tikv.key_codec import memcomparable, own_range
+from sinks.tikv.locks import Committed, Locked, Missing, look_up, resolve_key
+from sinks.tikv.mutations import Mutations
+from sinks.tikv.transaction import Transaction, write_mutations
+from timeline.body import BodyFormat
+from timeline.epoch import EpochRef, OffsetRange
+
+_NUMBER = struct.Struct(">Q")
+_MOST_SHARDS = 10_000
+"""Beyond so many an epoch record holds no offsets: a value has to stay small, and the timeline has them."""
+
+_PAGE = 256
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The primary of an epoch's transaction: the target's marker, and where its rows came from.
+
+    Attributes:
+        epoch: the epoch.
+        instant: its instant.
+        generation: of its writer.
+        offsets: for each shard the first offset and the first behind the last; empty where there are too many.
+    """
+
+    epoch: int
+    instant: str
+    generation: int
+    offsets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A transaction that was begun.
+
+    Attributes:
+        epoch: for which epoch.
+        instant: and which instant of it.
+        generation: by which writer.
+        start_ts: its start timestamp.
+        primary: its primary key, in hex.
+        ttl_ms: of its locks.
+    """
+
+    epoch: int
+    instant: str
+    generation: int
+    start_ts: int
+    primary: str
+    ttl_ms: int
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction itself."""
+        return Transaction(self.start_ts, bytes.fromhex(self.primary), self.ttl_ms)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a manifest says of a transaction: enough to commit it and to resolve its locks.
+
+    Attributes:
+        cluster_id: of the cluster that it is in; text, because JSON's numbers are too small.
+        start_ts: its start timestamp.
+        primary: its primary key, in hex.
+        ttl_ms: of its locks.
+        spans: ranges of keys, in hex, that hold all of its rows.
+    """
+
+    cluster_id: str
+    start_ts: int
+    primary: str
+    ttl_ms: int
+    spans: tuple[tuple[str, str], ...]
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction itself."""
+        return Transaction(self.start_ts, bytes.fromhex(self.primary), self.ttl_ms)
+
+
+PREPARED = TypeAdapter(Prepared)
+TASK_SPANS = TypeAdapter(tuple[tuple[str, str], ...])
+EPOCH_RECORD = BodyFormat("epoch record", EpochRecord)
+ATTEMPT = BodyFormat("attempt", Attempt)
+
+
+def epoch_record(ref: EpochRef, ranges: Sequence[OffsetRange] = ()) -> bytes:
+    """The body of an epoch's record.
+
+    Args:
+        ref: the epoch.
+        ranges: where its rows come from, as far as that is known.
+    """
+    offsets = {one.shard: (one.start, one.until) for one in ranges} if len(ranges) <= _MOST_SHARDS else {}
+    return EPOCH_RECORD.dump(EpochRecord(ref.epoch, ref.instant, ref.generation, offsets))
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one job below one prefix.
+
+    Attributes:
+        client: the cluster.
+        prefix: the target's.
+        app_id: the job's key.
+    """
+
+    client: TikvClient
+    prefix: bytes
+    app_id: str
+
+    def epoch_key(self, epoch: int) -> bytes:
+        """The key of an epoch's record."""
+        return self._own(b"e") + _NUMBER.pack(epoch)
+
+    def attempt_key(self, instant: str, start_ts: int) -> bytes:
+        """The key of an attempt's record."""
+        return self._own(b"a") + memcomparable(instant.encode()) + _NUMBER.pack(start_ts)
+
+    def write(self, puts: Sequence[tuple[bytes, bytes | None]], ttl_ms: int) -> None:
+        """Change some records in a transaction of their own; None deletes one."""
+        ordered = sorted(puts)
+        keys = pa.array([key for key, _ in ordered], pa.binary())
+        values = pa.array([value for _, value in ordered], pa.binary())
+        write_mutations(self.client, Mutations.of(keys, values, inserts=False), ttl_ms)
+
+    def epochs(self, since: int = 0) -> list[int]:
+        """Epochs from a number on whose records are visible, in order; older ones are dropped now and then."""
+        keys = (key for key, _ in self._scan(self.epoch_key(since), _after(self._own(b"e"))))
+        return [_NUMBER.unpack(key[-_NUMBER.size :])[0] for key in keys]
+
+    def attempts(self, instant: str | None = None) -> list[Attempt]:
+        """Attempts that are recorded, of one instant or of all."""
+        start = self._own(b"a") + (memcomparable(instant.encode()) if instant is not None else b"")
+        return [ATTEMPT.load(repr(key), body) for key, body in self._scan(start, _after(start))]
+
+    def _own(self, kind: bytes) -> bytes:
+        return own_range(self.prefix)[0] + kind + memcomparable(self.app_id.encode())
+
+    def _scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Committed keys and values in a range; what an open transaction holds is as it was before."""
+        client = self.client
+        version = client.pd.timestamp()
+        open_transactions: list[int] = []
+        patience = client.patience()
+        key: bytes | None = start
+        while key is not None and key < end:
+            target = client.target(key, patience)
+            context = target.context
+            context.resolved_locks.extend(open_transactions)
+            request = pb.ScanRequest(context=context, start_key=key, end_key=end, limit=_PAGE, version=version)
+            call = client.start(target, "KvScan", request.SerializeToString(), pb.ScanResponse)
+            answer = client.settled(target, call, patience)
+            if answer is None:
+                continue
+            errors = [pair.error for pair in answer.pairs if pair.HasField("error")]
+            errors += [answer.error] if answer.HasField("error") else []
+            if errors:
+                open_transactions += [lock for error in errors for lock in self._cleared(error.locked)]
+                continue
+            yield from ((pair.key, pair.value) for pair in answer.pairs)
+            is_full = len(answer.pairs) >= _PAGE
+            key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
+
+    def _cleared(self, lock: pb.LockInfo) -> list[int]:
+        """Resolve a lock whose transaction is decided; the transaction where it is open."""
+        status = look_up(self.client, lock.primary_lock, lock.lock_version)
+        if isinstance(status, Locked | Missing):
+            return [lock.lock_version]
+        commit_ts = status.at if isinstance(status, Committed) else 0
+        resolve_key(self.client, lock.key, lock.lock_version, commit_ts, self.client.patience())
+        return []
+
+
+def _after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with a prefix, which does not end in 0xff."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -1,0 +1,88 @@
+"""Where keys are: regions and stores as this process knows them, asked from PD where it does not."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Iterable
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.pd import PdClient, RegionPlace
+
+_ASKED_AHEAD = 64
+
+
+class RegionCache:
+    """Regions by key. What a store contradicts is forgotten and asked again. Threads may share it."""
+
+    def __init__(self, pd: PdClient) -> None:
+        """Nothing is known yet."""
+        self._pd = pd
+        self._lock = threading.Lock()
+        self._starts: list[bytes] = []
+        self._places: list[RegionPlace] = []
+        self._addresses: dict[int, str] = {}
+
+    def locate(self, key: bytes) -> RegionPlace | None:
+        """The region that holds a key; None where PD knows none, as in the middle of a split.
+
+        Raises:
+            StoreUnavailableError: PD does not answer.
+        """
+        found = self._known(key)
+        if found is None:
+            self._learn(self._pd.regions(key, b"", _ASKED_AHEAD))
+            found = self._known(key)
+        return found
+
+    def address(self, store_id: int) -> str | None:
+        """Where a store takes requests; None where it is gone for good."""
+        with self._lock:
+            known = self._addresses.get(store_id)
+        if known is None:
+            known = self._pd.store_address(store_id)
+            if known is not None:
+                with self._lock:
+                    self._addresses[store_id] = known
+        return known
+
+    def forget(self, place: RegionPlace) -> None:
+        """A store says that it is not so any more."""
+        with self._lock:
+            self._remove(place.start, place.end)
+            for peer in place.peers:
+                self._addresses.pop(peer.store_id, None)
+
+    def lead_by(self, place: RegionPlace, leader: pb.Peer) -> None:
+        """A store says who leads the region."""
+        with self._lock:
+            at = bisect.bisect_right(self._starts, place.start) - 1
+            if at >= 0 and self._places[at].id == place.id:
+                known = self._places[at]
+                self._places[at] = RegionPlace(known.id, known.start, known.end, known.epoch, known.peers, leader)
+
+    def replace(self, places: Iterable[RegionPlace]) -> None:
+        """A store says into what a region was split or merged."""
+        self._learn(places)
+
+    def _known(self, key: bytes) -> RegionPlace | None:
+        with self._lock:
+            at = bisect.bisect_right(self._starts, key) - 1
+            return self._places[at] if at >= 0 and self._places[at].covers(key) else None
+
+    def _learn(self, places: Iterable[RegionPlace]) -> None:
+        with self._lock:
+            for place in places:
+                self._remove(place.start, place.end)
+                at = bisect.bisect_left(self._starts, place.start)
+                self._starts.insert(at, place.start)
+                self._places.insert(at, place)
+
+    def _remove(self, start: bytes, end: bytes) -> None:
+        """Forget every region that overlaps a range."""
+        first = max(0, bisect.bisect_right(self._starts, start) - 1)
+        if first < len(self._places) and self._places[first].end and self._places[first].end <= start:
+            first += 1
+        last = len(self._starts) if not end else bisect.bisect_left(self._starts, end)
+        del self._starts[first:last]
+        del self._places[first:last]

@@ -1,0 +1,137 @@
+"""The second phase of a transaction: locks resolved region by region, by any process, without a list of keys.
+
+A region that is asked to resolve a transaction finds its locks by the start timestamp. So nothing but
+the outcome has to survive: the writer's executors do it, or a recovery that was never told a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.client import Endpoint, TikvClient, connection
+from timeline.errors import InvariantError
+
+_REGIONS_A_CALL = 8
+_THREADS = 8
+
+Span: TypeAlias = tuple[bytes, bytes]
+"""A range of keys: the first, and the first behind the last."""
+
+
+def settle(client: TikvClient, start_ts: int, commit_ts: int, start: bytes, end: bytes) -> int:
+    """Resolve every lock of a decided transaction in a range, region by region; the second phase.
+
+    Needs no list of keys: each region finds the transaction's locks by itself.
+
+    Args:
+        client: the cluster.
+        start_ts: the transaction.
+        commit_ts: when it was committed; 0: it was rolled back.
+        start: first key of the range.
+        end: first key behind it; empty: none.
+
+    Returns:
+        regions that were asked.
+    """
+    regions = 0
+    key: bytes | None = start
+    while key is not None:
+        key = _settle_region(client, start_ts, commit_ts, key)
+        regions += 1
+        if key is not None and end and key >= end:
+            break
+    return regions
+
+
+def _settle_region(client: TikvClient, start_ts: int, commit_ts: int, key: bytes) -> bytes | None:
+    """Resolve the locks of the region of a key; returns the next region's first key, None behind the last."""
+    patience = client.patience()
+    while True:
+        target = client.target(key, patience)
+        request = pb.ResolveLockRequest(context=target.context, start_version=start_ts, commit_version=commit_ts)
+        call = client.start(target, "KvResolveLock", request.SerializeToString(), pb.ResolveLockResponse)
+        answer = client.settled(target, call, patience)
+        if answer is None:
+            continue
+        if answer.HasField("error"):
+            raise InvariantError(f"TiKV does not resolve the locks of transaction {start_ts}: {answer.error}")
+        return target.place.end or None
+
+
+def locked_keys(client: TikvClient, start_ts: int, start: bytes, end: bytes, limit: int) -> list[bytes]:
+    """Keys in a range that a transaction holds locked, at most `limit` of them, for tests and reports."""
+    found: list[bytes] = []
+    key: bytes | None = start
+    while key is not None and (not end or key < end) and len(found) < limit:
+        patience = client.patience()
+        target = client.target(key, patience)
+        request = pb.ScanLockRequest(
+            context=target.context, max_version=start_ts, start_key=key, end_key=target.place.end or end, limit=0
+        )
+        call = client.start(target, "KvScanLock", request.SerializeToString(), pb.ScanLockResponse)
+        answer = client.settled(target, call, patience)
+        if answer is not None:
+            found += [
+                lock.key for lock in answer.locks if lock.lock_version == start_ts and (not end or lock.key < end)
+            ]
+            key = target.place.end or None
+    return found[:limit]
+
+
+@dataclass(frozen=True)
+class Settling:
+    """A picklable call of `settle` over some ranges, with a connection of the process that it runs in."""
+
+    endpoint: Endpoint
+    start_ts: int
+    commit_ts: int
+    spans: tuple[Span, ...]
+
+    def __call__(self) -> None:
+        """Settle the ranges."""
+        for start, end in self.spans:
+            settle(connection(self.endpoint), self.start_ts, self.commit_ts, start, end)
+
+
+def settlings(client: TikvClient, start_ts: int, commit_ts: int, spans: Iterable[Span]) -> list[Settling]:
+    """The ranges in which a decided transaction has locks, cut into calls that may run side by side.
+
+    Args:
+        client: the cluster.
+        start_ts: the transaction.
+        commit_ts: when it was committed; 0: it was rolled back.
+        spans: ranges that hold all of its locks; each region in them is asked once.
+    """
+    pieces = list(_by_region(client, spans))
+    return [
+        Settling(client.endpoint, start_ts, commit_ts, tuple(pieces[first : first + _REGIONS_A_CALL]))
+        for first in range(0, len(pieces), _REGIONS_A_CALL)
+    ]
+
+
+def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
+    """The `Spread` of one process: in threads; raises the first error once all have ended."""
+    if len(calls) == 1:
+        calls[0]()
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for future in [pool.submit(call) for call in calls]:
+            future.result()
+
+
+def _by_region(client: TikvClient, spans: Iterable[Span]) -> Iterator[Span]:
+    """One piece for each region that a span touches."""
+    done = b""
+    for start, end in sorted(spans):
+        key = max(start, done)
+        while key < end:
+            place = client.target(key, client.patience()).place
+            until = min(place.end, end) if place.end else end
+            yield key, until
+            key = until
+            # What is left of this region has been asked for with this piece.
+            done = max(done, place.end or end)

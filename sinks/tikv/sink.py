@@ -1,0 +1,249 @@
+"""A TiKV cluster as a target: an epoch's rows and its marker become visible in one Percolator transaction.
+
+::
+
+    driver      begin ── attempt recorded, primary prewritten ─────── [decision] ── primary committed ── settled
+    executors     └ stage ── rows of a key meet ── prewritten                          └ locks resolved by region ┘
+
+    process dies                     what is there               what recovery does
+    before the primary               an attempt record           roll the transaction back
+    before the decision              locks                       by the decision: commit, or roll back
+    after the decision               locks, TTL running          commit the primary; readers may have rolled it
+                                                                 back: ReplayNeededError, the epoch is written again
+    after the primary                locks that lead to it       settle; readers see all of it already
+
+The primary is the epoch's own record, one key for each epoch of a job, so two attempts of one epoch
+meet there and one loses. Nothing about the rows has to survive a process: locks are found by the
+start timestamp, which the attempt record and the manifest hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self, cast
+
+import pyarrow as pa
+
+from sinks.base import KeyedWriter, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
+from sinks.tikv.heart import Heart, keep_versions, release_versions, safe_point_service
+from sinks.tikv.key_codec import own_range, row_range
+from sinks.tikv.locks import Committed, Missing, RolledBack, look_up
+from sinks.tikv.mutations import Mutations
+from sinks.tikv.options import TikvOptions
+from sinks.tikv.place import TikvPlace
+from sinks.tikv.records import ATTEMPT, PREPARED, TASK_SPANS, Attempt, Prepared, epoch_record
+from sinks.tikv.settling import Span, settlings, side_by_side
+from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back
+from sinks.tikv.writer import TransactionWriter
+from timeline.epoch import EpochRef, Part, Plan, WriteReport
+from timeline.errors import (
+    CommitRejectedError,
+    CommitUnknownError,
+    InvariantError,
+    ReplayNeededError,
+    StoreUnavailableError,
+    TargetBusyError,
+)
+from timeline.failpoints import reach
+
+_LOG = logging.getLogger(__name__)
+
+_FEW_ROWS = 200_000
+"""Up to so many rows are settled by the driver itself: a job on the engine would take longer to start."""
+
+
+@dataclass
+class _Open:
+    """A transaction that this process has begun."""
+
+    transaction: Transaction
+    heart: Heart
+
+
+@dataclass
+class TransactionSink(TikvPlace):
+    """One transaction for each epoch. See `sinks.base.Sink` for the protocol; not for use by several threads."""
+
+    _open: dict[str, _Open] = field(default_factory=dict, repr=False)
+    _settled: set[int] = field(default_factory=set, repr=False)
+
+    Options = cast(type[TargetOptions], TikvOptions)
+
+    @classmethod
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """See Sink."""
+        return cls.at(options, context)
+
+    def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
+        """See Sink: the transaction's primary is locked when this returns."""
+        if plan.ref.instant not in self._open:
+            self._open[plan.ref.instant] = self._begin(plan)
+            reach("transaction-begun")
+        return TransactionWriter(self.endpoint, self._open[plan.ref.instant].transaction, self.rules)
+
+    def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
+        """See Sink."""
+        opened = self._open.get(epoch.instant)
+        if opened is None:
+            raise InvariantError(f"{self.target}: {epoch} was not begun by this process")
+        if opened.heart.is_lost:
+            raise TargetBusyError(
+                f"{self.target}: {epoch}: transaction {opened.transaction.start_ts} was rolled back by others: "
+                "its heartbeats did not get through; raise lock_ttl"
+            )
+        rows = sum(report.rows for report in reports)
+        transaction = opened.transaction
+        return Part(
+            target=self.target,
+            epoch=epoch,
+            rows=rows,
+            bytes=sum(report.bytes for report in reports),
+            dropped=sum(report.dropped for report in reports),
+            rejected=sum(report.rejected for report in reports),
+            detail=PREPARED.dump_python(
+                Prepared(
+                    str(self.client.pd.cluster_id),
+                    transaction.start_ts,
+                    transaction.primary.hex(),
+                    transaction.ttl_ms,
+                    tuple(
+                        span
+                        for report in reports
+                        for span in TASK_SPANS.validate_python(report.detail.get("spans", []))
+                    ),
+                ),
+                mode="json",
+            ),
+        )
+
+    def verify(self, part: Part) -> Sequence[str]:
+        """See Sink."""
+        if part.rows == 0:
+            return []
+        transaction = _prepared(part).transaction
+        match look_up(self.client, transaction.primary, transaction.start_ts):
+            case RolledBack() | Missing():
+                if self.is_applied(part.epoch):
+                    return []
+                return [f"transaction {transaction.start_ts} was rolled back, after its TTL, by whoever met its locks"]
+            case _:
+                return []
+
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+        """See Sink."""
+        if part.rows == 0:
+            return
+        self.refuse_other_cluster(part, _prepared(part).cluster_id)
+        try:
+            if self.is_applied(part.epoch):
+                for attempt in self.records.attempts(part.epoch.instant):
+                    self._end(attempt)
+                return
+            reach("part-committing")
+        except StoreUnavailableError as error:
+            raise CommitRejectedError(f"{self.target}: {part.epoch} is not committed: {error}") from error
+        transaction = _prepared(part).transaction
+        try:
+            commit_ts = commit(self.client, transaction)
+        except StoreUnavailableError as error:
+            raise CommitUnknownError(f"{self.target}: {part.epoch} may be committed: {error}") from error
+        except ReplayNeededError as error:
+            self._still(part.epoch)
+            if self.is_applied(part.epoch):
+                return
+            raise ReplayNeededError(
+                f"{self.target}: {part.epoch} is decided, and its {error}. Nothing of it is visible; it has to be "
+                "written again from its offsets: tideline run does that"
+            ) from error
+        self._still(part.epoch)
+        reach("primary-committed")
+        spans = _spans(_prepared(part))
+        calls = settlings(self.client, transaction.start_ts, commit_ts, spans)
+        (spread if part.rows > _FEW_ROWS and spread is not in_turn else side_by_side)(calls)
+        self._settled = {transaction.start_ts}
+        _LOG.info("%s: %s: committed at %d, %d rows", self.target, part.epoch, commit_ts, part.rows)
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """See Sink: the transactions that were begun for this instant are rolled back, and their locks with them."""
+        self._still(epoch)
+        attempts = self.records.attempts(epoch.instant)
+        for attempt in attempts:
+            if self._end(attempt) is not None:
+                raise InvariantError(
+                    f"{self.target}: {epoch} is to be rolled back, but its transaction {attempt.start_ts} is committed"
+                )
+        return [f"transaction {attempt.start_ts}" for attempt in attempts]
+
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
+        """See Sink: settles what came late, then drops records that are no longer needed."""
+        self._still(epoch)
+        reported = _prepared(part).transaction.start_ts if part is not None else None
+        gone: list[bytes] = []
+        for attempt in self.records.attempts(epoch.instant):
+            if attempt.start_ts not in self._settled:
+                self._end(attempt)
+            # A task of another attempt may still lock rows: its record stays as long as such a task may live.
+            if final or attempt.start_ts == reported:
+                gone.append(self.records.attempt_key(epoch.instant, attempt.start_ts))
+        if part is not None:
+            gone += self.older_records(epoch)
+        if gone:
+            self.records.write([(key, None) for key in gone], self.ttl_ms)
+        release_versions(self.client, self._service)
+
+    def leftovers(self) -> Sequence[str]:
+        """See Sink."""
+        return sorted({attempt.instant for attempt in self.records.attempts()})
+
+    @property
+    def _service(self) -> str:
+        return safe_point_service(self.app_id, self.prefix)
+
+    def _begin(self, plan: Plan) -> _Open:
+        """Record the attempt, then lock its primary: whatever is locked can be found from now on."""
+        client, ref = self.client, plan.ref
+        primary = self.records.epoch_key(ref.epoch)
+        transaction = Transaction(client.pd.timestamp(), primary, self.ttl_ms)
+        keep_versions(client, self._service, transaction)
+        attempt = Attempt(
+            ref.epoch, ref.instant, ref.generation, transaction.start_ts, primary.hex(), transaction.ttl_ms
+        )
+        key = self.records.attempt_key(ref.instant, transaction.start_ts)
+        self.records.write([(key, ATTEMPT.dump(attempt))], self.ttl_ms)
+        body = pa.array([epoch_record(ref, plan.ranges)], pa.binary())
+        prewrite(client, transaction, Mutations.of(pa.array([primary], pa.binary()), body, inserts=False))
+        return _Open(transaction, Heart(client, transaction, self._service))
+
+    def _end(self, attempt: Attempt) -> int | None:
+        """Bring a transaction to its end and resolve its locks; its commit timestamp, None where it is rolled back.
+
+        For one that is still open that end is a rollback.
+        """
+        transaction = attempt.transaction
+        status = roll_back(self.client, transaction)
+        commit_ts = status.at if isinstance(status, Committed) else None
+        everything = (own_range(self.prefix)[0], row_range(self.prefix)[1])
+        side_by_side(settlings(self.client, transaction.start_ts, commit_ts or 0, [everything]))
+        return commit_ts
+
+    def _still(self, epoch: EpochRef) -> None:
+        """No heartbeats any more for the transaction of an epoch."""
+        opened = self._open.pop(epoch.instant, None)
+        if opened is not None:
+            opened.heart.stop()
+
+
+def _prepared(part: Part) -> Prepared:
+    return PREPARED.validate_python(part.detail)
+
+
+def _spans_of(report: WriteReport) -> tuple[tuple[str, str], ...]:
+    """Ranges of keys, in hex, that a task has locked; none where it only staged rows."""
+    return TASK_SPANS.validate_python(report.detail.get("spans", []))
+
+
+def _spans(prepared: Prepared) -> list[Span]:
+    """Where a part's rows are."""
+    return [(bytes.fromhex(start), bytes.fromhex(end)) for start, end in prepared.spans]

@@ -1,0 +1,287 @@
+"""Staged rows: keys and values ready for TiKV, as they travel between tasks before anything is written.
+
+::
+
+    task that decodes    stage(rows) → staged rows + rejected rows + count of dropped duplicates
+    shuffle              bucket(staged, count): all rows of one key meet in one task
+    task that writes     pick(staged, rule) drops the duplicates that are left; then prewrite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.tikv.binary_arrays import Words, mask_of, values_of
+from sinks.tikv.dedup import Rule, pick
+from sinks.tikv.json_text import to_json
+from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec, too_long
+from sinks.tikv.value_codec import MAX_VALUE_BYTES, ValueCodec
+from timeline.errors import ConfigError
+
+REJECTED_SCHEMA = pa.schema(
+    [
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("raw", pa.binary()),
+    ]
+)
+"""Rows that cannot be written: the columns of ``ingest.sources.base.REJECTED_SCHEMA``, `raw` being one JSON line."""
+
+_SLICE_BYTES = 256 * 1024 * 1024
+"""Of rows that are encoded at once: far below the 2 GiB that a binary column can address, with room for JSON text."""
+
+# The multipliers of splitmix64's finalizer (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What became of a batch: ``rows.num_rows + rejected.num_rows + dropped`` is its number of rows.
+
+    Attributes:
+        rows: in `Stager.schema`, one for each key, sorted by key.
+        rejected: in `REJECTED_SCHEMA`, in the order of the batch.
+        dropped: duplicates that the rule left out.
+    """
+
+    rows: pa.Table
+    rejected: pa.RecordBatch
+    dropped: int
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Picklable: turns rows of a job into staged rows, and staged rows into rows again.
+
+    Attributes:
+        keys: of the key columns.
+        values: of the other columns that are stored.
+        delete_marker: a boolean column that is not stored; true makes a row a delete of its key.
+        rule: which of several rows with one key stays.
+
+    Raises:
+        ConfigError: the rule's column is not among the stored ones, or cannot be ordered.
+    """
+
+    keys: KeyCodec
+    values: ValueCodec
+    delete_marker: str | None
+    rule: Rule
+
+    @classmethod
+    def of(
+        cls, schema: pa.Schema, *, prefix: bytes, key: Sequence[str], rule: Rule, delete_marker: str | None = None
+    ) -> Stager:
+        """A stager for the columns of a job.
+
+        Args:
+            schema: of the job's rows.
+            prefix: see `sinks.tikv.key_codec.check_prefix`.
+            key: names of the key columns, in their order.
+            rule: which of several rows with one key stays.
+            delete_marker: see the class.
+
+        Raises:
+            ConfigError: a column is not there, is of a type that does not fit, or is used twice.
+        """
+        named = [("key", name) for name in key]
+        named += [("dedup.by", rule.by)] if rule.by is not None else []
+        named += [("delete_marker", delete_marker)] if delete_marker is not None else []
+        for option, name in named:
+            if name not in schema.names:
+                raise ConfigError(f"{option}: there is no column `{name}`; allowed are {', '.join(schema.names)}")
+        if delete_marker is not None and delete_marker in [*key, rule.by]:
+            raise ConfigError(
+                f"delete_marker: `{delete_marker}` is also used by key or dedup.by; name a column of its own"
+            )
+        if delete_marker is not None and not pa.types.is_boolean(schema.field(delete_marker).type):
+            kind = schema.field(delete_marker).type
+            raise ConfigError(f"delete_marker: column `{delete_marker}` is {kind}; allowed is boolean")
+        stored = [field for field in schema if field.name not in key and field.name != delete_marker]
+        keys = KeyCodec(prefix, tuple(schema.field(name) for name in key))
+        return cls(keys, ValueCodec(pa.schema(stored)), delete_marker, rule)
+
+    def __post_init__(self) -> None:
+        if self.rule.by is not None and self.order_type is None:
+            raise ConfigError(f"dedup.by: there is no stored column `{self.rule.by}`; allowed are {self._stored.names}")
+
+    @cached_property
+    def order_type(self) -> pa.DataType | None:
+        """The type of the `order` column: int64, double, string or timestamp; None without a column to order by."""
+        if self.rule.by is None or self.rule.by not in self._stored.names:
+            return None
+        kind, types = self._stored.field(self.rule.by).type, pa.types
+        if types.is_timestamp(kind):
+            return kind
+        if types.is_signed_integer(kind) or types.is_date32(kind):
+            return pa.int64()
+        if types.is_floating(kind):
+            return pa.float64()
+        if types.is_string(kind) or types.is_large_string(kind):
+            return pa.string()
+        raise ConfigError(
+            f"dedup.by: column `{self.rule.by}` is {kind}; allowed are tinyint to bigint, float, double, string, date, "
+            "timestamp, timestamp_ntz"
+        )
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of staged rows; a null value is a delete."""
+        order = [] if self.order_type is None else [pa.field("order", self.order_type)]
+        return pa.schema(
+            [
+                pa.field("key", pa.binary(), nullable=False),
+                pa.field("value", pa.binary()),
+                *order,
+                pa.field("shard", pa.string(), nullable=False),
+                pa.field("offset", pa.int64(), nullable=False),
+            ]
+        )
+
+    def stage(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> Staged:
+        """Encode a batch; set aside what cannot be written, and drop what another row of the batch replaces.
+
+        Args:
+            rows: columns of the job, in any order.
+            shard: where the rows are from.
+            offsets: int64, each row's place in the shard.
+        """
+        staged: list[pa.RecordBatch] = []
+        rejected: list[pa.RecordBatch] = []
+        for start, part in _slices(rows):
+            good, bad = self._stage_slice(part, shard, offsets.slice(start, part.num_rows))
+            staged.append(good)
+            rejected.append(bad)
+        picked, dropped = pick(pa.Table.from_batches(staged, self.schema), self.rule)
+        return Staged(picked, pa.concat_batches(rejected) if rejected else _no_rejected(), dropped)
+
+    def restore(self, staged: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that staged rows hold: key columns, other columns (null for a delete), delete marker.
+
+        Args:
+            staged: has at least the columns `key` and `value`.
+
+        Raises:
+            FormatError: keys or values are not this job's.
+        """
+        keys, values = (_one_array(staged.column(name)) for name in ("key", "value"))
+        is_delete = values.is_null()
+        stored = self.values.decode(values.drop_null())
+        if values.null_count:
+            there = np.cumsum(~mask_of(is_delete)) - 1
+            stored = stored.take(pa.array(there, mask=mask_of(is_delete)))
+        columns = [*self.keys.decode(keys).columns, *stored.columns]
+        fields = list(self._stored)
+        if self.delete_marker is not None:
+            columns.append(is_delete)
+            fields.append(pa.field(self.delete_marker, pa.bool_()))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    @cached_property
+    def _stored(self) -> pa.Schema:
+        return pa.schema([field.with_nullable(True) for field in [*self.keys.columns, *self.values.schema]])
+
+    def _stage_slice(
+        self, rows: pa.RecordBatch, shard: str, offsets: pa.Array
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Staged and rejected rows of a batch that is small enough to be encoded at once."""
+        reasons: dict[int, str] = {}
+        for field in self.keys.columns:
+            for place in np.flatnonzero(mask_of(rows.column(field.name).is_null())).tolist():
+                reasons.setdefault(place, f"key column `{field.name}` is null")
+        good = np.array([place for place in range(rows.num_rows) if place not in reasons] if reasons else [], np.int64)
+        writable = rows.take(pa.array(good)) if reasons else rows
+        good = good if reasons else np.arange(rows.num_rows)
+        keys, values = self.keys.encode(writable), self.values.encode(writable)
+        if self.delete_marker is not None:
+            is_delete = writable.column(self.delete_marker).fill_null(False)
+            values = pc.if_else(is_delete, pa.scalar(None, pa.binary()), values)
+        value_bytes = pc.binary_length(values).fill_null(0)
+        long_keys, long_values = mask_of(too_long(keys)), mask_of(pc.greater(value_bytes, MAX_VALUE_BYTES))
+        for place in np.flatnonzero(long_keys | long_values).tolist():
+            size, what, most = len(keys[place].as_py()), "key", MAX_KEY_BYTES
+            if not long_keys[place]:
+                size, what, most = value_bytes[place].as_py(), "value", MAX_VALUE_BYTES
+            reasons[int(good[place])] = f"its {what} is {size} bytes; at most {most} are allowed"
+        fits = pa.array(~(long_keys | long_values))
+        columns = {"key": keys, "value": values, "offset": offsets.take(pa.array(good))}
+        if self.rule.by is not None:
+            columns["order"] = _as_order(writable.column(self.rule.by), self.order_type)
+        columns["shard"] = pa.repeat(pa.scalar(shard, pa.string()), len(good))
+        staged = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
+        return (staged.filter(fits) if long_keys.any() or long_values.any() else staged), _reject(
+            rows, reasons, shard, offsets
+        )
+
+
+def as_json_lines(rows: pa.RecordBatch) -> pa.Array:
+    """Each row as one line of JSON (`binary`, no line end), the form in which refused rows are shown."""
+    return pa.array(to_json(rows.to_struct_array()), pa.string()).cast(pa.binary())
+
+
+def bucket(staged: pa.Table | pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
+    """For each staged row, the bucket from 0 to ``count - 1`` in which all rows of its key meet.
+
+    The same on every machine and in every process: it depends on the key's bytes and on `count` only.
+    """
+    values = values_of(_one_array(staged.column("key")))
+    mixed = values.lengths.astype(np.uint64)
+    places = np.arange(len(mixed))
+    read = 0
+    while len(places):
+        kept = np.minimum(values.lengths[places] - read, 8)
+        mixed[places] = _mix(mixed[places] ^ values.words(values.starts[places] + read, kept))
+        read += 8
+        places = places[values.lengths[places] > read]
+    return (mixed % np.uint64(count)).astype(np.int32)
+
+
+def _mix(words: Words) -> Words:
+    """Every bit of a word spread over all bits of the result."""
+    words = (words ^ (words >> np.uint64(30))) * _MIX_1
+    words = (words ^ (words >> np.uint64(27))) * _MIX_2
+    return words ^ (words >> np.uint64(31))
+
+
+def _slices(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A batch in pieces of bounded size, each with the place of its first row."""
+    most = max(1, int(rows.num_rows * _SLICE_BYTES / max(1, rows.nbytes)))
+    for start in range(0, rows.num_rows, most):
+        yield start, rows.slice(start, most)
+
+
+def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _as_order(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return (column.cast(pa.int32()) if pa.types.is_date32(column.type) else column).cast(kind)
+
+
+def _reject(rows: pa.RecordBatch, reasons: dict[int, str], shard: str, offsets: pa.Array) -> pa.RecordBatch:
+    """Rows by their places in `REJECTED_SCHEMA`, in the order of the batch."""
+    if not reasons:
+        return _no_rejected()
+    places = pa.array(sorted(reasons))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([shard] * len(places), pa.string()),
+            offsets.take(places),
+            pa.array([reasons[place] for place in sorted(reasons)], pa.string()),
+            as_json_lines(rows.take(places)),
+        ],
+        schema=REJECTED_SCHEMA,
+    )
+
+
+def _no_rejected() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)

@@ -1,0 +1,113 @@
+"""Timestamps from PD: one stream for all threads, several requests under way, many timestamps in each.
+
+::
+
+    callers ─► pending ─(one request for all that wait)─► under way ─(answers come in order)─► callers
+
+A stream that breaks fails everybody who waits; they ask again through a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.channels import AnswerStream, told
+
+_LOGICAL_BITS = 18
+_LARGEST_BATCH = 10_000
+
+OpenStream: TypeAlias = Callable[[Iterator[Message]], AnswerStream[pb.TsoResponse]]
+
+
+def physical_ms(timestamp: int) -> int:
+    """The wall-clock part of a timestamp, in milliseconds since 1970."""
+    return timestamp >> _LOGICAL_BITS
+
+
+class TsoStream:
+    """One stream of timestamps, until it breaks."""
+
+    def __init__(self, header: pb.RequestHeader, open_stream: OpenStream) -> None:
+        """Open it.
+
+        Args:
+            header: of every request.
+            open_stream: connects the requests with PD's leader.
+        """
+        self._header = header
+        self._changed = threading.Condition()
+        self._pending: list[Future[int]] = []
+        self._under_way: deque[list[Future[int]]] = deque()
+        self._broken: str | None = None
+        self._answers = open_stream(self._requests())
+        threading.Thread(target=self._receive, name="tikv-tso", daemon=True).start()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it will give no more timestamps."""
+        return self._broken is not None
+
+    def ask(self) -> Future[int]:
+        """A timestamp later than all given out before; fails with `ConnectionError` where the stream breaks."""
+        future: Future[int] = Future()
+        with self._changed:
+            if self._broken is not None:
+                future.set_exception(ConnectionError(self._broken))
+            else:
+                self._pending.append(future)
+                self._changed.notify_all()
+        return future
+
+    def close(self) -> None:
+        """End it."""
+        self._break("closed")
+        self._answers.cancel()
+
+    def _requests(self) -> Iterator[Message]:
+        while True:
+            with self._changed:
+                while not self._pending and self._broken is None:
+                    self._changed.wait()
+                if self._broken is not None:
+                    return
+                batch, self._pending = self._pending[:_LARGEST_BATCH], self._pending[_LARGEST_BATCH:]
+                self._under_way.append(batch)
+            yield pb.TsoRequest(header=self._header, count=len(batch))
+
+    def _receive(self) -> None:
+        try:
+            for answer in self._answers:
+                if answer.header.error.message:
+                    raise ConnectionError(f"PD: {answer.header.error.message}")
+                with self._changed:
+                    batch = self._under_way.popleft()
+                if answer.count != len(batch):
+                    raise ConnectionError(f"PD gave {answer.count} timestamps where {len(batch)} were asked for")
+                last = (answer.timestamp.physical << _LOGICAL_BITS) + answer.timestamp.logical
+                for number, future in enumerate(batch):
+                    future.set_result(last - len(batch) + 1 + number)
+            self._break("PD ended the stream of timestamps")
+        except grpc.RpcError as error:
+            self._break(f"the stream of timestamps broke: {told(error)}")
+        except ConnectionError as error:
+            self._break(str(error))
+
+    def _break(self, why: str) -> None:
+        with self._changed:
+            if self._broken is None:
+                self._broken = why
+            waiting = [*self._pending, *(future for batch in self._under_way for future in batch)]
+            self._pending.clear()
+            self._under_way.clear()
+            self._changed.notify_all()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionError(why))
