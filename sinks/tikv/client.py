@@ -92,10 +92,15 @@ def connection(endpoint: Endpoint) -> TikvClient:
 class TikvClient:
     """One process' connection to a cluster. Threads may share it."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Nothing is connected yet."""
+    def __init__(self, endpoint: Endpoint, channels: Channels | None = None) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            endpoint: the cluster.
+            channels: connections; new ones by default.
+        """
         self.endpoint = endpoint
-        self._channels = Channels(endpoint.tls)
+        self._channels = channels or Channels(endpoint.tls)
         self.pd = PdClient(endpoint.pd, self._channels, self.patience)
         self._regions = RegionCache(self.pd)
 

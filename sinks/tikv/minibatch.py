@@ -61,8 +61,8 @@ class MinibatchSink(TikvPlace):
         """See Sink: only the epoch's record is left to be written."""
         if part.rows == 0:
             return
-        self.refuse_other_cluster(part, str(part.detail["cluster_id"]))
         try:
+            self.refuse_other_cluster(part, str(part.detail["cluster_id"]))
             if self.is_applied(part.epoch):
                 return
             reach("part-committing")

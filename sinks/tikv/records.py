@@ -149,50 +149,52 @@ class Records:
 
     def epochs(self, since: int = 0) -> list[int]:
         """Epochs from a number on whose records are visible, in order; older ones are dropped now and then."""
-        keys = (key for key, _ in self._scan(self.epoch_key(since), _after(self._own(b"e"))))
+        keys = (key for key, _ in scan(self.client, self.epoch_key(since), _after(self._own(b"e"))))
         return [_NUMBER.unpack(key[-_NUMBER.size :])[0] for key in keys]
 
     def attempts(self, instant: str | None = None) -> list[Attempt]:
         """Attempts that are recorded, of one instant or of all."""
         start = self._own(b"a") + (memcomparable(instant.encode()) if instant is not None else b"")
-        return [ATTEMPT.load(repr(key), body) for key, body in self._scan(start, _after(start))]
+        return [ATTEMPT.load(repr(key), body) for key, body in scan(self.client, start, _after(start))]
 
     def _own(self, kind: bytes) -> bytes:
         return own_range(self.prefix)[0] + kind + memcomparable(self.app_id.encode())
 
-    def _scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Committed keys and values in a range; what an open transaction holds is as it was before."""
-        client = self.client
-        version = client.pd.timestamp()
-        open_transactions: list[int] = []
-        patience = client.patience()
-        key: bytes | None = start
-        while key is not None and key < end:
-            target = client.target(key, patience)
-            context = target.context
-            context.resolved_locks.extend(open_transactions)
-            request = pb.ScanRequest(context=context, start_key=key, end_key=end, limit=_PAGE, version=version)
-            call = client.start(target, "KvScan", request.SerializeToString(), pb.ScanResponse)
-            answer = client.settled(target, call, patience)
-            if answer is None:
-                continue
-            errors = [pair.error for pair in answer.pairs if pair.HasField("error")]
-            errors += [answer.error] if answer.HasField("error") else []
-            if errors:
-                open_transactions += [lock for error in errors for lock in self._cleared(error.locked)]
-                continue
-            yield from ((pair.key, pair.value) for pair in answer.pairs)
-            is_full = len(answer.pairs) >= _PAGE
-            key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
 
-    def _cleared(self, lock: pb.LockInfo) -> list[int]:
-        """Resolve a lock whose transaction is decided; the transaction where it is open."""
-        status = look_up(self.client, lock.primary_lock, lock.lock_version)
-        if isinstance(status, Locked | Missing):
-            return [lock.lock_version]
-        commit_ts = status.at if isinstance(status, Committed) else 0
-        resolve_key(self.client, lock.key, lock.lock_version, commit_ts, self.client.patience())
-        return []
+def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Committed keys and values in a range, at one timestamp; what an open transaction holds is as it was before."""
+    version = client.pd.timestamp()
+    open_transactions: list[int] = []
+    patience = client.patience()
+    key: bytes | None = start
+    while key is not None and key < end:
+        target = client.target(key, patience)
+        context = target.context
+        context.resolved_locks.extend(open_transactions)
+        request = pb.ScanRequest(context=context, start_key=key, end_key=end, limit=_PAGE, version=version)
+        call = client.start(target, "KvScan", request.SerializeToString(), pb.ScanResponse)
+        answer = client.settled(target, call, patience)
+        if answer is None:
+            continue
+        errors = [pair.error for pair in answer.pairs if pair.HasField("error")]
+        errors += [answer.error] if answer.HasField("error") else []
+        if errors:
+            open_transactions += [lock for error in errors for lock in _cleared(client, error.locked)]
+            continue
+        patience.renew()
+        yield from ((pair.key, pair.value) for pair in answer.pairs)
+        is_full = len(answer.pairs) >= _PAGE
+        key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
+
+
+def _cleared(client: TikvClient, lock: pb.LockInfo) -> list[int]:
+    """Resolve a lock whose transaction is decided; the transaction where it is open."""
+    status = look_up(client, lock.primary_lock, lock.lock_version)
+    if isinstance(status, Locked | Missing):
+        return [lock.lock_version]
+    commit_ts = status.at if isinstance(status, Committed) else 0
+    resolve_key(client, lock.key, lock.lock_version, commit_ts, client.patience())
+    return []
 
 
 def _after(prefix: bytes) -> bytes:

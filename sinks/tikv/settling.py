@@ -62,24 +62,21 @@ def _settle_region(client: TikvClient, start_ts: int, commit_ts: int, key: bytes
         return target.place.end or None
 
 
-def locked_keys(client: TikvClient, start_ts: int, start: bytes, end: bytes, limit: int) -> list[bytes]:
-    """Keys in a range that a transaction holds locked, at most `limit` of them, for tests and reports."""
-    found: list[bytes] = []
-    key: bytes | None = start
-    while key is not None and (not end or key < end) and len(found) < limit:
-        patience = client.patience()
+def locks_in(client: TikvClient, start: bytes, end: bytes) -> list[pb.LockInfo]:
+    """Every lock in a range, whoever has it: what is prewritten and not settled."""
+    found: list[pb.LockInfo] = []
+    now, patience = client.pd.timestamp(), client.patience()
+    key = start
+    while key < end:
         target = client.target(key, patience)
-        request = pb.ScanLockRequest(
-            context=target.context, max_version=start_ts, start_key=key, end_key=target.place.end or end, limit=0
-        )
+        until = min(target.place.end, end) if target.place.end else end
+        request = pb.ScanLockRequest(context=target.context, max_version=now, start_key=key, end_key=until, limit=0)
         call = client.start(target, "KvScanLock", request.SerializeToString(), pb.ScanLockResponse)
         answer = client.settled(target, call, patience)
         if answer is not None:
-            found += [
-                lock.key for lock in answer.locks if lock.lock_version == start_ts and (not end or lock.key < end)
-            ]
-            key = target.place.end or None
-    return found[:limit]
+            found += [lock for lock in answer.locks if key <= lock.key < until]
+            key = until
+    return found
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,8 @@ class TransactionSink(TikvPlace):
         """See Sink."""
         if part.rows == 0:
             return
-        self.refuse_other_cluster(part, _prepared(part).cluster_id)
         try:
+            self.refuse_other_cluster(part, _prepared(part).cluster_id)
             if self.is_applied(part.epoch):
                 for attempt in self.records.attempts(part.epoch.instant):
                     self._end(attempt)

@@ -18,25 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks.base import REJECTED_SCHEMA
 from sinks.tikv.binary_arrays import Words, mask_of, values_of
 from sinks.tikv.dedup import Rule, pick
 from sinks.tikv.json_text import to_json
 from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec, too_long
 from sinks.tikv.value_codec import MAX_VALUE_BYTES, ValueCodec
 from timeline.errors import ConfigError
-
-REJECTED_SCHEMA = pa.schema(
-    [
-        pa.field("shard", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("raw", pa.binary()),
-    ]
-)
-"""Rows that cannot be written: the columns of ``ingest.sources.base.REJECTED_SCHEMA``, `raw` being one JSON line."""
-
-_SLICE_BYTES = 256 * 1024 * 1024
-"""Of rows that are encoded at once: far below the 2 GiB that a binary column can address, with room for JSON text."""
 
 # The multipliers of splitmix64's finalizer (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -67,6 +55,8 @@ class Stager:
         values: of the other columns that are stored.
         delete_marker: a boolean column that is not stored; true makes a row a delete of its key.
         rule: which of several rows with one key stays.
+        slice_bytes: rows that are encoded at once; far below the 2 GiB that one binary column can address, so that
+            there is room for JSON text.
 
     Raises:
         ConfigError: the rule's column is not among the stored ones, or cannot be ordered.
@@ -76,6 +66,7 @@ class Stager:
     values: ValueCodec
     delete_marker: str | None
     rule: Rule
+    slice_bytes: int = 256 * 1024 * 1024
 
     @classmethod
     def of(
@@ -157,7 +148,7 @@ class Stager:
         """
         staged: list[pa.RecordBatch] = []
         rejected: list[pa.RecordBatch] = []
-        for start, part in _slices(rows):
+        for start, part in _slices(rows, self.slice_bytes):
             good, bad = self._stage_slice(part, shard, offsets.slice(start, part.num_rows))
             staged.append(good)
             rejected.append(bad)
@@ -252,9 +243,9 @@ def _mix(words: Words) -> Words:
     return words ^ (words >> np.uint64(31))
 
 
-def _slices(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _slices(rows: pa.RecordBatch, slice_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """A batch in pieces of bounded size, each with the place of its first row."""
-    most = max(1, int(rows.num_rows * _SLICE_BYTES / max(1, rows.nbytes)))
+    most = max(1, int(rows.num_rows * slice_bytes / max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, most):
         yield start, rows.slice(start, most)
 

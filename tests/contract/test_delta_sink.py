@@ -23,7 +23,7 @@ from sinks.delta import DeltaOptions, DeltaSink
 from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.partition import PartitionField, Transform
-from tests.contract.sink_contract import SCHEMA, SinkContract, planned, prepared, ref, write
+from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write
 from tests.real.s3_server import S3Server
 from timeline.errors import (
     CommitRejectedError,
@@ -115,6 +115,9 @@ class DeltaRig:
     def unreachable(self) -> Sink:
         return self.with_log(UnreachableLog)
 
+    def traces(self) -> list[str]:
+        return [info.path for info in self.store.list("", recursive=True)]
+
     def visible(self) -> list[int]:
         log = self.sink().log
         if not DeltaTable.is_deltatable(log.location, dict(log.storage_options)):
@@ -135,20 +138,20 @@ def table(tmp_path: Path) -> DeltaRig:
     return DeltaRig(tmp_path / "table")
 
 
-class TestDeltaSink(SinkContract):
+class TestDeltaSink(LakeSinkContract):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> DeltaRig:
         return DeltaRig(tmp_path / "table")
 
 
-class TestPartitionedDeltaSink(SinkContract):
+class TestPartitionedDeltaSink(LakeSinkContract):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> DeltaRig:
         return DeltaRig(tmp_path / "ta ble #ü", partition_by=(PartitionField("text"),))
 
 
 @pytest.mark.real
-class TestDeltaSinkOnS3(SinkContract):
+class TestDeltaSinkOnS3(LakeSinkContract):
     @pytest.fixture
     def rig(self, s3: S3Server, tmp_path: Path) -> DeltaRig:
         url = f"s3://lake/{uuid.uuid4().hex}/ta ble ü"

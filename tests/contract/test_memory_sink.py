@@ -11,7 +11,7 @@ import pytest
 from sinks.base import Sink
 from sinks.memory import MemorySink
 from tests.contract.broken_stores import LosingReplies, Unreachable
-from tests.contract.sink_contract import SinkContract
+from tests.contract.sink_contract import LakeSinkContract
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry
 
@@ -38,12 +38,15 @@ class MemoryRig:
     def unreachable(self) -> Sink:
         return MemorySink("memory", "job-a", Unreachable(), AT_ONCE)
 
+    def traces(self) -> list[str]:
+        return [info.path for info in self.store.list("", recursive=True)]
+
     def visible(self) -> list[int]:
         table: pa.Table = self.sink().read()
         return sorted(table["id"].to_pylist()) if table.num_columns else []
 
 
-class TestMemorySink(SinkContract):
+class TestMemorySink(LakeSinkContract):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> MemoryRig:
         return MemoryRig(open_store(str(tmp_path)))
