@@ -67,7 +67,7 @@ class MinibatchSink(TikvPlace):
                 return
             reach("part-committing")
             key = self.records.epoch_key(part.epoch.epoch)
-            self.records.write([(key, epoch_record(part.epoch))], self.ttl_ms)
+            self.records.write([(key, epoch_record(part.epoch, self.layout))], self.ttl_ms)
         except StoreUnavailableError as error:
             raise CommitUnknownError(f"{self.target}: {part.epoch} may be committed: {error}") from error
 

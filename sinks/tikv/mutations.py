@@ -117,6 +117,11 @@ class Mutations:
         return max(1, count)
 
 
+def mutation(key: bytes, value: bytes) -> Mutations:
+    """One put."""
+    return Mutations.of(pa.array([key], pa.binary()), pa.array([value], pa.binary()), inserts=False)
+
+
 def _bytes(scalar: pa.Scalar) -> bytes:
     value = scalar.as_py()
     assert isinstance(value, bytes)

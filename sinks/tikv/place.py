@@ -13,7 +13,7 @@ from sinks.tikv.client import Endpoint, TikvClient, connection
 from sinks.tikv.dedup import Kind, Rule
 from sinks.tikv.key_codec import check_prefix
 from sinks.tikv.options import TikvOptions, WriteMode
-from sinks.tikv.records import Records
+from sinks.tikv.records import Layout, Records
 from sinks.tikv.staged import Stager
 from sinks.tikv.writer import RowRules
 from timeline.epoch import EpochRef, Part
@@ -96,7 +96,30 @@ class TikvPlace:
                 f"{self.target}: {', '.join(self.options.pd)} is cluster {cluster}, cluster_id says {meant}: "
                 "is this the cluster that is meant?"
             )
-        self.records.epochs()
+        self.refuse_other_layout()
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What this job's keys and values are made of."""
+        stager = self.stager
+        return Layout(
+            tuple((field.name, str(field.type)) for field in stager.keys.columns),
+            tuple((field.name, str(field.type)) for field in stager.values.schema),
+        )
+
+    def refuse_other_layout(self) -> None:
+        """Check that the rows below the prefix, of whatever job, have this job's layout.
+
+        Raises:
+            TargetRefusedError: naming the difference.
+        """
+        for layout in self.records.layouts():
+            difference = layout.difference(self.layout)
+            if difference is not None:
+                raise TargetRefusedError(
+                    f"{self.target}: rows below prefix {self.options.prefix} have another layout: in this job "
+                    f"{difference}. Write to another prefix"
+                )
 
     def lookup(self, epoch: EpochRef) -> Lookup:
         """See Sink."""

@@ -35,6 +35,30 @@ _PAGE = 256
 
 
 @dataclass(frozen=True)
+class Layout:
+    """What a job's keys and values are made of; two columns that changed places would not be noticed in the rows.
+
+    Attributes:
+        key: names and types of the key columns.
+        columns: names and types of the others, in the order of their values.
+    """
+
+    key: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str], ...]
+
+    def difference(self, other: Layout) -> str | None:
+        """What keeps rows of two layouts from being read as one table; None where one only has further columns."""
+        if self.key != other.key:
+            return f"the key is {_words(other.key)}, not {_words(self.key)}"
+        shared = min(len(self.columns), len(other.columns))
+        if self.columns[:shared] != other.columns[:shared]:
+            return (
+                f"the columns are {_words(other.columns)}, not {_words(self.columns)}: append, never change or remove"
+            )
+        return None
+
+
+@dataclass(frozen=True)
 class EpochRecord:
     """The primary of an epoch's transaction: the target's marker, and where its rows came from.
 
@@ -42,12 +66,14 @@ class EpochRecord:
         epoch: the epoch.
         instant: its instant.
         generation: of its writer.
+        layout: of its rows.
         offsets: for each shard the first offset and the first behind the last; empty where there are too many.
     """
 
     epoch: int
     instant: str
     generation: int
+    layout: Layout
     offsets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -107,15 +133,16 @@ EPOCH_RECORD = BodyFormat("epoch record", EpochRecord)
 ATTEMPT = BodyFormat("attempt", Attempt)
 
 
-def epoch_record(ref: EpochRef, ranges: Sequence[OffsetRange] = ()) -> bytes:
+def epoch_record(ref: EpochRef, layout: Layout, ranges: Sequence[OffsetRange] = ()) -> bytes:
     """The body of an epoch's record.
 
     Args:
         ref: the epoch.
+        layout: of its rows.
         ranges: where its rows come from, as far as that is known.
     """
     offsets = {one.shard: (one.start, one.until) for one in ranges} if len(ranges) <= _MOST_SHARDS else {}
-    return EPOCH_RECORD.dump(EpochRecord(ref.epoch, ref.instant, ref.generation, offsets))
+    return EPOCH_RECORD.dump(EpochRecord(ref.epoch, ref.instant, ref.generation, layout, offsets))
 
 
 @dataclass(frozen=True)
@@ -157,6 +184,11 @@ class Records:
         start = self._own(b"a") + (memcomparable(instant.encode()) if instant is not None else b"")
         return [ATTEMPT.load(repr(key), body) for key, body in scan(self.client, start, _after(start))]
 
+    def layouts(self) -> list[Layout]:
+        """The layouts of all jobs' rows below the prefix."""
+        start = own_range(self.prefix)[0] + b"e"
+        return [EPOCH_RECORD.load(repr(key), body).layout for key, body in scan(self.client, start, _after(start))]
+
     def _own(self, kind: bytes) -> bytes:
         return own_range(self.prefix)[0] + kind + memcomparable(self.app_id.encode())
 
@@ -195,6 +227,10 @@ def _cleared(client: TikvClient, lock: pb.LockInfo) -> list[int]:
     commit_ts = status.at if isinstance(status, Committed) else 0
     resolve_key(client, lock.key, lock.lock_version, commit_ts, client.patience())
     return []
+
+
+def _words(columns: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns) or "nothing"
 
 
 def _after(prefix: bytes) -> bytes:

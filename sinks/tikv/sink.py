@@ -24,13 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self, cast
 
-import pyarrow as pa
-
 from sinks.base import KeyedWriter, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
 from sinks.tikv.heart import Heart, keep_versions, release_versions, safe_point_service
 from sinks.tikv.key_codec import own_range, row_range
 from sinks.tikv.locks import Committed, Missing, RolledBack, look_up
-from sinks.tikv.mutations import Mutations
+from sinks.tikv.mutations import mutation
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.place import TikvPlace
 from sinks.tikv.records import ATTEMPT, PREPARED, TASK_SPANS, Attempt, Prepared, epoch_record
@@ -212,8 +210,7 @@ class TransactionSink(TikvPlace):
         )
         key = self.records.attempt_key(ref.instant, transaction.start_ts)
         self.records.write([(key, ATTEMPT.dump(attempt))], self.ttl_ms)
-        body = pa.array([epoch_record(ref, plan.ranges)], pa.binary())
-        prewrite(client, transaction, Mutations.of(pa.array([primary], pa.binary()), body, inserts=False))
+        prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
         return _Open(transaction, Heart(client, transaction, self._service))
 
     def _end(self, attempt: Attempt) -> int | None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.base import REJECTED_SCHEMA
+from sinks.base import REJECTED_SCHEMA, Staged
 from sinks.tikv.binary_arrays import Words, mask_of, values_of
 from sinks.tikv.dedup import Rule, pick
 from sinks.tikv.json_text import to_json
@@ -29,21 +29,6 @@ from timeline.errors import ConfigError
 # The multipliers of splitmix64's finalizer (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-
-
-@dataclass(frozen=True)
-class Staged:
-    """What became of a batch: ``rows.num_rows + rejected.num_rows + dropped`` is its number of rows.
-
-    Attributes:
-        rows: in `Stager.schema`, one for each key, sorted by key.
-        rejected: in `REJECTED_SCHEMA`, in the order of the batch.
-        dropped: duplicates that the rule left out.
-    """
-
-    rows: pa.Table
-    rejected: pa.RecordBatch
-    dropped: int
 
 
 @dataclass(frozen=True)
@@ -153,7 +138,7 @@ class Stager:
             staged.append(good)
             rejected.append(bad)
         picked, dropped = pick(pa.Table.from_batches(staged, self.schema), self.rule)
-        return Staged(picked, pa.concat_batches(rejected) if rejected else _no_rejected(), dropped)
+        return Staged(one_batch(picked), pa.concat_batches(rejected) if rejected else _no_rejected(), dropped)
 
     def restore(self, staged: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """The rows that staged rows hold: key columns, other columns (null for a delete), delete marker.
@@ -272,6 +257,12 @@ def _reject(rows: pa.RecordBatch, reasons: dict[int, str], shard: str, offsets: 
         ],
         schema=REJECTED_SCHEMA,
     )
+
+
+def one_batch(rows: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def _no_rejected() -> pa.RecordBatch:

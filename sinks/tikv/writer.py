@@ -42,8 +42,7 @@ class RowRules:
         """See KeyedWriter."""
         if self.on_null_key is OnRow.FAIL:
             self._refuse_null_keys(rows, shard, offsets)
-        staged = self.stager.stage(rows, shard, offsets)
-        return Staged(one_batch(staged.rows), staged.rejected, staged.dropped)
+        return self.stager.stage(rows, shard, offsets)
 
     def refuse(self, existing: pa.Table) -> pa.RecordBatch:
         """Staged rows whose keys exist, as rows for the quarantine.
@@ -137,12 +136,6 @@ class _BucketWriter:
     def abort(self) -> None:
         # What is prewritten goes with the transaction, or is prewritten again by the next attempt.
         self._batches.clear()
-
-
-def one_batch(rows: pa.Table) -> pa.RecordBatch:
-    """A table as one batch."""
-    batches = rows.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def size_of(rows: pa.Table) -> int:
