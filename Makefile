@@ -55,7 +55,7 @@ types: env ## mypy, strict, tests included
 	@$(BIN)/mypy $(PACKAGES) tests
 
 .PHONY: services
-services: env ## Kafka, S3 and a Spark cluster in the background; says what to put into a job file
+services: env ## Kafka, S3, Spark and a TiKV-protocol cluster in the background; says what to put into a job file
 	@$(BIN)/python -m tests.real.services start
 
 .PHONY: services-stop

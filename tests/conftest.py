@@ -11,12 +11,13 @@ from typing import NoReturn
 
 import pytest
 
-from tests.real import kafka_server, s3_server
+from tests.real import kafka_server, s3_server, tikv_cluster
 from tests.real import spark_cluster as cluster
 from tests.real.certificates import issue
 from tests.real.kafka_server import KafkaServer
 from tests.real.s3_server import S3Server
 from tests.real.spark_cluster import SparkCluster
+from tests.real.tikv_cluster import TikvCluster
 from tests.real.toolchain import MissingToolchainError
 
 
@@ -81,6 +82,21 @@ def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSer
     """A Kafka broker with SASL and TLS, for one module."""
     with or_absent(), kafka_server.running(tmp_path_factory.mktemp("secured-kafka"), secured=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def tikv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]:
+    """One TiKV-protocol cluster for the session; keys begin with ``t``, and a test that ends a part starts it again."""
+    with or_absent(), tikv_cluster.running(tmp_path_factory.mktemp("tikv")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tikv_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]:
+    """A TiKV-protocol cluster that lets in clients with a certificate only, for one module."""
+    folder = tmp_path_factory.mktemp("tikv-tls")
+    with or_absent(), tikv_cluster.running(folder, certificates=issue(folder / "certificates")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

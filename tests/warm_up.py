@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from tests.real import kafka_server, s3_server
+from tests.real import kafka_server, s3_server, tikv_cluster
 from tests.real.spark_jars import spark_kafka_jars
 from tests.real.toolchain import MissingToolchainError
 from tests.spark.conftest import DELTA_PACKAGE
@@ -47,6 +47,7 @@ def main() -> None:
         fetch_jars,
         lambda: make("the S3 server is", s3_server.build),
         lambda: make("Kafka's jars are", kafka_server.jars),
+        lambda: make("the TiKV cluster is", tikv_cluster.build),
         lambda: make("the jars of Spark's Kafka source are", spark_kafka_jars),
     ]
     with ThreadPoolExecutor(len(tasks)) as pool:

@@ -1,4 +1,4 @@
-"""Kafka, S3 and a Spark cluster for a person, in the background on loopback: ``make services``, ``make services-stop``.
+"""Kafka, S3, Spark and TiKV for a person, in the background on loopback: ``make services``, ``make services-stop``.
 
 ::
 
@@ -21,10 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import CalledProcessError
+from typing import TypeAlias
 
 import psutil
 
-from tests.real import kafka_server, s3_server, spark_cluster
+from tests.real import kafka_server, s3_server, spark_cluster, tikv_cluster
 from tests.real.processes import (
     STOP_S,
     PortTakenError,
@@ -36,6 +37,9 @@ from tests.real.processes import (
     wait_until,
 )
 from tests.real.toolchain import MissingToolchainError
+
+# The keys of one block of a job file, or of each item where the block is a list.
+Keys: TypeAlias = Mapping[str, str | Sequence[str]]
 
 FOLDER = Path(__file__).parents[2] / ".services"
 BUCKET = "lake"
@@ -51,7 +55,7 @@ class Launched:
     """
 
     processes: Sequence[ServerProcess]
-    settings: Mapping[str, Mapping[str, str]]
+    settings: Mapping[str, Keys | Sequence[Keys]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Running:
     """
 
     commands: Mapping[int, Sequence[str]]
-    settings: Mapping[str, Mapping[str, str]]
+    settings: Mapping[str, Keys | Sequence[Keys]]
 
     @property
     def pids(self) -> list[int]:
@@ -141,9 +145,16 @@ def status(folder: Path) -> str:
     ]
     lines += ["", "For a job file:", ""]
     for it in running.values():
-        for block, keys in it.settings.items():
-            lines += [f"{block}:", *(f"  {key}: {json.dumps(value)}" for key, value in keys.items())]
+        for block, content in it.settings.items():
+            lines += [f"{block}:", *_indented(content)]
     return "\n".join(lines)
+
+
+def _indented(content: Keys | Sequence[Keys]) -> list[str]:
+    if isinstance(content, Mapping):
+        return [f"  {key}: {json.dumps(value)}" for key, value in content.items()]
+    flow = (", ".join(f"{key}: {json.dumps(value)}" for key, value in item.items()) for item in content)
+    return [f"  - {{{keys}}}" for keys in flow]
 
 
 def launch_kafka(folder: Path, ports: Sequence[int]) -> Launched:
@@ -170,12 +181,19 @@ def launch_spark(folder: Path, ports: Sequence[int]) -> Launched:
     return Launched([*cluster.workers, cluster.master], {"spark": {"master": cluster.master_url}})
 
 
+def launch_tikv(folder: Path, ports: Sequence[int]) -> Launched:
+    """PD and a store that speaks TiKV's protocol; a target's prefix has to begin with t there."""
+    cluster = tikv_cluster.launch(folder, ports)
+    return Launched(cluster.processes, {"targets": [{"type": "tikv", "pd": cluster.pd}]})
+
+
 SERVICES = {
     service.name: service
     for service in (
         Service("kafka", (9093, 9092), launch_kafka),
         Service("s3", (7070,), launch_s3),
         Service("spark", (7077, 8080), launch_spark),
+        Service("tikv", (2379, 2380, 20160), launch_tikv),
     )
 }
 
@@ -238,7 +256,9 @@ def _write_secret(path: Path, text: str) -> None:
 
 def main() -> int:
     """Do what the command line says; the exit code."""
-    parser = argparse.ArgumentParser(prog="services", description="Kafka, S3 and a Spark cluster on loopback.")
+    parser = argparse.ArgumentParser(
+        prog="services", description="Kafka, S3, a Spark cluster and TiKV's protocol on loopback."
+    )
     parser.add_argument("word", choices=["start", "status", "stop"])
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"which to start: {', '.join(SERVICES)}; all by default"

@@ -1,0 +1,387 @@
+"""A TiKV-protocol cluster on loopback: a real PD and a store of our own, built once by the Go toolchain.
+
+Not a TiKV release: `tests/real/tikv/store` has unistore behind TiKV's gRPC protocol; its README says
+what differs and what stays untested. ``python -m tests.real.tikv_cluster`` builds both programs ahead of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+import grpc
+
+from tests.real.certificates import Certificates
+from tests.real.processes import HOST, ServerProcess, on_free_ports, wait_until
+from tests.real.toolchain import MissingToolchainError, find_tool, kept
+
+PD_VERSION = "v8.1.0"
+REGION_BYTES = 96 << 20
+MODULES = Path(__file__).with_name("tikv")
+_ANSWER_S = 2.0
+
+
+class Member:
+    """One process of a cluster: ended and started again, ports and data stay."""
+
+    def __init__(self, process: ServerProcess, port: int, is_ready: Callable[[], bool]) -> None:
+        """Not started yet.
+
+        Args:
+            process: its process.
+            port: where clients find it.
+            is_ready: whether the cluster can be used again as far as this member goes.
+        """
+        self.process = process
+        self.port = port
+        self._is_ready = is_ready
+
+    @property
+    def address(self) -> str:
+        """Host and port for clients."""
+        return f"{HOST}:{self.port}"
+
+    def start(self) -> None:
+        """Start it, again after `stop` or `kill`; PD knows a leader for every region then."""
+        self.process.start(lambda: self.port in self.process.listening_ports and self._is_ready())
+
+    def stop(self) -> None:
+        """End it in order; nothing happens where it does not run."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does (SIGKILL)."""
+        self.process.kill()
+
+
+@dataclass(frozen=True)
+class Region:
+    """A region as PD knows it.
+
+    Attributes:
+        id: its id; after a split the right part keeps it.
+        start: its first key as PD has it, memcomparable; empty for the first region.
+        end: the key after its last; empty for the last region.
+        has_leader: whether requests to it have somewhere to go.
+    """
+
+    id: int
+    start: bytes
+    end: bytes
+    has_leader: bool
+
+
+class TikvCluster:
+    """PD and a store: where clients find them, and each one's process."""
+
+    def __init__(self, pds: Sequence[ServerProcess], store: ServerProcess, settings: Settings) -> None:
+        """Not started yet; `launch` and `running` make one that is."""
+        self.certificates = settings.certificates
+        self.region_bytes = settings.region_bytes
+        self.pds = [
+            Member(process, port, self._pd_is_ready) for process, port in zip(pds, settings.pd_ports, strict=True)
+        ]
+        self.store = Member(store, settings.store_port, self._store_is_ready)
+
+    @property
+    def pd(self) -> list[str]:
+        """PD's endpoints, as a job file has them."""
+        return [member.address for member in self.pds]
+
+    @property
+    def pd_process(self) -> Member:
+        """The first PD: the only one, where there are not several."""
+        return self.pds[0]
+
+    @property
+    def processes(self) -> list[ServerProcess]:
+        """All processes, the store's first."""
+        return [self.store.process, *(member.process for member in self.pds)]
+
+    def start(self) -> None:
+        """Start what does not run; every region has a leader then."""
+        pds = [member for member in self.pds if not member.process.is_running]
+        # Side by side: of three, the first one to come up waits for a second.
+        with ThreadPoolExecutor(len(self.pds)) as pool:
+            list(pool.map(Member.start, pds))
+        if not self.store.process.is_running:
+            self.store.start()
+
+    def stop(self) -> None:
+        """End all of it in order, the store first; nothing happens where it does not run."""
+        self.store.stop()
+        # Side by side: the last one of three cannot do without the others.
+        with ThreadPoolExecutor(len(self.pds)) as pool:
+            list(pool.map(Member.stop, self.pds))
+
+    def regions(self) -> list[Region]:
+        """What PD knows, by first key.
+
+        Raises:
+            OSError: no PD answers.
+        """
+        found = self._ask("regions")["regions"] or []
+        regions = [
+            Region(
+                int(region["id"]),
+                bytes.fromhex(region["start_key"]),
+                bytes.fromhex(region["end_key"]),
+                bool(region.get("leader", {}).get("id")),
+            )
+            for region in found
+        ]
+        return sorted(regions, key=lambda region: region.start)
+
+    def is_whole(self) -> bool:
+        """Whether PD knows regions for all keys, and a leader for each."""
+        try:
+            regions = self.regions()
+        except OSError:
+            return False
+        ends = [region.end for region in regions]
+        starts = [region.start for region in regions]
+        return bool(regions) and starts == [b"", *ends[:-1]] and not ends[-1] and all(r.has_leader for r in regions)
+
+    def pd_leader(self) -> Member:
+        """The PD that leads the others.
+
+        Raises:
+            OSError: no PD answers, or they have no leader.
+        """
+        (url,) = self._ask("leader")["client_urls"]
+        return next(member for member in self.pds if url.endswith(member.address))
+
+    def move_pd_leader(self) -> None:
+        """Let PD's leader hand over to another one; returns when that one leads."""
+        before = self.pd_leader()
+        self._ask("leader/resign", method="POST")
+        wait_until(lambda: self._leader_or_none() not in (None, before), "another PD leads")
+
+    def _leader_or_none(self) -> Member | None:
+        try:
+            return self.pd_leader()
+        except OSError:
+            return None
+
+    def _pd_is_ready(self) -> bool:
+        return self._leader_or_none() is not None and (self.is_whole() or not self.store.process.is_running)
+
+    def _store_is_ready(self) -> bool:
+        # It listens before it has read its data, and PD still has its regions from before.
+        with self._channel(self.store.address) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=_ANSWER_S)
+            except grpc.FutureTimeoutError:
+                return False
+        return self.is_whole()
+
+    def _channel(self, address: str) -> grpc.Channel:
+        if self.certificates is None:
+            return grpc.insecure_channel(address)
+        client = self.certificates.client.read_bytes()
+        trust = self.certificates.authority.read_bytes()
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(trust, client, client))
+
+    def _ask(self, path: str, method: str = "GET") -> Any:
+        """PD's answer to a request over HTTP, from the first member that has one."""
+        trust = None
+        if self.certificates is not None:
+            trust = ssl.create_default_context(cafile=self.certificates.authority)
+            trust.load_cert_chain(self.certificates.client)
+        problem: OSError = URLError("no PD runs")
+        for member in self.pds:
+            url = f"{_scheme(self.certificates)}://{member.address}/pd/api/v1/{path}"
+            try:
+                request = urllib.request.Request(url, method=method)
+                with urllib.request.urlopen(request, timeout=_ANSWER_S, context=trust) as answer:
+                    return json.load(answer)
+            except HTTPError as refusal:
+                refusal.close()
+                problem = refusal
+            except OSError as error:
+                problem = error
+        raise problem
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What a cluster is made of.
+
+    Attributes:
+        pd: the binary of PD.
+        store: the binary of the store.
+    """
+
+    pd: Path
+    store: Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of one cluster.
+
+    Attributes:
+        pd_ports: for clients, one for each PD.
+        peer_ports: for PDs among each other, as many.
+        store_port: of the store.
+        region_bytes: a region of more than one and a half times as many is split, within five seconds; it must
+            have room for many rows. Rows count when they are committed.
+        certificates: TLS with these, clients need one too; without TLS by default.
+    """
+
+    pd_ports: Sequence[int]
+    peer_ports: Sequence[int]
+    store_port: int
+    region_bytes: int = REGION_BYTES
+    certificates: Certificates | None = None
+
+
+def build() -> Programs:
+    """Both programs, built in the cache if they are not there yet; about five minutes without Go's own cache.
+
+    Raises:
+        MissingToolchainError: there is no Go toolchain.
+    """
+    # PD and unistore need other versions of the same modules: two builds, side by side.
+    with ThreadPoolExecutor(2) as pool:
+        version = f"-X github.com/tikv/pd/pkg/versioninfo.PDReleaseVersion={PD_VERSION}"
+        pd = pool.submit(_build, "pd", "github.com/tikv/pd/cmd/pd-server", ["-tags", "without_dashboard"], version)
+        store = pool.submit(_build, "store", ".", [], "")
+        return Programs(pd.result() / "pd", store.result() / "store")
+
+
+def _build(name: str, package: str, options: Sequence[str], link: str) -> Path:
+    go = find_tool("go", "the TiKV cluster", "https://go.dev/dl")
+    module = MODULES / name
+    toolchain = subprocess.run([go, "version"], capture_output=True, check=True, text=True).stdout
+    command = [go, "build", "-trimpath", "-mod=readonly", *options, "-ldflags", f"-s -w {link}".strip()]
+    sources = [path.read_text() for path in sorted(module.iterdir()) if path.suffix in (".go", ".mod", ".sum")]
+
+    def make(folder: Path) -> None:
+        environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
+        output = ["-o", str(folder / name), package]
+        subprocess.run([*command, *output], cwd=module, env=environment, check=True, stdin=subprocess.DEVNULL)
+
+    recipe = "\n".join([*command[1:], package, toolchain, *sources])
+    return kept(f"tikv-{name}", recipe, make)
+
+
+def launch(
+    folder: Path,
+    ports: Sequence[int],
+    *,
+    region_bytes: int = REGION_BYTES,
+    certificates: Certificates | None = None,
+) -> TikvCluster:
+    """A started cluster over `folder`, with the data that is there already if there is any.
+
+    Args:
+        folder: takes data, settings and logs.
+        ports: on loopback: two for each PD (for clients, for other PDs), and the store's. Data that is there already
+            belongs to the same ones.
+        region_bytes: see `Settings`.
+        certificates: see `Settings`.
+
+    Raises:
+        MissingToolchainError: it cannot be built here.
+        PortTakenError: someone listens on one of the ports.
+        ServerStartError: it does not start.
+    """
+    programs = build()
+    *pd_ports, store_port = ports
+    settings = Settings(pd_ports[0::2], pd_ports[1::2], store_port, region_bytes, certificates)
+    pds = [_pd(programs.pd, folder, settings, number) for number in range(len(settings.pd_ports))]
+    cluster = TikvCluster(pds, _store(programs.store, folder, settings), settings)
+    try:
+        cluster.start()
+    except BaseException:
+        cluster.stop()
+        raise
+    return cluster
+
+
+def _pd(program: Path, folder: Path, settings: Settings, number: int) -> ServerProcess:
+    name = f"pd-{number}"
+    home = folder / name
+    home.mkdir(parents=True, exist_ok=True)
+    # Lease and election are what a PD that comes after a killed one waits for: seconds in every test that ends one.
+    toml = ["lease = 2", 'tick-interval = "200ms"', 'election-interval = "1s"', "[replication]", "max-replicas = 1"]
+    if settings.certificates is not None:
+        pem = {"cacert-path": settings.certificates.authority}
+        pem |= {key: settings.certificates.server for key in ("cert-path", "key-path")}
+        toml += ["[security]", *(f"{key} = {json.dumps(str(path))}" for key, path in pem.items())]
+    (home / "pd.toml").write_text("\n".join(toml) + "\n")
+    base = f"{_scheme(settings.certificates)}://{HOST}"
+    peers = [f"pd-{peer}={base}:{port}" for peer, port in enumerate(settings.peer_ports)]
+    arguments = {
+        "name": name,
+        "config": home / "pd.toml",
+        "data-dir": home / "data",
+        "client-urls": f"{base}:{settings.pd_ports[number]}",
+        "peer-urls": f"{base}:{settings.peer_ports[number]}",
+        "initial-cluster": ",".join(peers),
+    }
+    return ServerProcess("PD", _command(program, arguments), home / "pd.log")
+
+
+def _store(program: Path, folder: Path, settings: Settings) -> ServerProcess:
+    home = folder / "store"
+    home.mkdir(parents=True, exist_ok=True)
+    arguments: dict[str, object] = {
+        "addr": f"{HOST}:{settings.store_port}",
+        "pd": ",".join(f"{HOST}:{port}" for port in settings.pd_ports),
+        "data-dir": home / "data",
+        "region-size": settings.region_bytes,
+    }
+    if settings.certificates is not None:
+        own = settings.certificates.server
+        arguments |= {"ca": settings.certificates.authority, "cert": own, "key": own}
+    return ServerProcess("the TiKV store", _command(program, arguments), home / "store.log")
+
+
+def _command(program: Path, arguments: dict[str, object]) -> list[str]:
+    return [str(program), *(f"--{name}={value}" for name, value in arguments.items())]
+
+
+def _scheme(certificates: Certificates | None) -> str:
+    return "http" if certificates is None else "https"
+
+
+@contextmanager
+def running(
+    folder: Path, *, pds: int = 1, region_bytes: int = REGION_BYTES, certificates: Certificates | None = None
+) -> Iterator[TikvCluster]:
+    """A cluster over `folder` on free ports until the block ends; see `launch`.
+
+    Args:
+        folder: takes data, settings and logs.
+        pds: how many PDs; of three, one may be lost.
+        region_bytes: see `Settings`.
+        certificates: see `Settings`.
+    """
+    cluster = on_free_ports(
+        2 * pds + 1,
+        lambda ports: launch(folder, ports, region_bytes=region_bytes, certificates=certificates),
+    )
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+if __name__ == "__main__":
+    try:
+        print(build())
+    except MissingToolchainError as missing:
+        sys.exit(str(missing))
