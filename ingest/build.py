@@ -64,7 +64,7 @@ def open_timeline(config: JobConfig) -> Opened:
 
 
 def open_source(config: JobConfig, *, accept_loss: bool = False) -> Source:
-    """The job's source; touches nothing yet.
+    """The job's source; touches nothing yet. Its limits for an epoch do not hold where a target takes it whole.
 
     Args:
         config: the job file.
@@ -73,16 +73,17 @@ def open_source(config: JobConfig, *, accept_loss: bool = False) -> Source:
     Raises:
         ConfigError: this source does not go on behind a loss, or a package for it is missing.
     """
-    match config.source:
+    source = config.source.unlimited() if config.takes_whole_source else config.source
+    match source:
         case FilesOptions():
             if accept_loss:
                 raise ConfigError(
                     "--accept-loss is for sources that drop records by age; a file that shrank or changed "
                     "has to be put back, or given another name"
                 )
-            return FilesSource(config.source, on_unknown_field=config.on_unknown_field, storage=config.storage)
+            return FilesSource(source, on_unknown_field=config.on_unknown_field, storage=config.storage)
         case KafkaOptions():
-            return _open_kafka(config.source, config.on_unknown_field, accept_loss=accept_loss)
+            return _open_kafka(source, config.on_unknown_field, accept_loss=accept_loss)
         case StreamOptions():
             raise ConfigError(
                 "source.type stream: a streaming query starts this job, not the command line: "

@@ -10,6 +10,7 @@ Exit codes:
     6  storage gives no clear answer, or contradicts the protocol
     7  this writer was fenced: another process took over
     8  Spark did not start, or a task failed
+    9  an epoch has to be written to a target again: tideline run does it
     130, 143  ended at once by a second Ctrl-C or SIGTERM, or by Ctrl-C in a command that only looks
 """
 
@@ -34,6 +35,7 @@ from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.logs import configure_logging, report_failure
 from ingest.loop import IngestLoop, Mode
 from ingest.package import main_script, write_package
+from ingest.recovery import StepKind
 from ingest.recovery_text import recovery_json, recovery_lines
 from ingest.runner import Runner
 from ingest.show import instant_rows
@@ -47,6 +49,7 @@ EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
     (errors.WriterBusyError, 3),
     (errors.SourceError, 4),
     (errors.DataError, 4),
+    (errors.ReplayNeededError, 9),
     (errors.TargetError, 5),
     (errors.FencedError, 7),
     (errors.SparkJobError, 8),
@@ -56,7 +59,8 @@ EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
 
 EPILOG = (
     "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
-    "5 target · 6 storage unclear · 7 fenced · 8 Spark. A job file is described in docs/job-file.md."
+    "5 target · 6 storage unclear · 7 fenced · 8 Spark · 9 run has to go on. "
+    "A job file is described in docs/job-file.md."
 )
 
 app = typer.Typer(
@@ -135,7 +139,8 @@ def recover(
     """Bring every pending instant to its end, from storage alone: no Spark, no JVM, about a second.
 
     A decided epoch is applied and completed. An undecided one is committed if it is prepared and every
-    file is there, else rolled back. A writer that may be alive is waited for.
+    file is there, else rolled back. A writer that may be alive is waited for. An epoch that a target has
+    lost is named, with exit code 9: tideline run writes it to that target again.
     """
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose or log_json)
@@ -158,6 +163,8 @@ def recover(
             typer.echo(line)
     if result.is_waiting:
         raise typer.Exit(3)
+    if result.replays or (dry_run and any(step.kind is StepKind.REPLAY for _, step in result.found)):
+        raise typer.Exit(9)
 
 
 @app.command(short_help="Print the timeline.")
@@ -184,6 +191,28 @@ def show(
         console.print(f"{hidden} older instants not shown (--limit 0 shows all)")
     for name in timeline.unreadable:
         console.print(f"not read: {name}", style="yellow", soft_wrap=True)
+
+
+@app.command(short_help="Print rows of a TiKV target.")
+def read(
+    conf: Conf,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many rows.")] = 20,
+    target: Annotated[str | None, typer.Option("--target", help="Which one, where the job has several.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Print rows of a TiKV target in the order of their keys, from one snapshot, as another client sees them.
+
+    Where an epoch is open the snapshot is one from before it.
+    """
+    opened = open_timeline(load_config(conf))
+    from ingest.read import rows_as_json, rows_table, tikv_target
+
+    place = tikv_target(opened, target)
+    if as_json:
+        for line in rows_as_json(place, limit):
+            typer.echo(line)
+    else:
+        output().print(rows_table(place, limit))
 
 
 @app.command(short_help="See the promise kept, on generated logs.")

@@ -16,6 +16,7 @@ _SUBMIT_DEFAULT = "local[*]"
 """What spark-submit says where it was not told a master."""
 
 _SOURCE_MODULES = {"kafka": "confluent_kafka"}
+_SINK_MODULES = {"tikv": ("grpc", "google.protobuf", "numpy")}
 
 
 def with_submitted_master(config: JobConfig, submitted: str | None) -> JobConfig:
@@ -53,6 +54,8 @@ def needed_modules(config: JobConfig) -> dict[str, str]:
     places = [getattr(config.source, "path", ""), *(place_of(options) or "" for options in tables)]
     if any(resolved_place(place).startswith("s3://") for place in places):
         needed["s3fs"] = ""
+    for options in tables:
+        needed |= dict.fromkeys(_SINK_MODULES.get(options.type, ()), "")
     sinks = (load_sink(options.type).__module__ for options in tables)
     ours = tuple(f"{package}." for package in PACKAGES)
     return needed | {module.partition(".")[0]: "" for module in sinks if not module.startswith(ours)}

@@ -128,13 +128,23 @@ class _Resolver:
         if not isinstance(given, dict):
             self._problem((QUARANTINE,), "{path: …} is allowed; it cannot be turned off, rejected rows would be lost")
             return None
+        kind = given.get("type")
+        if isinstance(kind, str) and kind in sink_types() and not _lies_at_a_path(kind):
+            self._problem(
+                (QUARANTINE, "type"), "a type with a path is allowed, for example delta: rejected rows have no key"
+            )
+            return None
         lake = next((target for target in targets if place_of(target)), None)
         defaults: dict[str, Value] = {"type": lake.type if lake else "delta", "name": QUARANTINE}
         if lake is not None:
             defaults["path"] = f"{(place_of(lake) or '').rstrip('/')}_quarantine"
         elif "path" not in given:
             if targets and "targets" not in self._failed:
-                self._problem((QUARANTINE, "path"), "needed, because no target has a path to put it beside")
+                self._problem(
+                    (QUARANTINE, "path"),
+                    "needed, because no target has a path to put it beside; "
+                    "for example quarantine: {path: lake/events_rejected}",
+                )
             self._failed.add(QUARANTINE)
             return None
         return self._sink_options((QUARANTINE,), defaults | given)
@@ -147,7 +157,11 @@ class _Resolver:
         place = next((place for target in targets if (place := place_of(target))), None)
         if place is None:
             if targets and "targets" not in self._failed:
-                self._problem(("timeline", "path"), "needed, because no target has a path that it could lie at")
+                self._problem(
+                    ("timeline", "path"),
+                    "needed, because no target has a path that it could lie at; "
+                    "for example timeline: {path: lake/events_timeline}",
+                )
             self._failed.add("timeline")
             return None
         return TimelineConfig(path=place)
@@ -200,6 +214,13 @@ class _Resolver:
                     message = detail["msg"][:1].lower() + detail["msg"][1:]
             # The value behind an unknown key says nothing, and may be a secret behind a name with a typo.
             self._file.add_once(path, message, show=detail["type"] != "extra_forbidden")
+
+
+def _lies_at_a_path(kind: str) -> bool:
+    try:
+        return "path" in load_sink(kind).Options.model_fields
+    except ConfigError:
+        return True  # what is wrong with it is said where its options are read
 
 
 def _keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:

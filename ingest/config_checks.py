@@ -6,6 +6,7 @@ looks at, so that it is left out where one of them is wrong already.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from ingest.task import LINEAGE_COLUMNS
 from sinks.base import SinkContext, TargetOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import type_name
+from sinks.tikv.options import TikvOptions
 from timeline.errors import ConfigError
 from timeline.fsspec_store import open_store
 
@@ -112,6 +114,52 @@ def check_stream(job: JobConfig) -> Iterator[Finding]:
     for key, why in said_by_query.items():
         if key in job.model_fields_set:
             yield (key,), f"not for a stream: {why}; leave it out"
+
+
+def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
+    """Rows that only a query can make cannot be made again for a target that has lost them."""
+    if not isinstance(job.source, StreamOptions):
+        return
+    for number, target in enumerate(job.targets):
+        if isinstance(target, TikvOptions) or target.takes_whole_source:
+            yield (
+                ("targets", number, "type"),
+                f"{target.type} takes no stream: an epoch may have to be written to it again from its offsets, and a "
+                "query's rows cannot be read again; let tideline run read the records (source.type kafka or files), "
+                "or give the stream a delta target",
+            )
+
+
+def check_keyspaces(job: JobConfig) -> Iterator[Finding]:
+    """Rows of one target must not be rows of another one, nor its transactions' records."""
+    seen: list[tuple[int, TikvOptions]] = []
+    for number, target in enumerate(job.targets):
+        if not isinstance(target, TikvOptions):
+            continue
+        for other_number, other in seen:
+            shared = sorted({*target.pd} & {*other.pd})
+            if shared and _is_prefix(target.prefix, other.prefix):
+                other_path = dotted(("targets", other_number, "prefix"))
+                yield (
+                    ("targets", number, "prefix"),
+                    f"overlaps with {other.prefix!r} of {other_path} on {', '.join(shared)}: "
+                    "one must not begin with the other, for example events_ and users_",
+                )
+        seen.append((number, target))
+
+
+def _is_prefix(one: str, other: str) -> bool:
+    """Whether one of two prefixes begins with the other, or they are the same."""
+    short, long = sorted((_prefix_bytes(one), _prefix_bytes(other)), key=len)
+    return long.startswith(short)
+
+
+def _prefix_bytes(prefix: str) -> bytes:
+    """A prefix's bytes: text, or hex digits behind 0x; what is neither is refused by the target itself."""
+    with contextlib.suppress(ValueError):
+        if prefix.startswith("0x"):
+            return bytes.fromhex(prefix[2:])
+    return prefix.encode()
 
 
 def check_places(job: JobConfig) -> Iterator[Finding]:
@@ -205,7 +253,7 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
         try:
             named.append((path, load_sink(options.type).open(options, context).target))
         except ConfigError as error:
-            yield (*path, "path"), str(error)
+            yield path if place_of(options) is None else (*path, "path"), str(error)
     counts = Counter(name for _, name in named)
     for path, name in named:
         if counts[name] > 1:
@@ -221,6 +269,8 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"schema", "source", "lineage", "partition_by"}), check_partitions),
     (frozenset({"schema", "source"}), check_source_columns),
     (frozenset({"source", "lineage", "on_unknown_field", "epoch", "spark"}), check_stream),
+    (frozenset({"source", "targets"}), check_stream_targets),
+    (frozenset({"targets"}), check_keyspaces),
     (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
     (frozenset({"source", "targets", "quarantine", "timeline", "spark"}), check_cluster_places),
     (frozenset({"schema", "source", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),

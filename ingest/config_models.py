@@ -13,10 +13,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.options import SourceBlock
 from ingest.task import LINEAGE_COLUMNS
-from ingest.units import Duration
 from sinks.base import TargetOptions
 from sinks.partition import PartitionField, parse_partition
 from sinks.sql_types import parse_type
+from timeline.units import Duration
 
 
 def _column_type(value: object) -> pa.DataType:
@@ -144,6 +144,11 @@ class JobConfig(Concern):
     storage: dict[str, Any] = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     lineage: bool = False
+
+    @property
+    def takes_whole_source(self) -> bool:
+        """Whether one epoch has to hold everything that the source has."""
+        return any(target.takes_whole_source for target in self.targets)
 
     @property
     def arrow_schema(self) -> pa.Schema | None:

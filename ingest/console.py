@@ -11,6 +11,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from ingest.counts import left_out, rows_by_target, rows_read
 from ingest.epoch import EpochResult
 from ingest.loop import Summary
 from ingest.show import InstantRow
@@ -70,17 +71,18 @@ class ProgressLine:
 
     def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
         """See Observer."""
-        rows = result.manifest.rows + result.manifest.rejected
+        rows = rows_read(result.manifest)
         per_s = max(elapsed_s, 1e-3)
         rates = [f"{rows / per_s:,.0f} rows/s"]
         if plan.unit is Unit.BYTES:
             rates.append(f"{self._planned_units / 1e6 / per_s:.1f} MB/s")
         self._rates = f" · {' · '.join(rates)}"
         log.info(
-            "epoch %d: %d rows, %d rejected, %s in %.2f s (%s); %s behind in %s",
+            "epoch %d: %d rows, %d rejected%s, %s in %.2f s (%s); %s behind in %s",
             epoch,
             result.manifest.rows,
             result.manifest.rejected,
+            _in_brackets(left_out(rows_by_target(result.manifest))),
             _amount(self._planned_units, plan.unit),
             elapsed_s,
             ", ".join(rates),
@@ -171,10 +173,15 @@ def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
         ending += f" ({summary.last_word})"
     if not summary.epochs:
         return f"{name}: {ending}: nothing {'committed' if summary.is_stopped else 'new'} in {elapsed_s:.1f} s"
+    targets = left_out(summary.targets)
     return (
-        f"{name}: {ending}: {summary.epochs} epoch{'s' if summary.epochs > 1 else ''}, "
-        f"{summary.rows:,} rows committed, {summary.rejected:,} quarantined in {elapsed_s:.1f} s"
+        f"{name}: {ending}: {summary.epochs} epoch{'s' if summary.epochs > 1 else ''}, {summary.rows:,} rows "
+        f"{'accepted' if targets else 'committed'}, {summary.rejected:,} quarantined in {elapsed_s:.1f} s{targets}"
     )
+
+
+def _in_brackets(targets: str) -> str:
+    return f" ({targets.removeprefix('; ')})" if targets else ""
 
 
 def _offsets(offsets: Mapping[str, int] | None) -> str:

@@ -23,8 +23,7 @@ from ingest.protocol import claim_commit, finish, open_instant, prepare, roll_ba
 from ingest.recovery import settle
 from ingest.runner import Runner
 from ingest.sources.base import Source
-from ingest.task import Outputs, TaskReport, TaskSpec, assign, merge_counts
-from timeline import errors
+from ingest.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
 from timeline.chain import Chain
 from timeline.decision import Decision
 from timeline.epoch import Manifest, OffsetRange, Plan, WriteReport
@@ -51,7 +50,7 @@ class EpochWriter(Protocol):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Tasks read, decode and write: each record once, in one pass. See EpochWriter.
+    """Tasks read, decode and write: each record once, in one pass; rows with keys travel once more. See EpochWriter.
 
     Attributes:
         source: where records come from.
@@ -70,7 +69,8 @@ class Pipeline:
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(),
-            decoder=self.source.decoder(self.schema, lineage=self.lineage),
+            # A row that a target with keys refuses is quarantined under its offset.
+            decoder=self.source.decoder(self.schema, lineage=self.lineage or bool(outputs.keyed)),
             outputs=outputs,
             epoch=plan.ref.epoch,
             lineage=self.lineage,
@@ -117,6 +117,7 @@ def run_epoch(
         FencedError: another process decided this epoch or took over; nothing of this attempt is left.
         OutrunError: the same, and that was a writer before this one, which woke up late.
         StoppedError: `stop` was set.
+        TargetBusyError: someone else writes the same rows; the epoch is rolled back, or decided and pending.
         TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
     """
     plan = open_instant(job, chain, lease, ranges)
@@ -143,24 +144,23 @@ def run_epoch(
 def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event) -> Manifest:
     begun = {sink.target: sink.begin(plan) for sink in job.sinks}
     reach("begun")
-    accepting = tuple((target, one) for target, one in begun.items() if target != job.quarantine)
-    reports = writer.write(plan, Outputs(accepting, (job.quarantine, begun[job.quarantine])), stop)
+    reports = writer.write(plan, Outputs.of(begun, job.quarantine), stop)
     reach("written")
-    _raise_failure(reports)
+    raise_failure(reports)
     return prepare(job, plan, merge_counts(reports), _by_target(job, reports))
 
 
-def _raise_failure(reports: Sequence[TaskReport]) -> None:
+def raise_failure(reports: Sequence[TaskReport]) -> None:
+    """Raise the first error that a task has put into its report, as what it was."""
     for report in reports:
         if report.failure is not None:
-            name, message = report.failure
-            kind = getattr(errors, name)
-            assert issubclass(kind, TidelineError)
-            raise kind(message)
+            raise error_of(report.failure)
 
 
 def _by_target(job: Job, reports: Sequence[TaskReport]) -> dict[str, list[WriteReport]]:
-    return {sink.target: [(report.reports or {})[sink.target] for report in reports] for sink in job.sinks}
+    """What each task wrote to each target; not every task writes to every target."""
+    written = [report.reports or {} for report in reports]
+    return {sink.target: [each[sink.target] for each in written if sink.target in each] for sink in job.sinks}
 
 
 def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException) -> None:

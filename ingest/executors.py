@@ -7,27 +7,100 @@ What the driver alone needs, executors need not have.
 from __future__ import annotations
 
 import importlib
+import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from ingest.task import TaskSpec
+    from ingest.exchange import Lanes, Parcel
+    from ingest.task import Outputs, TaskSpec
+    from sinks.base import TaskAttempt
+
+Failure: TypeAlias = tuple[str, str]
+"""Class and message of an error that is raised in the driver; see `ingest.task.error_of`."""
 
 
 def run_in_task(spec: TaskSpec) -> bytes:
     """Do a task's work as the Spark task that this is called in; its report as bytes."""
+    from ingest.task import TASK_REPORT, run_task
+
+    return TASK_REPORT.dump(run_task(spec, _attempt()))
+
+
+def send_in_task(spec: TaskSpec, *, lanes: Lanes) -> Iterator[Parcel]:
+    """Stage 1 of an exchange as the Spark task that this is called in; its parcels as they are full."""
+    from ingest.exchange import send
+
+    attempt = _attempt()
+    return send(spec, attempt, attempt.task, lanes)
+
+
+def receive_in_task(
+    parcels: Iterable[Parcel], *, outputs: Outputs, epoch: int, lanes: Lanes
+) -> Iterator[tuple[int, bytes]]:
+    """Stage 2 of an exchange as the Spark task that this is called in; what is for the driver passes through.
+
+    Yields:
+        a task's number, those of stage 2 below 0, and its report.
+    """
+    from ingest.exchange import Inbox, Outcome, receive
+    from ingest.task import TASK_REPORT
+
+    attempt = _attempt()
+    with Inbox(folder=_local_folder()) as inbox:
+        for place, content in parcels:
+            if place < lanes.buckets:
+                assert place == attempt.task, f"a chunk for bucket {place} came to bucket {attempt.task}"
+                inbox.put(content)
+            elif isinstance(content, Outcome):
+                yield content.task, TASK_REPORT.dump(content.report)
+        report = receive(inbox, outputs, epoch, attempt)
+    yield attempt.task - lanes.buckets, TASK_REPORT.dump(report)
+
+
+def exchange_in_task(spec: TaskSpec) -> list[bytes]:
+    """Both stages as the one Spark task that this is called in: there is nobody to exchange rows with."""
+    from ingest.exchange import Lanes, exchange_here
+    from ingest.task import TASK_REPORT
+
+    attempt = _attempt()
+    reports = exchange_here([spec], Lanes(1), lambda stage, task: attempt, folder=_local_folder())
+    return [TASK_REPORT.dump(report) for report in reports]
+
+
+def call_in_task(calls: Iterable[Callable[[], None]]) -> list[Failure]:
+    """Run calls as the Spark task that this is called in; all of them, whatever one of them says.
+
+    Returns:
+        what went wrong in a way that Tideline has a word for. Other errors are raised, for Spark to try again.
+    """
+    from timeline.errors import TidelineError
+
+    failures: list[Failure] = []
+    for call in calls:
+        try:
+            call()
+        except TidelineError as error:
+            failures.append((type(error).__name__, str(error)))
+    return failures
+
+
+def _attempt() -> TaskAttempt:
     from pyspark import TaskContext
 
-    from ingest.task import TASK_REPORT, run_task
     from sinks.base import TaskAttempt
 
     context = TaskContext.get()
     assert context is not None
-    attempt = TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
-    return TASK_REPORT.dump(run_task(spec, attempt))
+    return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+
+
+def _local_folder() -> str | None:
+    """Where Spark lets this executor keep what does not fit into memory."""
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
 
 @dataclass(frozen=True)

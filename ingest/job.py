@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from sinks.base import Sink
+from sinks.base import Sink, Spread, in_turn
 from timeline.clock import InstantClock
+from timeline.epoch import Manifest, Part
 from timeline.errors import HaltError
 from timeline.hudi import TableIdentity
 from timeline.store import ObjectStore, Retry
@@ -16,6 +18,22 @@ from timeline.store import ObjectStore, Retry
 def new_token() -> str:
     """A token that no other process draws."""
     return uuid.uuid4().hex
+
+
+class Rewrite(Protocol):
+    """Writes an epoch's rows to one target again."""
+
+    def __call__(self, job: Job, manifest: Manifest, part: Part) -> Part:
+        """Make a part that the target has lost anew, from the records of the epoch.
+
+        Args:
+            job: timeline and targets.
+            manifest: the epoch, decided to be committed.
+            part: what the target has lost.
+
+        Returns:
+            a part with the same rows, prepared.
+        """
 
 
 @dataclass(frozen=True)
@@ -34,6 +52,8 @@ class Job:
         clock: draws instant times.
         retry: bounds of every retry.
         token: draws tokens.
+        spread: runs what targets do side by side when they commit.
+        rewrite: writes a part again that a target has lost; None in a process that reads no source.
     """
 
     name: str
@@ -46,6 +66,8 @@ class Job:
     clock: InstantClock = field(default_factory=InstantClock)
     retry: Retry = field(default_factory=Retry)
     token: Callable[[], str] = new_token
+    spread: Spread = in_turn
+    rewrite: Rewrite | None = None
 
     def sink(self, target: str) -> Sink:
         """The sink of a target that a manifest names.

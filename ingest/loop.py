@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import enum
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ingest.build import Opened, build_job, give_birth, known_schema, open_source
+from ingest.config_models import JobConfig
+from ingest.counts import TargetRows
 from ingest.epoch import EpochResult, Pipeline, run_epoch
 from ingest.job import Job
 from ingest.recovery import recover
+from ingest.replay import Replay
 from ingest.runner import Runner
 from ingest.sources.base import Source, SourcePlan
 from ingest.stores import probe_stores
 from timeline.chain import Chain, load_chain, write_snapshot
-from timeline.errors import OutrunError, StoppedError
+from timeline.decision import Decision, Outcome, read_decision
+from timeline.errors import ConfigError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
+
+BUSY_TRIES = 5
+"""Times in a row that an epoch is tried again because someone else writes the same rows."""
+
+_FIRST_BUSY_WAIT_S = 0.5
 
 
 class Mode(enum.Enum):
@@ -56,6 +66,7 @@ class Summary:
         rejected: rows quarantined.
         is_stopped: whether a signal ended it, and not the source's end.
         last_word: what became of the epoch that was open at the signal; "" where none was.
+        targets: what became of the rows in each target, the quarantine included.
     """
 
     epochs: int = 0
@@ -63,6 +74,18 @@ class Summary:
     rejected: int = 0
     is_stopped: bool = False
     last_word: str = ""
+    targets: Mapping[str, TargetRows] = field(default_factory=dict)
+
+    def after(self, result: EpochResult) -> Summary:
+        """The same with one more epoch."""
+        parts = {part.target: TargetRows.of(part) for part in result.manifest.parts}
+        return replace(
+            self,
+            epochs=self.epochs + 1,
+            rows=self.rows + result.decision.rows,
+            rejected=self.rejected + result.decision.rejected,
+            targets={target: self.targets.get(target, TargetRows()) + rows for target, rows in parts.items()},
+        )
 
 
 class IngestLoop:
@@ -98,6 +121,8 @@ class IngestLoop:
         self._accept_loss = accept_loss
         self._monotonic = monotonic
         self._runner: Runner | None = None
+        self._source: Source | None = None
+        self._busy = 0
         self._has_waited = False
         self._has_warned = False
 
@@ -105,10 +130,14 @@ class IngestLoop:
         """Ingest until the source has nothing new (once), or until stopped.
 
         Raises:
-            ConfigError: a store does not create objects exclusively; nothing was touched.
+            ConfigError: a store does not create objects exclusively, or a target takes the whole source as one epoch
+                and this run is continuous; nothing was touched.
             WriterBusyError: another process writes this timeline.
+            TargetBusyError: someone else kept writing the same rows.
             TidelineError: what ended the run; its message says what to do.
         """
+        if self._mode is Mode.CONTINUOUS:
+            _refuse_whole_source(self._opened.config)
         probe_stores(self._opened)
         try:
             lease = self._take_lease()
@@ -142,20 +171,24 @@ class IngestLoop:
         )
 
     def _run(self, lease: WriterLease) -> Summary:
-        opened, summary = self._opened, Summary()
-        job = self._start(opened, lease)
-        source = open_source(opened.config, accept_loss=self._accept_loss)
-        chain = _load_chain(opened)
+        summary = Summary()
+        try:
+            job = self._start(lease)
+        except StoppedError as stopped:
+            return Summary(is_stopped=True, last_word=str(stopped))
+        source = self._open_source()
+        chain = _load_chain(self._opened)
         applied_through = -1
         while not self._stop.is_set():
             lease.check()
             started = self._monotonic()
             plan = source.plan(chain.positions)
-            if not plan.ranges:
+            if not plan.ranges or self._waits_for_the_rest(plan):
                 if not chain.positions and plan.settles_in_s is None and not self._has_warned:
                     self._has_warned = True
                     log.warning(
-                        "source %s has no records yet: is this the place that is meant?", opened.config.source.place
+                        "source %s has no records yet: is this the place that is meant?",
+                        self._opened.config.source.place,
                     )
                 if not self._wait_for_more(plan, started):
                     break
@@ -163,66 +196,117 @@ class IngestLoop:
             self._has_waited = False
             self._observer.planned(chain.next_epoch, plan)
             if job is None:
-                opened, job = self._begin(opened, source, plan)
-            pipeline = self._pipeline(opened, source)
+                job = self._begin(source, plan)
+            pipeline = self._pipeline()
+            job = replace(job, spread=pipeline.runner.spread)
             if self._stop.is_set():
                 break  # while the engine started: there is no epoch to settle yet
             began = self._monotonic()
             try:
-                result = run_epoch(
-                    job, pipeline, chain, lease, plan.ranges, stop=self._stop, applied_through=applied_through
-                )
+                result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through)
             except StoppedError as stopped:
-                log.info("epoch %d was rolled back: %s", chain.next_epoch, stopped)
-                summary = replace(summary, last_word=f"epoch {chain.next_epoch} was rolled back")
+                log.info("epoch %d: stopped: %s", chain.next_epoch, stopped)
+                summary = replace(summary, last_word=_fate(job, chain.next_epoch))
                 break
-            except OutrunError as outrun:
-                # To stop for it would let a writer that is not the writer any more end the one that is.
-                log.warning("%s", outrun)
-                recover(job, lease)
-                chain = _load_chain(opened)
+            if result is None:
+                chain = _load_chain(self._opened)
                 continue
             applied_through = chain.next_epoch
             chain = chain.advanced(result.decision)
             source.completed(result.decision.positions)
-            write_snapshot(opened.store, chain, opened.retry)
-            summary = Summary(
-                summary.epochs + 1,
-                summary.rows + result.decision.rows,
-                summary.rejected + result.decision.rejected,
-                last_word=f"epoch {applied_through} was finished" if self._stop.is_set() else "",
-            )
+            write_snapshot(self._opened.store, chain, self._opened.retry)
+            finished = f"epoch {applied_through} was finished" if self._stop.is_set() else ""
+            summary = replace(summary.after(result), last_word=finished)
             self._observer.completed(applied_through, result, self._monotonic() - began, plan)
+            if self._opened.config.takes_whole_source:
+                break  # what has come since belongs to another transaction, in a run of its own
             if self._mode is Mode.CONTINUOUS and not plan.behind:
-                self._stop.wait(max(0.0, opened.config.epoch.interval - (self._monotonic() - started)))
+                self._stop.wait(max(0.0, self._opened.config.epoch.interval - (self._monotonic() - started)))
         return replace(summary, is_stopped=self._stop.is_set())
 
-    def _start(self, opened: Opened, lease: WriterLease) -> Job | None:
+    def _run_epoch(
+        self, job: Job, pipeline: Pipeline, chain: Chain, lease: WriterLease, plan: SourcePlan, applied_through: int
+    ) -> EpochResult | None:
+        """One epoch; None where it was given up for a reason that goes away, and has to be planned again."""
+        try:
+            result = run_epoch(
+                job, pipeline, chain, lease, plan.ranges, stop=self._stop, applied_through=applied_through
+            )
+        except OutrunError as outrun:
+            # To stop for it would let a writer that is not the writer any more end the one that is.
+            log.warning("%s", outrun)
+        except TargetBusyError as busy:
+            self._wait_for_target(busy)
+        else:
+            self._busy = 0
+            return result
+        self._recover(job, lease)
+        return None
+
+    def _recover(self, job: Job, lease: WriterLease) -> None:
+        while True:
+            try:
+                recover(job, lease)
+            except TargetBusyError as busy:
+                self._wait_for_target(busy)
+            else:
+                return
+
+    def _wait_for_target(self, busy: TargetBusyError) -> None:
+        """Let the other writer of these rows go first, a little longer each time.
+
+        Raises:
+            TargetBusyError: it has been in the way too often in a row.
+            StoppedError: told to stop meanwhile.
+        """
+        if self._busy >= BUSY_TRIES:
+            raise busy
+        wait_s = _FIRST_BUSY_WAIT_S * 2**self._busy * random.uniform(0.5, 1.5)
+        self._busy += 1
+        log.warning("%s; trying again in %.1f s (%d of %d)", busy, wait_s, self._busy, BUSY_TRIES)
+        if self._stop.wait(wait_s):
+            raise StoppedError(f"a target was busy: {busy}")
+
+    def _start(self, lease: WriterLease) -> Job | None:
         """Recover what is pending; None while the timeline has not been born."""
-        if opened.identity is None:
+        if self._opened.identity is None:
             return None
-        job = build_job(opened)
-        recover(job, lease)
+        job = self._build_job()
+        self._recover(job, lease)
         _ensure(job)
         return job
 
-    def _begin(self, opened: Opened, source: Source, plan: SourcePlan) -> tuple[Opened, Job]:
+    def _begin(self, source: Source, plan: SourcePlan) -> Job:
         """The first epoch: fix the schema, and check the targets before anything is written."""
-        schema = known_schema(opened)
+        schema = known_schema(self._opened)
         if schema is None:
             schema = source.infer_schema(plan)
             log.info("schema inferred, kept from now on: %s", ", ".join(f"{f.name} {f.type}" for f in schema))
-        born = give_birth(opened, schema)
-        job = build_job(born)
+        self._opened = give_birth(self._opened, schema)
+        job = self._build_job()
         _ensure(job)
-        return born, job
+        return job
 
-    def _pipeline(self, opened: Opened, source: Source) -> Pipeline:
-        schema = known_schema(opened)
+    def _build_job(self) -> Job:
+        return replace(build_job(self._opened), rewrite=Replay(self._pipeline, self._stop))
+
+    def _open_source(self) -> Source:
+        if self._source is None:
+            self._source = open_source(self._opened.config, accept_loss=self._accept_loss)
+        return self._source
+
+    def _pipeline(self) -> Pipeline:
+        """What turns ranges into rows; starts the engine where it does not run yet."""
+        schema = known_schema(self._opened)
         assert schema is not None
+        source = self._open_source()
         if self._runner is None:
             self._runner = self._open_runner()
-        return Pipeline(source, schema, opened.config.lineage, self._runner)
+        return Pipeline(source, schema, self._opened.config.lineage, self._runner)
+
+    def _waits_for_the_rest(self, plan: SourcePlan) -> bool:
+        """Whether one epoch has to hold everything, and some of it has not settled yet."""
+        return self._opened.config.takes_whole_source and plan.settles_in_s is not None and not self._has_waited
 
     def _wait_for_more(self, plan: SourcePlan, started: float) -> bool:
         """Wait until it is worth looking again; False when this run is over."""
@@ -242,8 +326,32 @@ class IngestLoop:
         return not self._stop.is_set()
 
 
+def _refuse_whole_source(config: JobConfig) -> None:
+    for number, target in enumerate(config.targets):
+        if target.takes_whole_source:
+            raise ConfigError(
+                f"targets[{number}] ({target.type}) takes all that the source has in one transaction, so the job has "
+                "an end: run it with --once, or let the target commit epoch by epoch (transaction: checkpoint)"
+            )
+
+
 def _load_chain(opened: Opened) -> Chain:
     return load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
+
+
+def _fate(job: Job, epoch: int) -> str:
+    """What became of an epoch that was open when the job was told to stop."""
+    try:
+        decision = read_decision(job.store, epoch, job.retry)
+    except StoreUnavailableError:
+        decision = None
+    match decision:
+        case None:
+            return f"epoch {epoch} is pending: the next start settles it"
+        case Decision(outcome=Outcome.COMMIT):
+            return f"epoch {epoch} is decided: the next start goes on to apply it"
+        case _:
+            return f"epoch {epoch} was rolled back"
 
 
 def _ensure(job: Job) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
+from ingest.counts import check_counts, check_part, left_out, rows_by_target
 from ingest.job import Job
 from ingest.sources.lost import lost
 from timeline.body import BodyFormat
@@ -36,7 +37,7 @@ from timeline.epoch import (
     ShardCount,
     WriteReport,
 )
-from timeline.errors import InvariantError, RowCountError
+from timeline.errors import InvariantError, ReplayNeededError
 from timeline.failpoints import reach
 from timeline.hudi import commit_body, ensure_partition_files, rollback_body
 from timeline.instant import (
@@ -53,6 +54,9 @@ from timeline.store import create_or_read, read_or_none
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
+
+_MOST_REPLAYS = 3
+"""Times that one process writes a lost part again, before it says that the target keeps losing it."""
 
 
 @dataclass(frozen=True)
@@ -123,43 +127,21 @@ def prepare(
     """Make every target's share durable and put the manifest: from here on the writer is not needed.
 
     Raises:
-        RowCountError: rows read are not rows accepted + rejected, or a target holds another number.
+        RowCountError: rows read are not rows accepted + rejected, or a target took another number.
     """
-    check_counts(job, plan, counts, reports)
+    check_counts(plan, job.quarantine, counts, reports)
     parts: list[Part] = []
     for sink in job.sinks:
-        parts.append(sink.prepare(plan.ref, reports[sink.target]))
+        part = sink.prepare(plan.ref, reports[sink.target])
+        check_part(part, reports[sink.target])
+        parts.append(part)
         reach("part-prepared")
     manifest = Manifest(plan.ref, tuple(counts), tuple(parts))
     job.retry.call(partial(job.store.put, commit_inflight(plan.ref.instant).path, MANIFEST.dump(manifest)))
-    log.info("%s prepared: %d rows, %d rejected", plan.ref, manifest.rows, manifest.rejected)
+    left = left_out(rows_by_target(manifest))
+    log.info("%s prepared: %d rows, %d rejected%s", plan.ref, manifest.rows, manifest.rejected, left)
     reach("manifest")
     return manifest
-
-
-def check_counts(
-    job: Job, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
-) -> None:
-    """Refuse an epoch whose rows do not add up, per shard and per target.
-
-    Raises:
-        RowCountError: naming the shard or the target and the numbers.
-    """
-    planned = {offsets.shard for offsets in plan.ranges}
-    if {count.shard for count in counts} != planned:
-        raise RowCountError(f"{plan.ref}: planned shards {sorted(planned)}, counted {[c.shard for c in counts]}")
-    for count in counts:
-        if count.read != count.accepted + count.rejected:
-            raise RowCountError(
-                f"{plan.ref}: shard {count.shard}: {count.read} rows read, "
-                f"{count.accepted} accepted + {count.rejected} rejected"
-            )
-    for sink in job.sinks:
-        is_quarantine = sink.target == job.quarantine
-        expected = sum(count.rejected if is_quarantine else count.accepted for count in counts)
-        written = sum(report.rows for report in reports[sink.target])
-        if written != expected:
-            raise RowCountError(f"{plan.ref}: target {sink.target} wrote {written} rows, expected {expected}")
 
 
 def claim_commit(job: Job, plan: Plan, manifest: Manifest, generation: int, reason: str) -> Decision:
@@ -222,6 +204,7 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
 
     Raises:
         TargetError: a target did not take it; the epoch stays pending and decided.
+        ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
     manifest = manifest or _manifest_of(job, decision)
     for earlier in decided_before(job, decision.epoch, applied_through):
@@ -241,10 +224,29 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
 
 
 def apply(job: Job, manifest: Manifest) -> None:
-    """Commit an epoch's parts to their targets, in the manifest's order."""
+    """Commit an epoch's parts to their targets, in the manifest's order; what a target has lost is written again.
+
+    Raises:
+        ReplayNeededError: a target has lost its part, and this process cannot write it again.
+    """
     for part in manifest.parts:
-        job.sink(part.target).commit(part)
+        _commit(job, manifest, part)
         reach("part-committed")
+
+
+def _commit(job: Job, manifest: Manifest, part: Part) -> None:
+    sink = job.sink(part.target)
+    for attempt in range(1, _MOST_REPLAYS + 1):
+        try:
+            return sink.commit(part, job.spread)
+        except ReplayNeededError as lost:
+            if job.rewrite is None:
+                raise
+            log.warning(
+                "%s is written to %s again (%d of %d): %s", part.epoch, part.target, attempt, _MOST_REPLAYS, lost
+            )
+            part = job.rewrite(job, manifest, part)
+    sink.commit(part, job.spread)
 
 
 def roll_back(job: Job, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:
@@ -358,10 +360,18 @@ def _extra_metadata(job: Job, decision: Decision, manifest: Manifest) -> dict[st
         "tideline.rows": str(manifest.rows),
         "tideline.rejected": str(manifest.rejected),
         "tideline.offsets": json.dumps({shard: asdict(at) for shard, at in decision.positions.items()}),
-        "tideline.targets": json.dumps(
-            {part.target: {"rows": part.rows, "bytes": part.bytes, "files": len(part.files)} for part in manifest.parts}
-        ),
+        "tideline.targets": json.dumps({part.target: _target_metadata(part) for part in manifest.parts}),
         **({"tideline.lost": json.dumps(holes)} if holes else {}),
+    }
+
+
+def _target_metadata(part: Part) -> dict[str, int]:
+    return {
+        "rows": part.rows,
+        "bytes": part.bytes,
+        "files": len(part.files),
+        "dropped": part.dropped,
+        "rejected": part.rejected,
     }
 
 

@@ -12,6 +12,7 @@ anywhere and run again, by anyone, also twice at once.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 from collections.abc import Sequence
@@ -29,9 +30,10 @@ from ingest.protocol import (
     read_rollback,
     roll_back,
 )
+from sinks.base import Lookup
 from timeline.decision import Decision, Outcome, read_decision
 from timeline.epoch import EpochRef, Manifest, Plan
-from timeline.errors import HaltError, StoreUnavailableError
+from timeline.errors import HaltError, ReplayNeededError, StoreUnavailableError
 from timeline.instant import Action, Instant, State, commit_requested, parse_time
 from timeline.lease import LeaseState, WriterLease
 from timeline.view import Timeline
@@ -66,6 +68,7 @@ class Evidence:
         decision: the decision of its epoch, None while that is open.
         lease: what is known of the timeline's latest writer.
         manifest: its manifest, checked against the targets; None while there is none.
+        lost: targets that have lost what was prepared, and is decided, with what is gone there; as far as it shows.
     """
 
     instant: str
@@ -73,12 +76,14 @@ class Evidence:
     decision: Decision | Unknown | None
     lease: LeaseState | Unknown
     manifest: Manifest | Damaged | Unknown | None
+    lost: tuple[str, ...] = ()
 
 
 class StepKind(enum.Enum):
     """What recovery does next with an instant."""
 
     RECOMMIT = "recommit"
+    REPLAY = "replay"
     ROLLBACK = "rollback"
     CLAIM_COMMIT = "claim commit"
     CLAIM_ROLLBACK = "claim rollback"
@@ -104,6 +109,10 @@ def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
     match evidence.decision:
         case Unknown(why):
             return RecoveryStep(StepKind.HALT, f"the decision cannot be read: {why}")
+        case Decision() as decision if decision.commits(evidence.instant) and evidence.lost:
+            return RecoveryStep(
+                StepKind.REPLAY, f"decided: commit, by {decision.by}; to be written again: {'; '.join(evidence.lost)}"
+            )
         case Decision() as decision if decision.commits(evidence.instant):
             return RecoveryStep(StepKind.RECOMMIT, f"decided: commit, by {decision.by} ({decision.reason})")
         case Decision(outcome=Outcome.COMMIT) as decision:
@@ -164,7 +173,10 @@ def gather(job: Job, instant: str, lease: LeaseState | Unknown) -> Evidence:
             decision = read_decision(job.store, plan.ref.epoch, job.retry)
         except StoreUnavailableError as error:
             decision = Unknown(str(error))
-    return Evidence(instant, plan, decision, lease, _check_manifest(job, instant, decision is not None))
+    manifest = _check_manifest(job, instant, decision is not None)
+    is_commit = isinstance(decision, Decision) and decision.commits(instant)
+    lost = _lost(job, manifest) if is_commit and isinstance(manifest, Manifest) else ()
+    return Evidence(instant, plan, decision, lease, manifest, lost)
 
 
 def _check_manifest(job: Job, instant: str, is_decided: bool) -> Manifest | Damaged | Unknown | None:
@@ -180,6 +192,18 @@ def _check_manifest(job: Job, instant: str, is_decided: bool) -> Manifest | Dama
     return Damaged(tuple(problems)) if problems else manifest
 
 
+def _lost(job: Job, manifest: Manifest) -> tuple[str, ...]:
+    """Targets without files that can no longer commit what was prepared; only the commit itself is sure of it."""
+    lost: list[str] = []
+    for part in manifest.parts:
+        if part.rows and not part.files:
+            sink = job.sink(part.target)
+            with contextlib.suppress(StoreUnavailableError):
+                if sink.lookup(part.epoch) is Lookup.NOT_COMMITTED:
+                    lost += [f"{part.target}: {problem}" for problem in sink.verify(part)]
+    return tuple(lost)
+
+
 def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, cause: str = "") -> Settled:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
 
@@ -192,6 +216,7 @@ def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, cause:
 
     Raises:
         HaltError: storage gives no clear answer; nothing was touched.
+        ReplayNeededError: a decided epoch has to be written to a target again, which this process cannot.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
     while True:
@@ -207,7 +232,7 @@ def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, cause:
                 )
             case StepKind.WAIT:
                 return Settled(evidence, step, False)
-            case StepKind.RECOMMIT:
+            case StepKind.RECOMMIT | StepKind.REPLAY:
                 assert isinstance(evidence.decision, Decision)
                 finish(job, evidence.decision, manifest)
                 return Settled(evidence, step, True)
@@ -251,13 +276,32 @@ def recover(job: Job, lease: WriterLease) -> Sequence[Settled]:
 
     Raises:
         HaltError: storage gives no clear answer on an instant; those before it are settled.
+        ReplayNeededError: an epoch has to be written to a target again, which this process cannot; the others are
+            settled, as far as order allows.
         TargetError: a decided epoch could not be applied.
+    """
+    settled = settle_all(job, lease)
+    for each in settled:
+        if not each.is_done:
+            raise ReplayNeededError(each.step.reason)
+    return settled
+
+
+def settle_all(job: Job, lease: WriterLease) -> Sequence[Settled]:
+    """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
+
+    Epochs are applied in order, so those that are decided behind it wait as well.
     """
     job.store.sweep()
     settled: list[Settled] = []
     timeline = _load(job)
     for time in pending_commits(job, timeline):
-        settled.append(settle(job, time, LeaseState.MINE, lease.generation))
+        try:
+            settled.append(settle(job, time, LeaseState.MINE, lease.generation))
+        except ReplayNeededError as lost:
+            log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
+            step = RecoveryStep(StepKind.REPLAY, str(lost))
+            settled.append(Settled(gather(job, time, LeaseState.MINE), step, False))
     timeline = _load(job) if settled else timeline
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         rollback = read_rollback(job, instant.time)

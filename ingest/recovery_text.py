@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingest.recovery import Damaged, Evidence, RecoveryStep, StepKind, Unknown
+from ingest.recovery import Damaged, Evidence, RecoveryStep, Settled, StepKind, Unknown
 from ingest.takeover import Recovery
 from timeline.decision import Decision
 from timeline.epoch import Json, Manifest
@@ -12,6 +12,7 @@ from timeline.lease import LeaseState
 
 _WOULD = {
     StepKind.RECOMMIT: "apply it to every target that lags, then complete it",
+    StepKind.REPLAY: "leave it pending; tideline run CONF writes it to that target again",
     StepKind.ROLLBACK: "delete what it wrote, and record that",
     StepKind.CLAIM_COMMIT: "claim the decision to commit, apply, complete",
     StepKind.CLAIM_ROLLBACK: "claim the decision to roll back, delete, record",
@@ -38,8 +39,12 @@ def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
         if dry_run:
             yield f"    would: {_WOULD[step.kind]}"
     for settled in recovery.settled:
-        result = "committed" if settled.step.kind is StepKind.RECOMMIT else "rolled back"
+        result = "rolled back" if settled.step.kind is StepKind.ROLLBACK else "committed"
         yield f"instant {settled.evidence.instant}: {result}"
+    for waiting in recovery.replays:
+        yield f"instant {waiting.evidence.instant}: decided and pending: {waiting.step.reason}"
+    if recovery.replays:
+        yield "an epoch has to be written to a target again: tideline run CONF does it, from the epoch's own offsets"
     if recovery.leftovers:
         verb = "would look after" if dry_run else "looked after"
         yield f"{verb} late files of {len(recovery.leftovers)} settled instants"
@@ -60,12 +65,14 @@ def recovery_json(recovery: Recovery, *, dry_run: bool) -> Json:
             "released": recovery.writer.released,
         },
         "found": [_found_json(evidence, step) for evidence, step in recovery.found],
-        "settled": [
-            {"instant": settled.evidence.instant, "step": settled.step.kind.value, "reason": settled.step.reason}
-            for settled in recovery.settled
-        ],
+        "settled": [_settled_json(settled) for settled in recovery.settled],
+        "replays": [_settled_json(settled) for settled in recovery.replays],
         "leftovers": list(recovery.leftovers),
     }
+
+
+def _settled_json(settled: Settled) -> Json:
+    return {"instant": settled.evidence.instant, "step": settled.step.kind.value, "reason": settled.step.reason}
 
 
 def _found_json(evidence: Evidence, step: RecoveryStep) -> Json:

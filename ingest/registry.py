@@ -21,6 +21,9 @@ SINK_GROUP = "tideline.sinks"
 SOURCES: Mapping[str, type[SourceBlock]] = {"files": FilesOptions, "kafka": KafkaOptions, "stream": StreamOptions}
 """The options of each source type."""
 
+_EXTRAS = ("tikv",)
+"""Sinks of Tideline's own whose packages are an extra, of the same name."""
+
 
 def sink_types() -> list[str]:
     """Names of the installed sinks, sorted."""
@@ -31,12 +34,19 @@ def load_sink(name: str) -> type[Sink]:
     """The sink class of an installed type.
 
     Raises:
-        ConfigError: it is not installed, or cannot be imported.
+        ConfigError: it is not installed, or a package that it needs is not.
     """
     found = entry_points(group=SINK_GROUP, name=name)
     if not found:
         raise ConfigError(f"there is no sink {name!r}; allowed are {', '.join(sink_types())}")
     try:
         return cast(type[Sink], next(iter(found)).load())
+    except ModuleNotFoundError as error:
+        if name in _EXTRAS and error.name is not None and not error.name.startswith("sinks"):
+            raise ConfigError(
+                f"target type {name} needs a package that is not installed ({error.name}): "
+                f"pip install 'tideline[{name}]'"
+            ) from error
+        raise ConfigError(f"sink {name!r} cannot be imported: {error}; install what it needs") from error
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"sink {name!r} cannot be imported: {error}; install what it needs") from error

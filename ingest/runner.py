@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ingest.exchange import Lanes, exchange_here, has_keys
 from ingest.task import TaskReport, TaskSpec, run_task
-from sinks.base import TaskAttempt
+from sinks.base import TaskAttempt, in_turn
 from timeline.errors import StoppedError
 
 
 class Runner(Protocol):
-    """Runs tasks somewhere and brings back one report for each, of the attempt that counts."""
+    """Runs tasks somewhere and brings back one report for each, of the attempt that counts.
+
+    Where an epoch has targets with keys, its tasks have two stages, and the reports of both come back:
+    see `ingest.exchange`.
+    """
 
     @property
     def slots(self) -> int:
@@ -23,6 +28,13 @@ class Runner(Protocol):
 
         Raises:
             StoppedError: `stop` was set while tasks were running; they were cancelled.
+        """
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run independent calls side by side, wherever tasks run. See `sinks.base.Spread`.
+
+        Args:
+            calls: picklable; each may be run several times.
         """
 
     def close(self) -> None:
@@ -36,12 +48,23 @@ class LocalRunner:
 
     def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
         """See Runner."""
-        reports: list[TaskReport] = []
-        for number, spec in enumerate(specs):
+
+        def check() -> None:
             if stop.is_set():
                 raise StoppedError("stopped before the epoch's tasks were done")
+
+        if has_keys(specs):
+            lanes = Lanes.over(len(specs), self.slots)
+            return exchange_here(specs, lanes, lambda stage, task: TaskAttempt(task, stage, 0), check=check)
+        reports: list[TaskReport] = []
+        for number, spec in enumerate(specs):
+            check()
             reports.append(run_task(spec, TaskAttempt(number, 0, 0)))
         return reports
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See Runner; one after another."""
+        in_turn(calls)
 
     def close(self) -> None:
         """See Runner; nothing is held."""

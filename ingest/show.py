@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ingest.counts import TargetRows, left_out
 from ingest.protocol import ROLLBACK_PLAN, RollbackPlan
 from ingest.sources.lost import Hole, lost
 from timeline.decision import Decision, read_decision
@@ -28,10 +29,11 @@ class InstantRow:
         state: how far it is.
         epoch: its epoch.
         outcome: what was decided.
-        rows: rows committed.
+        rows: rows committed: those that the decoder accepted; what a target left out of them is in `targets`.
         rejected: rows quarantined.
         files: data files written, or deleted by a rollback.
         bytes: size of the data files.
+        targets: for each target, what became of the rows that it was given.
         offsets: for each shard, the offsets it brings it to.
         lost: for each shard that goes on behind records that are gone, which ones and why.
         seconds: from requested to completed.
@@ -47,6 +49,7 @@ class InstantRow:
     rejected: int | None = None
     files: int | None = None
     bytes: int | None = None
+    targets: Mapping[str, TargetRows] | None = None
     offsets: Mapping[str, int] | None = None
     lost: Mapping[str, Sequence[Hole]] | None = None
     seconds: float | None = None
@@ -91,6 +94,12 @@ def _completed_commit(body: Mapping[str, Any]) -> dict[str, Any]:
     targets = json.loads(extra["tideline.targets"])
     offsets = json.loads(extra["tideline.offsets"])
     holes = json.loads(extra.get("tideline.lost", "{}"))
+    taken = {
+        name: TargetRows(target["rows"], target.get("dropped", 0), target.get("rejected", 0))
+        for name, target in targets.items()
+    }
+    lost_behind = _lost({shard: [Hole(**hole) for hole in each] for shard, each in holes.items()})
+    notes = [note for note in (left_out(taken).removeprefix("; "), lost_behind.get("note")) if note]
     return {
         "epoch": int(extra["tideline.epoch"]),
         "outcome": "commit",
@@ -99,7 +108,9 @@ def _completed_commit(body: Mapping[str, Any]) -> dict[str, Any]:
         "files": sum(target["files"] for target in targets.values()),
         "bytes": sum(target["bytes"] for target in targets.values()),
         "offsets": {shard: position["offset"] for shard, position in offsets.items()},
-        **_lost({shard: [Hole(**hole) for hole in each] for shard, each in holes.items()}),
+        "targets": taken,
+        **lost_behind,
+        "note": "; ".join(notes) or None,
     }
 
 
@@ -134,6 +145,7 @@ def _pending_commit(store: ObjectStore, time: str, retry: Retry) -> dict[str, An
         row["outcome"] = "commit" if decision.commits(time) else "rollback"
     if manifest is not None:
         row["rows"], row["rejected"] = manifest.rows, manifest.rejected
+        row["targets"] = {part.target: TargetRows.of(part) for part in manifest.parts}
         row["files"] = sum(len(part.files) for part in manifest.parts)
         row["bytes"] = sum(part.bytes for part in manifest.parts)
     return row

@@ -21,26 +21,39 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ingest.config_models import SparkConfig, is_cluster
-from ingest.executors import advice, complaint, look_around, run_in_task
+from ingest.exchange import Lanes, has_keys
+from ingest.executors import (
+    advice,
+    call_in_task,
+    complaint,
+    exchange_in_task,
+    look_around,
+    receive_in_task,
+    run_in_task,
+    send_in_task,
+)
 from ingest.job_file import SECRET_NAME, is_secret
 from ingest.jvm import cause_of, is_submitted, log_lost_connections, start_jvm, submitted_settings
 from ingest.package import write_package
-from ingest.task import TASK_REPORT, TaskReport, TaskSpec
+from ingest.task import TASK_REPORT, TaskReport, TaskSpec, error_of
+from sinks.base import in_turn
 from timeline.errors import SparkJobError, StoppedError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-TItem = TypeVar("TItem")
 TResult = TypeVar("TResult")
 
 _POLL_S = 0.2
+_CALL_TASKS_A_SLOT = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
 
@@ -89,7 +102,10 @@ class SparkRunner:
             SparkJobError: it cannot; the message says what is missing where. The session is stopped.
         """
         try:
-            pythons = self._run_job(look_around, [needed] * self.slots, stop)
+            slots = self.slots
+            pythons = self._run_job(
+                lambda context: context.parallelize([needed] * slots, slots).map(look_around).collect(), slots, stop
+            )
         except StoppedError:
             return
         except _TaskFailedError as error:
@@ -106,8 +122,50 @@ class SparkRunner:
             SparkJobError: a task failed more often than Spark retries it, or no executor is there. The session is
                 stopped then, as it is when `stop` was set.
         """
-        bodies = self._run_job(run_in_task, specs, stop, self._on_progress)
+        count = len(specs)
+        if not has_keys(specs):
+            bodies = self._run_job(
+                lambda context: context.parallelize(specs, count).map(run_in_task).collect(),
+                count,
+                stop,
+                self._on_progress,
+            )
+        elif count == 1:
+            bodies = self._run_job(
+                lambda context: context.parallelize(specs, count).flatMap(exchange_in_task).collect(),
+                count,
+                stop,
+                self._on_progress,
+            )
+        else:
+            lanes = _lanes(count, self.slots)
+            numbered = self._run_job(
+                partial(_exchange, specs=specs, lanes=lanes), count + lanes.buckets, stop, self._on_progress
+            )
+            expected = range(-lanes.buckets, count)
+            found = dict(numbered)
+            assert sorted(found) == list(expected), f"reports of tasks {sorted(found)}, not of {expected}"
+            bodies = [found[task] for task in (*range(count), *range(-lanes.buckets, 0))]
         return [TASK_REPORT.load("task report", body) for body in bodies]
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See Runner: as one Spark job, where there is more than one call.
+
+        Raises:
+            TidelineError: the first that a call raised, once all have ended.
+            SparkJobError: another error was raised more often than Spark retries it; the session is stopped then.
+        """
+        if len(calls) <= 1:
+            in_turn(calls)
+            return
+        tasks = min(len(calls), _CALL_TASKS_A_SLOT * self.slots)
+        failures = self._run_job(
+            lambda context: context.parallelize(calls, tasks).mapPartitions(call_in_task).collect(),
+            tasks,
+            threading.Event(),
+        )
+        if failures:
+            raise error_of(failures[0])
 
     def close(self) -> None:
         """Stop the session; one whose JVM is gone has ended already."""
@@ -130,16 +188,16 @@ class SparkRunner:
 
     def _run_job(
         self,
-        function: Callable[[TItem], TResult],
-        items: Sequence[TItem],
+        job: Callable[[SparkContext], list[TResult]],
+        tasks: int,
         stop: threading.Event,
         on_progress: Callable[[int, int], None] | None = None,
-    ) -> Sequence[TResult]:
-        """One task for each item; their results in order. The session is stopped where this raises."""
+    ) -> list[TResult]:
+        """The result of one Spark job of so many tasks. The session is stopped where this raises."""
         from py4j.protocol import Py4JError
 
         group = f"tideline-{uuid.uuid4().hex[:8]}"
-        future = self._pool.submit(self._collect, function, items, group)
+        future = self._pool.submit(self._collect, job, tasks, group)
         executors = _ExecutorWatch(self._spark, self._config)
         while True:
             try:
@@ -150,7 +208,7 @@ class SparkRunner:
                     if stop.is_set() or executors.are_lost():
                         self._spark.sparkContext.cancelJobGroup(group)
                     elif on_progress is not None:
-                        on_progress(self._done(group), len(items))
+                        on_progress(self._done(group), tasks)
             except SparkJobError as error:
                 # Python workers of a job that is over may write on for seconds; they end with the session, and only
                 # then is what they wrote deleted. (What a lost machine writes even later, its markers tell.)
@@ -166,15 +224,15 @@ class SparkRunner:
                     ) from error
                 raise
 
-    def _collect(self, function: Callable[[TItem], TResult], items: Sequence[TItem], group: str) -> list[TResult]:
+    def _collect(self, job: Callable[[SparkContext], list[TResult]], tasks: int, group: str) -> list[TResult]:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         context = self._spark.sparkContext
         with _jvm_that_answers():
             try:
-                context.setJobGroup(group, f"tideline: {len(items)} tasks", interruptOnCancel=True)
-                return context.parallelize(items, len(items)).map(function).collect()
+                context.setJobGroup(group, f"tideline: {tasks} tasks", interruptOnCancel=True)
+                return job(context)
             except (PySparkException, Py4JJavaError) as error:
                 raise _TaskFailedError(
                     f"a task failed on Spark, more often than it is retried: {cause_of(str(error))}. "
@@ -191,6 +249,29 @@ class SparkRunner:
                 stage_info = tracker.getStageInfo(stage)
                 done += stage_info.numCompletedTasks if stage_info else 0
         return done
+
+
+def _lanes(tasks: int, slots: int) -> Lanes:
+    """Lanes for an exchange through Spark's shuffle.
+
+    PySpark's `partitionBy` keeps ten records for each partition, or a thousand, before it hands any on.
+    """
+    buckets = Lanes.over(tasks, slots).buckets
+    return Lanes.over(tasks, slots, chunks_held=min(10 * buckets, 1000))
+
+
+def _exchange(context: SparkContext, specs: Sequence[TaskSpec], lanes: Lanes) -> list[tuple[int, bytes]]:
+    """Both stages of an exchange as one job; each task's number, those of stage 2 below 0, and its report.
+
+    Reports of stage 1 travel with its rows, so both come from attempts that Spark accepted. One task may
+    still have two of those: where an executor is lost with what it sent, the task is run again, maybe after
+    its report, or a part of its rows, was taken from the first run. That stays exact: by the plan both send
+    the same rows to the same buckets, and files that are in no report are deleted when the epoch is prepared.
+    """
+    receive = partial(receive_in_task, outputs=specs[0].outputs, epoch=specs[0].epoch, lanes=lanes)
+    sent = context.parallelize(specs, len(specs)).flatMap(partial(send_in_task, lanes=lanes))
+    # The place behind the last bucket is that number modulo their count: a partition, and so a Python task, is saved.
+    return sent.partitionBy(lanes.buckets, partitionFunc=int).mapPartitions(receive).collect()
 
 
 @contextlib.contextmanager

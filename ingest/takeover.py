@@ -16,7 +16,7 @@ from ingest.recovery import (
     gather,
     next_step,
     pending_commits,
-    recover,
+    settle_all,
 )
 from ingest.stores import probe_stores
 from timeline.errors import StoreUnavailableError, WriterBusyError
@@ -32,6 +32,8 @@ class Recovery:
     Attributes:
         found: evidence and step for each pending commit instant, as they were at first, by epoch.
         settled: the last evidence and step for each instant that was brought to its end.
+        replays: instants with an epoch that has to be written to a target again, which `tideline run` does; and
+            those that wait behind it.
         writer: the timeline's latest writer before this one.
         leftovers: instants of which late files or markers were looked after.
         is_waiting: whether something is left for a writer that may be alive.
@@ -39,6 +41,7 @@ class Recovery:
 
     found: Sequence[tuple[Evidence, RecoveryStep]] = ()
     settled: Sequence[Settled] = ()
+    replays: Sequence[Settled] = ()
     writer: WriterRecord | None = None
     leftovers: Sequence[str] = ()
     is_waiting: bool = False
@@ -70,7 +73,7 @@ def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | No
 def run_recovery(
     opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
 ) -> Recovery:
-    """Settle everything that is pending, as this timeline's writer.
+    """Settle everything that is pending, as this timeline's writer; rows are not written again here, see `replays`.
 
     Args:
         opened: the job's timeline.
@@ -103,10 +106,15 @@ def run_recovery(
         return replace(before, is_waiting=True)
     lease.keep()
     try:
-        settled = recover(build_job(opened), lease)
+        settled = settle_all(build_job(opened), lease)
     finally:
         lease.release()
-    return replace(before, settled=settled, is_waiting=False)
+    return replace(
+        before,
+        settled=[each for each in settled if each.is_done],
+        replays=[each for each in settled if not each.is_done],
+        is_waiting=False,
+    )
 
 
 def _look(observer: LeaseObserver) -> LeaseState | Unknown:

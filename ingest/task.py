@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
 from ingest.sources.base import Decoded, Decoder, Grain, RangeReader
-from sinks.base import BatchWriter, PartitionWriter, TaskAttempt
+from sinks.base import BatchWriter, KeyedBatchWriter, KeyedWriter, PartitionWriter, TaskAttempt
+from timeline import errors
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
-from timeline.errors import DataError, SourceError
+from timeline.errors import DataError, SourceError, TargetBusyError, TargetRefusedError, TidelineError
 from timeline.failpoints import reach
 
 LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
@@ -28,41 +31,77 @@ QUARANTINE_SCHEMA = pa.schema(
 )
 """Columns of the quarantine table."""
 
+FINAL_ERRORS = (DataError, SourceError, TargetBusyError, TargetRefusedError)
+"""What another attempt of the same task would only run into again: it is reported, not raised for the engine."""
+
 
 @dataclass(frozen=True)
 class Outputs:
     """Where an epoch's rows go, picklable.
 
     Attributes:
-        accepting: name and writer of each target that takes accepted rows.
+        accepting: name and writer of each target that takes accepted rows from the task that read them.
         quarantine: name and writer of the target that takes rejected rows.
+        keyed: name and writer of each target whose rows go to the task of their key first; see `ingest.exchange`.
     """
 
     accepting: tuple[tuple[str, PartitionWriter], ...]
     quarantine: tuple[str, PartitionWriter]
+    keyed: tuple[tuple[str, KeyedWriter], ...] = ()
+
+    @classmethod
+    def of(cls, begun: Mapping[str, PartitionWriter | KeyedWriter], quarantine: str) -> Self:
+        """The outputs of an epoch.
+
+        Args:
+            begun: name and writer of each target of the job, in the order of application.
+            quarantine: which of them takes rejected rows.
+        """
+        accepting: list[tuple[str, PartitionWriter]] = []
+        keyed: list[tuple[str, KeyedWriter]] = []
+        for name, writer in begun.items():
+            if name == quarantine:
+                continue
+            if isinstance(writer, KeyedWriter):
+                keyed.append((name, writer))
+            else:
+                accepting.append((name, writer))
+        return cls(tuple(accepting), (quarantine, begun[quarantine]), tuple(keyed))
 
 
 @dataclass
 class OpenOutputs:
-    """One task attempt's open writers to every target; whoever opens them closes or aborts them."""
+    """One task attempt's open writers to every target; as a context, it aborts them where it is left by an error."""
 
-    writers: dict[str, BatchWriter]
     quarantine: str
+    writers: dict[str, BatchWriter] = field(default_factory=dict)
+    keyed: dict[str, KeyedBatchWriter] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, outputs: Outputs, attempt: TaskAttempt) -> OpenOutputs:
+    def open(cls, outputs: Outputs, attempt: TaskAttempt) -> Self:
         """Start writing to every target as this attempt."""
-        opened = cls({}, outputs.quarantine[0])
+        opened = cls(outputs.quarantine[0])
         try:
             for name, writer in [*outputs.accepting, outputs.quarantine]:
                 opened.writers[name] = writer.open(attempt)
+            for name, keyed in outputs.keyed:
+                opened.keyed[name] = keyed.open(attempt)
         except BaseException:
             opened.abort()
             raise
         return opened
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+
     def accept(self, batch: pa.RecordBatch) -> None:
-        """Write rows to every target but the quarantine."""
+        """Write rows to every target that takes them from the task that read them."""
         for name, writer in self.writers.items():
             if name != self.quarantine:
                 writer.write(batch)
@@ -73,11 +112,11 @@ class OpenOutputs:
 
     def close(self) -> dict[str, WriteReport]:
         """Make everything durable; a report for each target."""
-        return {name: writer.close() for name, writer in self.writers.items()}
+        return {name: writer.close() for name, writer in {**self.writers, **self.keyed}.items()}
 
     def abort(self) -> None:
         """Remove what this attempt wrote, as far as possible; does not raise."""
-        for writer in self.writers.values():
+        for writer in [*self.writers.values(), *self.keyed.values()]:
             writer.abort()
 
 
@@ -107,8 +146,8 @@ class TaskReport:
     """What a task read and wrote.
 
     Attributes:
-        counts: for each range, in order, what became of its records.
-        reports: for each target, what was written to it.
+        counts: for each range, in order, what became of its records; none of a task that reads no source.
+        reports: for each target that this task writes to, what was written.
         failure: class and message of an error that no retry can mend; nothing was written then.
     """
 
@@ -116,15 +155,36 @@ class TaskReport:
     reports: Mapping[str, WriteReport] | None = None
     failure: tuple[str, str] | None = None
 
+    @classmethod
+    def failed(cls, error: TidelineError) -> Self:
+        """The report of a task that no retry can mend."""
+        return cls(failure=(type(error).__name__, str(error)))
+
 
 TASK_REPORT = BodyFormat("task report", TaskReport)
+
+
+def error_of(failure: tuple[str, str]) -> TidelineError:
+    """The error that a task reported, to be raised in the driver.
+
+    Args:
+        failure: its class and message.
+    """
+    name, message = failure
+    kind = getattr(errors, name)
+    assert issubclass(kind, TidelineError)
+    error: TidelineError = kind(message)
+    return error
 
 
 def run_task(spec: TaskSpec, attempt: TaskAttempt) -> TaskReport:
     """Read a task's ranges, decode and write them; see `attempt_task`."""
 
     def write(outputs: OpenOutputs) -> Sequence[ShardCount]:
-        return [_run_range(spec, offsets, outputs) for offsets in spec.ranges]
+        counts: list[ShardCount] = []
+        for _ in write_blocks(spec, outputs, counts):
+            pass
+        return counts
 
     return attempt_task(spec.outputs, attempt, write)
 
@@ -143,18 +203,56 @@ def attempt_task(
         write: writes the task's rows, and says what became of its records.
     """
     reach("task-started")
-    opened = OpenOutputs.open(outputs, attempt)
     try:
-        counts = tuple(write(opened))
-        reports = opened.close()
-        reach("task-written")
-        return TaskReport(counts, reports)
-    except (DataError, SourceError) as error:
-        opened.abort()
-        return TaskReport(failure=(type(error).__name__, str(error)))
-    except BaseException:
-        opened.abort()
-        raise
+        with OpenOutputs.open(outputs, attempt) as opened:
+            counts = tuple(write(opened))
+            reports = opened.close()
+            reach("task-written")
+            return TaskReport(counts, reports)
+    except FINAL_ERRORS as error:
+        return TaskReport.failed(error)
+
+
+@dataclass(frozen=True)
+class AcceptedRows:
+    """Accepted rows of one block.
+
+    Attributes:
+        rows: in the columns that targets get.
+        shard: whose records they are.
+        offsets: int64, the offset of each row's record; None unless the decoder was asked for them.
+    """
+
+    rows: pa.RecordBatch
+    shard: str
+    offsets: pa.Array | None
+
+
+def write_blocks(spec: TaskSpec, outputs: OpenOutputs, counts: list[ShardCount]) -> Iterator[AcceptedRows]:
+    """Read a task's ranges and decode them; every row is written to the open outputs, then handed on.
+
+    Args:
+        spec: what to read.
+        outputs: where rows are written.
+        counts: gets what became of each range's records, once it is read.
+
+    Yields:
+        what was accepted, block by block, for targets that take their rows elsewhere.
+    """
+    for offsets in spec.ranges:
+        read = accepted = rejected = 0
+        for block in spec.reader.read(offsets):
+            decoded = spec.decoder.decode(block)
+            read += block.rows
+            if decoded.rejected.num_rows:
+                outputs.reject(quarantined(decoded.rejected, spec.epoch))
+                rejected += decoded.rejected.num_rows
+            if decoded.accepted.num_rows:
+                batch = _with_lineage(decoded, block.shard, spec.epoch) if spec.lineage else decoded.accepted
+                outputs.accept(batch)
+                accepted += batch.num_rows
+                yield AcceptedRows(batch, block.shard, decoded.offsets)
+        counts.append(ShardCount(offsets.shard, read, accepted, rejected))
 
 
 def merge_counts(reports: Sequence[TaskReport]) -> list[ShardCount]:
@@ -169,21 +267,6 @@ def merge_counts(reports: Sequence[TaskReport]) -> list[ShardCount]:
     return [ShardCount(shard, *total) for shard, total in sums.items()]
 
 
-def _run_range(spec: TaskSpec, offsets: OffsetRange, outputs: OpenOutputs) -> ShardCount:
-    read = accepted = rejected = 0
-    for block in spec.reader.read(offsets):
-        decoded = spec.decoder.decode(block)
-        read += block.rows
-        if decoded.accepted.num_rows:
-            batch = _with_lineage(decoded, block.shard, spec.epoch) if spec.lineage else decoded.accepted
-            outputs.accept(batch)
-            accepted += batch.num_rows
-        if decoded.rejected.num_rows:
-            outputs.reject(_quarantined(decoded.rejected, spec.epoch))
-            rejected += decoded.rejected.num_rows
-    return ShardCount(offsets.shard, read, accepted, rejected)
-
-
 def _with_lineage(decoded: Decoded, shard: str, epoch: int) -> pa.RecordBatch:
     rows = decoded.accepted.num_rows
     lineage = [pa.repeat(pa.scalar(shard), rows), decoded.offsets, pa.repeat(pa.scalar(epoch, pa.int64()), rows)]
@@ -191,7 +274,13 @@ def _with_lineage(decoded: Decoded, shard: str, epoch: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*decoded.accepted.columns, *lineage], schema=schema)
 
 
-def _quarantined(rejected: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
+def quarantined(rejected: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
+    """Rejected rows in the quarantine's columns.
+
+    Args:
+        rejected: in `sinks.base.REJECTED_SCHEMA`.
+        epoch: the epoch's number.
+    """
     epochs = pa.repeat(pa.scalar(epoch, pa.int64()), rejected.num_rows)
     return pa.RecordBatch.from_arrays([epochs, *rejected.columns], schema=QUARANTINE_SCHEMA)
 

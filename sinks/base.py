@@ -134,7 +134,9 @@ class KeyedBatchWriter(BatchWriter, Protocol):
     """One task attempt's open writer of whole buckets; `write` takes staged rows."""
 
     def settle(self) -> pa.RecordBatch:
-        """Write all that was taken in; called once, before `close`.
+        """Write all that was taken in; called once, before `close`. Until then nothing is where others see it.
+
+        Every attempt at a bucket takes in the same rows in the same order.
 
         Returns:
             rows that the target refused, in `REJECTED_SCHEMA`; the report counts them.
@@ -180,7 +182,7 @@ class Spread(Protocol):
     """Runs independent calls somewhere, several at once; picklable ones, wherever that is not this process."""
 
     def __call__(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run all; raises the first error once all have ended."""
+        """Run all; raises an error of one of them where they do not all succeed."""
 
 
 def in_turn(calls: Sequence[Callable[[], None]]) -> None:

@@ -41,6 +41,12 @@ CRASH_POINTS = (
 )
 """Every name, in the order in which an epoch and then a rollback pass them."""
 
+OF_TRANSACTIONS = ("transaction-begun", "primary-committed")
+"""Those that only targets with transactions of their own pass."""
+
+COMMON_POINTS = tuple(name for name in CRASH_POINTS if name not in OF_TRANSACTIONS)
+"""Those that a job passes whatever its targets are."""
+
 _hook: Callable[[str], None] | None = None
 
 

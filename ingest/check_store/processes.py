@@ -14,6 +14,7 @@ from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.recovery import recover
+from ingest.replay import Replay
 from ingest.runner import LocalRunner
 from sinks.base import Sink
 from timeline import failpoints
@@ -149,6 +150,7 @@ def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | 
 def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     retry = Retry()
     store = MortalStore(lake.timeline_store(), life)
+    pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
     job = Job(
         name="numbers",
         store=store,
@@ -158,6 +160,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
         base_target="table",
         by=f"process {number}",
         retry=retry,
+        rewrite=Replay(lambda: pipeline, threading.Event()),
     )
     process = ProcessId("host", "", number, 0, "")
     observer = LeaseObserver(store, retry, process_is_gone=lambda other: True)
@@ -165,7 +168,6 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     failpoints.reach("lease-taken")
     recover(job, lease)
     chain = load_chain(store, Timeline.load(store, retry), retry, repair=True)
-    pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
     while ranges := source.plan(chain.positions).ranges:
         chain = chain.advanced(run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision)
     lease.release()

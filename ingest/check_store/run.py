@@ -22,7 +22,7 @@ from rich.text import Text
 from ingest.check_store import checks, rehearsals
 from ingest.check_store.checks import RACERS, Ground, Outcome, Verdict
 from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
-from timeline.failpoints import CRASH_POINTS
+from timeline.failpoints import COMMON_POINTS
 from timeline.fsspec_store import open_store
 from timeline.local_store import LocalStore
 from timeline.store import ObjectStore, Retry
@@ -158,7 +158,7 @@ def storage_options(pairs: Sequence[str], given: Mapping[str, Any]) -> dict[str,
 
 
 def _checks(quick: bool) -> Sequence[tuple[str, Check]]:
-    points = rehearsals.QUICK_POINTS if quick else CRASH_POINTS
+    points = rehearsals.QUICK_POINTS if quick else COMMON_POINTS
     return (
         (PUT_IF_ABSENT, checks.one_creator_wins),
         ("reads after writes", checks.reads_see_the_latest_write),

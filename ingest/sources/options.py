@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import sys
+from typing import Literal, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
+
+UNLIMITED = sys.maxsize
+"""A limit of an epoch that never binds."""
 
 
 class SourceBlock(BaseModel):
@@ -28,6 +32,10 @@ class SourceBlock(BaseModel):
     def added_columns(self) -> pa.Schema:
         """Columns that the source itself fills, behind those of the records."""
         return pa.schema([])
+
+    def unlimited(self) -> Self:
+        """The same without limits for one epoch."""
+        return self
 
 
 class StreamOptions(SourceBlock):

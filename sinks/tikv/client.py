@@ -14,7 +14,7 @@ says (locked, conflict, …) is the answer, and the caller's to judge.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -28,7 +28,7 @@ from sinks.tikv.pd import PdClient, RegionPlace, region_place
 from sinks.tikv.regions import RegionCache
 
 _TIMEOUT_S = 20.0
-
+_SHORTEST_TIMEOUT_S = 0.1
 
 Answer: TypeAlias = (
     pb.GetResponse
@@ -126,9 +126,11 @@ class TikvClient:
             self._regions.forget(place)
             patience.wait(Trouble.NO_LEADER, f"store {peer.store_id} of region {place.id} is gone")
 
-    def start(self, target: Target, name: str, request: bytes, answer: type[TAnswer]) -> PendingCall[TAnswer]:
+    def start(
+        self, target: Target, name: str, request: bytes, answer: type[TAnswer], timeout_s: float = _TIMEOUT_S
+    ) -> PendingCall[TAnswer]:
         """Send a request's bytes, its context included; `settled` judges what comes back."""
-        return self._channels.start(target.address, f"/tikvpb.Tikv/{name}", request, answer, _TIMEOUT_S)
+        return self._channels.start(target.address, f"/tikvpb.Tikv/{name}", request, answer, timeout_s)
 
     def settled(self, target: Target, call: PendingCall[TAnswer], patience: Patience) -> TAnswer | None:
         """The answer to a request, waited for; None where it has to be made again, to whatever `target` says then.
@@ -161,7 +163,9 @@ class TikvClient:
         """
         while True:
             target = self.target(key, patience)
-            call = self.start(target, name, make(target.context).SerializeToString(), answer)
+            # A server that hangs is not waited for longer than there is patience.
+            timeout_s = min(_TIMEOUT_S, max(_SHORTEST_TIMEOUT_S, patience.left_s))
+            call = self.start(target, name, make(target.context).SerializeToString(), answer, timeout_s)
             given = self.settled(target, call, patience)
             if given is not None:
                 return given
@@ -182,6 +186,9 @@ class TikvClient:
                 self._regions.forget(place)
                 patience.wait(Trouble.NO_LEADER, why)
         elif error.HasField("epoch_not_match") and error.epoch_not_match.current_regions:
+            if _lags(error.epoch_not_match.current_regions, place):
+                patience.wait(Trouble.NO_LEADER, why)
+                return
             stays = target.peer.store_id
             self._regions.forget(place)
             self._regions.replace(
@@ -197,3 +204,12 @@ class TikvClient:
             # Region or key elsewhere, another store behind the address, a merge or a recovery under way.
             self._regions.forget(place)
             patience.wait(Trouble.NO_LEADER, why)
+
+
+def _lags(regions: Iterable[pb.Region], place: RegionPlace) -> bool:
+    """Whether a replica knows less of a region than PD has told: it will catch up, PD's word stays."""
+    return any(
+        region.id == place.id
+        and (region.region_epoch.conf_ver < place.epoch[0] or region.region_epoch.version < place.epoch[1])
+        for region in regions
+    )

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from sinks.tikv.backoff import Patience
 from sinks.tikv.client import TikvClient
 from sinks.tikv.transaction import Transaction, heartbeat
 from timeline.errors import InvariantError, StoreUnavailableError
@@ -30,6 +31,7 @@ class Heart:
         client: TikvClient,
         transaction: Transaction,
         service: str,
+        began_s: float,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -37,15 +39,16 @@ class Heart:
 
         Args:
             client: the cluster.
-            transaction: begun just now.
+            transaction: an open transaction.
             service: who asks PD to keep versions.
+            began_s: when its start timestamp was asked for, by `monotonic`: TTLs count from there.
             monotonic: measures.
         """
         self._client = client
         self._transaction = transaction
         self._service = service
         self._monotonic = monotonic
-        self._began_s = monotonic()
+        self._began_s = began_s
         self._stop = threading.Event()
         self.is_lost = False
         """Whether somebody has ended the transaction."""
@@ -62,7 +65,9 @@ class Heart:
         while not self._stop.wait(ttl_ms / 3000):
             elapsed_ms = int((self._monotonic() - self._began_s) * 1000)
             try:
-                if not heartbeat(self._client, self._transaction, elapsed_ms + ttl_ms):
+                # A beat that does not get through makes room for the next one before the TTL is over.
+                patience = Patience(ttl_ms / 3000)
+                if not heartbeat(self._client, self._transaction, elapsed_ms + ttl_ms, patience):
                     self.is_lost = not self._stop.is_set()
                     return
                 if self._monotonic() - kept_s > SAFE_POINT_TTL_S / 3:

@@ -65,13 +65,14 @@ def look_up(client: TikvClient, primary: bytes, start_ts: int) -> TxnStatus:
     return _status(answer, primary, start_ts)
 
 
-def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience) -> None:
+def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience, *, whole_region: bool = False) -> None:
     """Clear another transaction's lock out of the way, or wait a little where that is alive.
 
     Args:
         client: the cluster.
         lock: what was met.
         patience: how long to wait for it.
+        whole_region: all locks of its transaction in the region of its key, not this one alone.
 
     Raises:
         TargetBusyError: it is still alive at the end of patience.
@@ -100,16 +101,18 @@ def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience) -> None:
         patience.wait(Trouble.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
         return
     commit_ts = status.at if isinstance(status, Committed) else 0
-    resolve_key(client, lock.key, lock.lock_version, commit_ts, patience)
+    resolve_key(client, lock.key, lock.lock_version, commit_ts, patience, whole_region=whole_region)
 
 
-def resolve_key(client: TikvClient, key: bytes, start_ts: int, commit_ts: int, patience: Patience) -> None:
-    """Commit one key of a transaction at its commit timestamp, or with 0 roll it back."""
+def resolve_key(
+    client: TikvClient, key: bytes, start_ts: int, commit_ts: int, patience: Patience, *, whole_region: bool = False
+) -> None:
+    """Commit one key of a transaction at its commit timestamp, or with 0 roll it back; or all keys of its region."""
     answer = client.ask(
         key,
         "KvResolveLock",
         lambda context: pb.ResolveLockRequest(
-            context=context, start_version=start_ts, commit_version=commit_ts, keys=[key]
+            context=context, start_version=start_ts, commit_version=commit_ts, keys=() if whole_region else (key,)
         ),
         pb.ResolveLockResponse,
         patience,

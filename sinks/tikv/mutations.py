@@ -104,7 +104,7 @@ class Mutations:
             most_bytes: of a request.
         """
         offsets = _offsets(self.frames)
-        count = min(len(self), most_rows, int(np.searchsorted(offsets, offsets[0] + most_bytes, "right")) - 1)
+        count = min(len(self), most_rows, int(np.searchsorted(offsets, int(offsets[0]) + most_bytes, "right")) - 1)
         if before:
             low, high = 0, max(1, count)
             while low < high:

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sinks.base import TargetOptions
+from timeline.units import Duration
 
 
 class TransactionLevel(enum.Enum):
@@ -97,12 +98,12 @@ class TikvOptions(TargetOptions):
     on_null_key: OnRow = OnRow.FAIL
     dedup: DedupOptions = DedupOptions()
     delete_marker: str | None = None
-    lock_ttl: float = Field(default=20.0, ge=1.0, le=600.0)
+    lock_ttl: Duration = Field(default=20.0, ge=1.0, le=600.0)
     max_rows: int = Field(default=1000, ge=1)
-    max_interval: float = Field(default=1.0, gt=0.0)
+    max_interval: Duration = Field(default=1.0, gt=0.0)
     cluster_id: int | None = None
     tls: TlsOptions | None = None
-    patience: float = Field(default=60.0, gt=0.0)
+    patience: Duration = Field(default=60.0, gt=0.0)
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

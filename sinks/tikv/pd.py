@@ -77,7 +77,7 @@ class PdClient:
             channels: connections.
             patience: begins the waits of one request.
         """
-        self._given = tuple(endpoints)
+        self._given = tuple(map(_address, endpoints))
         self._channels = channels
         self._patience = patience
         self._lock = threading.Lock()
@@ -234,13 +234,18 @@ class PdClient:
         cluster = members.header.cluster_id
         if self._cluster_id and cluster != self._cluster_id:
             raise ConfigError(f"PD was of cluster {self._cluster_id} and now says {cluster}: is it another cluster's?")
-        urls = [url for member in members.members for url in member.client_urls]
+        urls = [_address(url) for member in members.members for url in member.client_urls]
         with self._lock:
             self._cluster_id = cluster
             self._known = tuple(dict.fromkeys([*self._given, *urls]))
-            self._leader = next(iter(members.leader.client_urls), None)
+            self._leader = next(map(_address, members.leader.client_urls), None)
             return self._leader is not None
 
     def _forget_leader(self) -> None:
         with self._lock:
             self._leader = None
+
+
+def _address(url: str) -> str:
+    """Host and port of a URL, so that an endpoint and a member that are the same are asked once."""
+    return url.rpartition("//")[2].rstrip("/")

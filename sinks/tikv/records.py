@@ -26,6 +26,7 @@ from sinks.tikv.mutations import Mutations
 from sinks.tikv.transaction import Transaction, write_mutations
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, OffsetRange
+from timeline.errors import InvariantError
 
 _NUMBER = struct.Struct(">Q")
 _MOST_SHARDS = 10_000
@@ -211,7 +212,7 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
         errors = [pair.error for pair in answer.pairs if pair.HasField("error")]
         errors += [answer.error] if answer.HasField("error") else []
         if errors:
-            open_transactions += [lock for error in errors for lock in _cleared(client, error.locked)]
+            open_transactions += [lock for error in errors for lock in _cleared(client, error)]
             continue
         patience.renew()
         yield from ((pair.key, pair.value) for pair in answer.pairs)
@@ -219,8 +220,11 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
         key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
 
 
-def _cleared(client: TikvClient, lock: pb.LockInfo) -> list[int]:
+def _cleared(client: TikvClient, error: pb.KeyError) -> list[int]:
     """Resolve a lock whose transaction is decided; the transaction where it is open."""
+    if not error.HasField("locked"):
+        raise InvariantError(f"TiKV does not show what is below a prefix: {error}")
+    lock = error.locked
     status = look_up(client, lock.primary_lock, lock.lock_version)
     if isinstance(status, Locked | Missing):
         return [lock.lock_version]

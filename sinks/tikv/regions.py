@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.pd import PdClient, RegionPlace
+from sinks.tikv.pd import RegionPlace
 
 _ASKED_AHEAD = 64
+
+
+class Directory(Protocol):
+    """Who knows it all: PD."""
+
+    def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[RegionPlace]:
+        """See PdClient."""
+
+    def store_address(self, store_id: int) -> str | None:
+        """See PdClient."""
 
 
 class RegionCache:
     """Regions by key. What a store contradicts is forgotten and asked again. Threads may share it."""
 
-    def __init__(self, pd: PdClient) -> None:
+    def __init__(self, pd: Directory) -> None:
         """Nothing is known yet."""
         self._pd = pd
         self._lock = threading.Lock()
         self._starts: list[bytes] = []
         self._places: list[RegionPlace] = []
         self._addresses: dict[int, str] = {}
+
+    @property
+    def known(self) -> Sequence[RegionPlace]:
+        """What is known now, in the order of keys; no two overlap."""
+        with self._lock:
+            return tuple(self._places)
 
     def locate(self, key: bytes) -> RegionPlace | None:
         """The region that holds a key; None where PD knows none, as in the middle of a split.

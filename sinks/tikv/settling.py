@@ -121,14 +121,22 @@ def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _by_region(client: TikvClient, spans: Iterable[Span]) -> Iterator[Span]:
-    """One piece for each region that a span touches."""
-    done = b""
+    """One piece for each region that spans touch, from the first key of theirs in it to the last.
+
+    A piece reaches to the last span's end, because the region may be split before it is asked.
+    """
+    piece: Span | None = None
+    region_end = b""
     for start, end in sorted(spans):
-        key = max(start, done)
+        key = start
         while key < end:
-            place = client.target(key, client.patience()).place
-            until = min(place.end, end) if place.end else end
-            yield key, until
+            if piece is None or (region_end and key >= region_end):
+                if piece is not None:
+                    yield piece
+                region_end = client.target(key, client.patience()).place.end
+                piece = key, key
+            until = min(region_end, end) if region_end else end
+            piece = piece[0], max(piece[1], until)
             key = until
-            # What is left of this region has been asked for with this piece.
-            done = max(done, place.end or end)
+    if piece is not None:
+        yield piece

@@ -20,6 +20,7 @@ start timestamp, which the attempt record and the manifest hold.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self, cast
@@ -157,9 +158,13 @@ class TransactionSink(TikvPlace):
             ) from error
         self._still(part.epoch)
         reach("primary-committed")
-        spans = _spans(_prepared(part))
-        calls = settlings(self.client, transaction.start_ts, commit_ts, spans)
-        (spread if part.rows > _FEW_ROWS and spread is not in_turn else side_by_side)(calls)
+        try:
+            calls = settlings(self.client, transaction.start_ts, commit_ts, _spans(_prepared(part)))
+            (spread if part.rows > _FEW_ROWS and spread is not in_turn else side_by_side)(calls)
+        except StoreUnavailableError as error:
+            raise CommitUnknownError(
+                f"{self.target}: {part.epoch} is committed, its locks are not all resolved: {error}"
+            ) from error
         self._settled = {transaction.start_ts}
         _LOG.info("%s: %s: committed at %d, %d rows", self.target, part.epoch, commit_ts, part.rows)
 
@@ -202,7 +207,10 @@ class TransactionSink(TikvPlace):
     def _begin(self, plan: Plan) -> _Open:
         """Record the attempt, then lock its primary: whatever is locked can be found from now on."""
         client, ref = self.client, plan.ref
+        for attempt in self.records.attempts(ref.instant):
+            self._end(attempt)  # of a process that wrote this very instant, and is gone
         primary = self.records.epoch_key(ref.epoch)
+        began_s = time.monotonic()
         transaction = Transaction(client.pd.timestamp(), primary, self.ttl_ms)
         keep_versions(client, self._service, transaction)
         attempt = Attempt(
@@ -211,7 +219,7 @@ class TransactionSink(TikvPlace):
         key = self.records.attempt_key(ref.instant, transaction.start_ts)
         self.records.write([(key, ATTEMPT.dump(attempt))], self.ttl_ms)
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
-        return _Open(transaction, Heart(client, transaction, self._service))
+        return _Open(transaction, Heart(client, transaction, self._service, began_s))
 
     def _end(self, attempt: Attempt) -> int | None:
         """Bring a transaction to its end and resolve its locks; its commit timestamp, None where it is rolled back.

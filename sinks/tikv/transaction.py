@@ -17,7 +17,9 @@ Source: Percolator (OSDI 2010), sections 2.2 and 2.3; TiKV's KvPrewrite, KvCommi
 
 from __future__ import annotations
 
-from collections import deque
+import random
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +43,15 @@ _MOST_SPANS = 256
 
 _IN_FLIGHT = 4
 """Prewrites that a task has under way, so that it makes the next while the store writes the last."""
+
+_MOST_LOOKED_UP = 256
+"""Keys whose values are asked for at once: nobody knows how large those are, and an answer has a limit too."""
+
+_FEW_LOCKS = 8
+"""Of one transaction in the way: so many are resolved one by one, before a region is searched for all of them."""
+
+_CONFLICTS = 10
+"""How often a change that is right whatever was there before is begun again, where another writer was faster."""
 
 _LOCK_PATIENCE_S = 30.0
 """How long a lock of another writer is waited for: longer than the TTL of those that have died."""
@@ -74,19 +85,26 @@ class Prewritten:
     spans: tuple[Span, ...]
 
 
-def prewrite(client: TikvClient, transaction: Transaction, mutations: Mutations) -> Prewritten:
+def prewrite(
+    client: TikvClient,
+    transaction: Transaction,
+    mutations: Mutations,
+    *,
+    lock_patience_s: float = _LOCK_PATIENCE_S,
+) -> Prewritten:
     """Lock keys with their new values; the first phase.
 
     Args:
         client: the cluster.
         transaction: an open transaction.
         mutations: what to change.
+        lock_patience_s: how long a lock of another writer that lives is waited for.
 
     Raises:
         TargetBusyError: another writer has changed or holds a key, or the transaction is over.
         StoreUnavailableError: the cluster did not do it in time.
     """
-    work = _Prewrite(client, transaction)
+    work = _Prewrite(client, transaction, lock_patience_s, len(mutations))
     try:
         return work.run(mutations)
     finally:
@@ -151,13 +169,17 @@ def roll_back(client: TikvClient, transaction: Transaction) -> TxnStatus:
     return status
 
 
-def heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int) -> bool:
+def heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int, patience: Patience) -> bool:
     """Lengthen the primary's life; whether it still has one.
 
     Args:
         client: the cluster.
         transaction: an open transaction.
         ttl_ms: milliseconds from its start on.
+        patience: how long it is tried.
+
+    Raises:
+        StoreUnavailableError: it may or may not have been lengthened.
     """
     answer = client.ask(
         transaction.primary,
@@ -169,22 +191,35 @@ def heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int) -> bool
             advise_lock_ttl=ttl_ms,
         ),
         pb.TxnHeartBeatResponse,
-        client.patience(),
+        patience,
     )
     return not answer.HasField("error")
 
 
 def write_mutations(client: TikvClient, mutations: Mutations, ttl_ms: int) -> None:
-    """Change keys in a transaction of their own, begun and committed here.
+    """Change keys in a transaction of their own, begun and committed here; the last of several writers wins.
 
     Args:
         client: the cluster.
-        mutations: what to change.
+        mutations: what to change, whatever is there.
         ttl_ms: of its locks.
 
     Raises:
-        TargetBusyError: another writer changes one of them, or it took longer than its TTL.
+        TargetBusyError: other writers are faster every time, or it took longer than its TTL.
+        StoreUnavailableError: it may be done.
     """
+    patience = client.patience()
+    for left in reversed(range(_CONFLICTS)):
+        try:
+            return _write_once(client, mutations, ttl_ms)
+        except TargetBusyError:
+            if not left or not patience.left_s:
+                raise
+            # Not in step with the one that was faster.
+            time.sleep(random.uniform(0.0, 0.05))
+
+
+def _write_once(client: TikvClient, mutations: Mutations, ttl_ms: int) -> None:
     first, end = mutations.first_key, mutations.last_key + b"\0"
     transaction = Transaction(client.pd.timestamp(), first, ttl_ms)
     try:
@@ -207,11 +242,13 @@ def write_mutations(client: TikvClient, mutations: Mutations, ttl_ms: int) -> No
 class _Prewrite:
     """The requests of one `prewrite`: some under way, the rest in order."""
 
-    def __init__(self, client: TikvClient, transaction: Transaction) -> None:
+    def __init__(self, client: TikvClient, transaction: Transaction, lock_patience_s: float, rows: int) -> None:
         self._client = client
         self._transaction = transaction
         self._patience = client.patience()
-        self._lock_patience = Patience(_LOCK_PATIENCE_S)
+        self._lock_patience = Patience(lock_patience_s)
+        self._rows = rows
+        self._met: Counter[int] = Counter()
         self._waiting: deque[Mutations] = deque()
         self._under_way: deque[tuple[Mutations, Target, PendingCall[pb.PrewriteResponse]]] = deque()
         self._existing: list[bytes] = []
@@ -232,6 +269,7 @@ class _Prewrite:
             if answer.errors:
                 self._judge(batch, answer.errors)
             else:
+                self._lock_patience.renew()
                 self._locked.append((batch.first_key, batch.last_key, target.place.id))
         return Prewritten(tuple(sorted(self._existing)), tuple(self._spans()))
 
@@ -263,6 +301,8 @@ class _Prewrite:
             primary_lock=transaction.primary,
             start_version=transaction.start_ts,
             lock_ttl=transaction.ttl_ms,
+            # Readers that meet a lock of a large transaction resolve it by regions, not key by key.
+            txn_size=self._rows,
         ).SerializeToString()
         call = self._client.start(target, "KvPrewrite", b"".join((head, batch.body)), pb.PrewriteResponse)
         self._under_way.append((batch, target, call))
@@ -270,11 +310,11 @@ class _Prewrite:
     def _judge(self, batch: Mutations, errors: Sequence[pb.KeyError]) -> None:
         """Nothing of the batch may be locked; find out what has to be done before it is sent again."""
         start_ts = self._transaction.start_ts
+        self._clear([error.locked for error in errors if error.HasField("locked")])
         for error in errors:
             if error.HasField("locked"):
-                if error.locked.lock_version != start_ts:
-                    resolve(self._client, error.locked, self._lock_patience)
-            elif error.HasField("already_exist"):
+                continue
+            if error.HasField("already_exist"):
                 existing = self._find_existing(batch)
                 self._existing += existing
                 batch = batch.without(pa.array(existing, pa.binary()))
@@ -294,6 +334,12 @@ class _Prewrite:
         if len(batch):
             self._waiting.appendleft(batch)
 
+    def _clear(self, locks: Sequence[pb.LockInfo]) -> None:
+        """Resolve locks that are in the way: of each transaction the first, and many of one by its region."""
+        for version, lock in {lock.lock_version: lock for lock in reversed(locks)}.items():
+            self._met[version] += 1
+            resolve(self._client, lock, self._lock_patience, whole_region=self._met[version] > _FEW_LOCKS)
+
     def _raise_if_over(self) -> None:
         transaction = self._transaction
         status = look_up(self._client, transaction.primary, transaction.start_ts)
@@ -306,7 +352,7 @@ class _Prewrite:
         left = batch
         while len(left):
             target = self._client.target(left.first_key, self._patience)
-            count = left.head(target.place.end, _MOST_ROWS, _MOST_BYTES)
+            count = left.head(target.place.end, _MOST_LOOKED_UP, _MOST_BYTES)
             # Just before its own start, so that locks of its own are not in the way.
             request = pb.BatchGetRequest(
                 context=target.context, keys=left[:count].keys.to_pylist(), version=self._transaction.start_ts - 1
@@ -319,8 +365,7 @@ class _Prewrite:
             if answer.HasField("error") and answer.error.HasField("locked"):
                 locks.append(answer.error.locked)
             if locks:
-                for lock in locks:
-                    resolve(self._client, lock, self._lock_patience)
+                self._clear(locks)
                 continue
             found += [pair.key for pair in answer.pairs if not pair.HasField("error")]
             left = left[count:]

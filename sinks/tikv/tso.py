@@ -23,6 +23,9 @@ from sinks.tikv.channels import AnswerStream, told
 
 _LOGICAL_BITS = 18
 _LARGEST_BATCH = 10_000
+_MOST_UNDER_WAY = 4
+"""Requests: enough to hide the way to PD; what is asked for meanwhile is in the next one."""
+
 
 OpenStream: TypeAlias = Callable[[Iterator[Message]], AnswerStream[pb.TsoResponse]]
 
@@ -74,7 +77,7 @@ class TsoStream:
     def _requests(self) -> Iterator[Message]:
         while True:
             with self._changed:
-                while not self._pending and self._broken is None:
+                while not self._may_ask and self._broken is None:
                     self._changed.wait()
                 if self._broken is not None:
                     return
@@ -82,15 +85,21 @@ class TsoStream:
                 self._under_way.append(batch)
             yield pb.TsoRequest(header=self._header, count=len(batch))
 
+    @property
+    def _may_ask(self) -> bool:
+        return bool(self._pending) and len(self._under_way) < _MOST_UNDER_WAY
+
     def _receive(self) -> None:
         try:
             for answer in self._answers:
                 if answer.header.error.message:
                     raise ConnectionError(f"PD: {answer.header.error.message}")
                 with self._changed:
-                    batch = self._under_way.popleft()
-                if answer.count != len(batch):
-                    raise ConnectionError(f"PD gave {answer.count} timestamps where {len(batch)} were asked for")
+                    batch = self._under_way[0] if self._under_way else []
+                    if not batch or answer.count != len(batch):
+                        raise ConnectionError(f"PD gave {answer.count} timestamps where {len(batch)} were asked for")
+                    self._under_way.popleft()
+                    self._changed.notify_all()
                 last = (answer.timestamp.physical << _LOGICAL_BITS) + answer.timestamp.logical
                 for number, future in enumerate(batch):
                     future.set_result(last - len(batch) + 1 + number)

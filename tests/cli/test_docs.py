@@ -18,6 +18,7 @@ from ingest.sources.decode.options import CsvOptions
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 from sinks.delta import DeltaOptions
+from sinks.tikv.options import DedupOptions, TikvOptions, TlsOptions
 from tests.cli.job import ROOT, Job
 
 JOB_FILE = (ROOT / "docs" / "job-file.md").read_text()
@@ -25,6 +26,9 @@ CLI = (ROOT / "docs" / "cli.md").read_text()
 
 FILLED_IN = ("type", "quarantine", "timeline")
 """Required of the model, not of the file."""
+
+BLOCKS = ("csv", "dedup", "tls")
+"""Keys that have a row for each key below them."""
 
 SAID_ABOVE = ("pattern", "timestamp_format", "nulls")
 """Keys that every source has, described once."""
@@ -45,6 +49,9 @@ def rows(text: str, heading: str) -> dict[str, list[str]]:
         ("source", "csv.", CsvOptions),
         ("kafka", "", KafkaOptions),
         ("targets", "", DeltaOptions),
+        ("tikv", "", TikvOptions),
+        ("tikv", "dedup.", DedupOptions),
+        ("tikv", "tls.", TlsOptions),
         ("timeline", "", TimelineConfig),
         ("epoch and writer", "epoch.", EpochConfig),
         ("epoch and writer", "writer.", WriterConfig),
@@ -55,7 +62,7 @@ def test_every_key_of_a_job_file_is_documented(heading: str, prefix: str, model:
     documented = rows(JOB_FILE, heading)
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
-        if key == "csv" or (model is KafkaOptions and key in SAID_ABOVE):
+        if key in BLOCKS or (model is KafkaOptions and key in SAID_ABOVE):
             continue
         assert key in documented, key
         assert (documented[key][1] == "required") == field.is_required() or key in FILLED_IN
@@ -66,7 +73,9 @@ def test_every_documented_key_exists() -> None:
     known |= {f"csv.{name}" for name in CsvOptions.model_fields} | {"epoch.interval", "writer.lease_ttl"}
     known |= {*SparkConfig.model_fields}
     known |= {*KafkaOptions.model_fields, "pattern`, `timestamp_format`, `nulls"}
-    for heading in ("Top level", "source", "kafka", "targets", "timeline", "epoch and writer", "spark"):
+    known |= {*TikvOptions.model_fields, *(f"dedup.{name}" for name in DedupOptions.model_fields)}
+    known |= {f"tls.{name}" for name in TlsOptions.model_fields}
+    for heading in ("Top level", "source", "kafka", "targets", "tikv", "timeline", "epoch and writer", "spark"):
         assert rows(JOB_FILE, heading).keys() <= known
 
 

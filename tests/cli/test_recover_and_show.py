@@ -15,12 +15,16 @@ from tests.cli.conftest import Call
 from tests.cli.job import SPARK, Job, finish
 from tests.cli.test_run import read_until, settled, wait_until_frozen
 
-RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "leftovers"]
+RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "replays", "leftovers"]
 FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reason"]
 INSTANT_KEYS = [
     *("time", "action", "state", "epoch", "outcome", "rows", "rejected"),
-    *("files", "bytes", "offsets", "lost", "seconds", "note"),
+    *("files", "bytes", "targets", "offsets", "lost", "seconds", "note"),
 ]
+
+
+def taken(rows: int) -> dict[str, int]:
+    return {"written": rows, "dropped": 0, "rejected": 0}
 
 
 def killed_at(job: Job, point: str) -> None:
@@ -127,7 +131,7 @@ def test_show_prints_every_instant_for_people_and_machines(call: Call, job: Job)
     assert commit | {"time": 0, "bytes": 0, "seconds": 0} == {
         **{"time": 0, "action": "commit", "state": "completed", "epoch": 1, "outcome": "commit", "rows": 100},
         **{"rejected": 2, "files": 2, "bytes": 0, "offsets": {"a.jsonl": 2_516}, "lost": None, "seconds": 0},
-        **{"note": None},
+        **{"note": None, "targets": {f"delta:{job.lake}": taken(100), "quarantine": taken(2)}},
     }
     assert commit["bytes"] > 0 and commit["seconds"] > 0
     assert call("show", job.file, "--json", "--limit", "1").json == [commit]

@@ -11,7 +11,7 @@ import pytest
 from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
-from timeline.failpoints import CRASH_POINTS
+from timeline.failpoints import COMMON_POINTS
 from timeline.store import MemoryStore
 
 SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
@@ -33,34 +33,34 @@ def crash_and_recover(lake: Lake, crashes: Sequence[CrashAt]) -> int:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("point", CRASH_POINTS)
+@pytest.mark.parametrize("point", COMMON_POINTS)
 def test_a_crash_at_any_point_leaves_every_row_once(point: str, count: int) -> None:
     crash_and_recover(memory_lake(), [CrashAt(point, count)])
 
 
-@pytest.mark.parametrize("first", CRASH_POINTS)
+@pytest.mark.parametrize("first", COMMON_POINTS)
 def test_a_crash_of_the_recovery_of_a_crash_leaves_every_row_once(first: str) -> None:
-    for second, count in itertools.product(CRASH_POINTS, (1, 2)):
+    for second, count in itertools.product(COMMON_POINTS, (1, 2)):
         crash_and_recover(memory_lake(), [CrashAt(first, count), CrashAt(second)])
 
 
 def test_every_crash_point_is_passed_by_some_process() -> None:
     passed = set()
-    for first, second in itertools.product(("begun", "manifest", "decided"), CRASH_POINTS):
+    for first, second in itertools.product(("begun", "manifest", "decided"), COMMON_POINTS):
         if crash_and_recover(memory_lake(), [CrashAt(first), CrashAt(second)]) == 2:
             passed.add(second)
-    assert passed == set(CRASH_POINTS)
+    assert passed == set(COMMON_POINTS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", CRASH_POINTS)
+@pytest.mark.parametrize("point", COMMON_POINTS)
 def test_a_crash_at_any_point_leaves_every_row_once_in_delta(point: str, tmp_path: Path) -> None:
     for count in (1, 2):
         crash_and_recover(DeltaLake(str(tmp_path / str(count))), [CrashAt(point, count)])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", CRASH_POINTS)
+@pytest.mark.parametrize("first", COMMON_POINTS)
 def test_a_crash_of_the_recovery_of_a_crash_leaves_every_row_once_in_delta(first: str, tmp_path: Path) -> None:
-    for second in CRASH_POINTS:
+    for second in COMMON_POINTS:
         crash_and_recover(DeltaLake(str(tmp_path / second)), [CrashAt(first), CrashAt(second)])

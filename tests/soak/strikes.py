@@ -19,7 +19,7 @@ from tests.soak.commands import Command
 from tests.soak.diary import Diary
 from tests.soak.supervisor import Supervisor
 from tests.soak.world import LEASE_TTL_S, World
-from timeline.failpoints import CRASH_POINTS
+from timeline.failpoints import COMMON_POINTS
 from timeline.lease import latest_writer
 from timeline.store import Retry
 
@@ -29,7 +29,7 @@ _END_S = 120.0
 """Within which a command has to end that has a reason to."""
 
 
-STEPS = tuple(point for point in CRASH_POINTS if not point.startswith(("task", "file")))
+STEPS = tuple(point for point in COMMON_POINTS if not point.startswith(("task", "file")))
 """Steps of drivers and recoveries; those of tasks are in other processes."""
 
 EPOCH_STEPS = tuple(step for step in STEPS if not step.startswith("rollback") and step != "part-aborted")

@@ -75,7 +75,9 @@ def test_the_stored_fields_are_those_of_the_documented_format() -> None:
     assert list(plan["ranges"][0]) == ["shard", "start", "until", "detail", "after"]
     assert list(plan["schema"]) == ["ts", "host"], "the columns' order is kept"
     assert list(manifest) == ["format", "kind", "ref", "counts", "parts"]
-    assert list(manifest["parts"][0]) == ["target", "epoch", "rows", "bytes", "files"]
+    assert list(manifest["parts"][0]) == [
+        *("target", "epoch", "rows", "bytes", "files", "dropped", "rejected", "detail"),
+    ]
     assert list(manifest["parts"][0]["files"][0]) == ["path", "size", "rows", "partition", "stats"]
 
 

@@ -122,3 +122,15 @@ def test_every_answer_gives_its_reason_from_the_evidence() -> None:
 def test_the_same_evidence_gives_the_same_answer() -> None:
     for combination in COMBINATIONS:
         assert answer(combination) == answer(combination)
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids="/".join)
+def test_a_loss_matters_to_what_is_decided_to_commit_and_to_nothing_else(combination: tuple[str, ...]) -> None:
+    decision, plan, lease, manifest, force = combination
+    evidence = Evidence(MINE, PLANS[plan], DECISIONS[decision], LEASES[lease], MANIFESTS[manifest], ("keyed: gone",))
+    step = next_step(evidence, force=force == "yes")
+    if decision == "commit this":
+        assert step.kind is StepKind.REPLAY
+        assert step.reason == "decided: commit, by writer; to be written again: keyed: gone"
+    else:
+        assert step == answer(combination)

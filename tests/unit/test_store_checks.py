@@ -11,7 +11,7 @@ from ingest.check_store.checks import Ground, Verdict
 from ingest.check_store.processes import MortalStore
 from ingest.check_store.run import Check, Finding, Report, check_store, report_json, storage_options
 from timeline.errors import ConfigError, StoppedError
-from timeline.failpoints import CRASH_POINTS
+from timeline.failpoints import COMMON_POINTS
 from timeline.fsspec_store import open_store
 from timeline.store import BufferedWriter, MemoryStore, ObjectInfo, ObjectWriter
 
@@ -98,7 +98,7 @@ def test_check_sees_its_fault_and_passes_a_store_without(store: MemoryStore, che
 
 
 def test_crash_matrix_gets_to_each_crash_point_and_recovers() -> None:
-    outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://matrix")), CRASH_POINTS)
+    outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://matrix")), COMMON_POINTS)
     assert outcome.verdict is Verdict.OK, outcome.seen
 
 

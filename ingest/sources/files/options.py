@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ingest.sources.decode.options import RecordFormat, SourceOptions
-from ingest.units import ByteSize, Duration
+from ingest.sources.options import UNLIMITED
+from timeline.units import ByteSize, Duration
 
 
 class FilesOptions(SourceOptions):
@@ -46,6 +47,10 @@ class FilesOptions(SourceOptions):
     def place(self) -> str:
         """See SourceBlock."""
         return self.path
+
+    def unlimited(self) -> Self:
+        """See SourceBlock."""
+        return self.model_copy(update={"max_bytes_per_epoch": UNLIMITED, "max_files_per_epoch": UNLIMITED})
 
     def compression_of(self, path: str) -> str | None:
         """The compression of one file: gzip, zstd or None."""

@@ -14,7 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from ingest.config_models import OptionText
 from ingest.sources.decode.options import CsvOptions, RecordFormat, SourceOptions
 from ingest.sources.decode.timestamps import iso_micros
-from ingest.units import ByteSize, Duration
+from ingest.sources.options import UNLIMITED
+from timeline.units import ByteSize, Duration
 
 OWN_OPTIONS: Mapping[str, str] = {
     "bootstrap.servers": "source.bootstrap_servers says it",
@@ -250,6 +251,10 @@ class KafkaOptions(SourceOptions):
     def added_columns(self) -> pa.Schema:
         """See SourceOptions."""
         return self.columns.schema
+
+    def unlimited(self) -> Self:
+        """See SourceBlock."""
+        return self.model_copy(update={"max_bytes_per_epoch": UNLIMITED, "max_records_per_epoch": None})
 
     def wants(self, topic: str) -> bool:
         """Whether the job reads a topic of this name; Kafka's own ones only where they are named."""

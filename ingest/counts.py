@@ -1,0 +1,122 @@
+"""Whether an epoch's rows add up, and what of them each target took.
+
+::
+
+    read ─┬─ rejected by the decoder ───────────────┐
+          └─ accepted ─┬─ written to a target       ├─ rows of the quarantine
+                       ├─ dropped (a key twice)     │
+                       └─ rejected by the target ───┘
+
+Every target decides for itself: a row that one target rejects is written to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from timeline.epoch import Manifest, Part, Plan, ShardCount, WriteReport
+from timeline.errors import RowCountError
+
+
+@dataclass(frozen=True)
+class TargetRows:
+    """What became of accepted rows in one target; the sum is what was accepted.
+
+    Attributes:
+        written: rows written.
+        dropped: rows left out because another one has their key.
+        rejected: rows that the target refused; they are in the quarantine.
+    """
+
+    written: int = 0
+    dropped: int = 0
+    rejected: int = 0
+
+    @property
+    def given(self) -> int:
+        """Rows that the target was given."""
+        return self.written + self.dropped + self.rejected
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every row was written."""
+        return self.given == self.written
+
+    def __add__(self, other: TargetRows) -> TargetRows:
+        return TargetRows(self.written + other.written, self.dropped + other.dropped, self.rejected + other.rejected)
+
+    def __str__(self) -> str:
+        return f"{self.written:,} written + {self.dropped:,} dropped + {self.rejected:,} rejected"
+
+    @classmethod
+    def of(cls, taken: Sequence[WriteReport] | Part) -> TargetRows:
+        """From a target's reports, or from its part."""
+        each = [taken] if isinstance(taken, Part) else taken
+        return cls(sum(one.rows for one in each), sum(one.dropped for one in each), sum(one.rejected for one in each))
+
+
+def rows_by_target(manifest: Manifest) -> dict[str, TargetRows]:
+    """What became of an epoch's accepted rows in each target that did not take all of its own."""
+    taken = {part.target: TargetRows.of(part) for part in manifest.parts}
+    return {target: rows for target, rows in taken.items() if not rows.is_all}
+
+
+def left_out(targets: Mapping[str, TargetRows]) -> str:
+    """Targets that did not take every row, in words; "" where there is none."""
+    return "".join(f"; {target}: {rows}" for target, rows in targets.items() if not rows.is_all)
+
+
+def rows_read(manifest: Manifest) -> int:
+    """Records that an epoch has read."""
+    return sum(count.read for count in manifest.counts)
+
+
+def check_counts(
+    plan: Plan, quarantine: str, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
+) -> None:
+    """Refuse an epoch whose rows do not add up, per shard and per target.
+
+    Args:
+        plan: the epoch.
+        quarantine: name of the target that takes rejected rows.
+        counts: what became of each shard's records.
+        reports: what was written to each target.
+
+    Raises:
+        RowCountError: naming the shard or the target and the numbers.
+    """
+    planned = {offsets.shard for offsets in plan.ranges}
+    if {count.shard for count in counts} != planned:
+        raise RowCountError(f"{plan.ref}: planned shards {sorted(planned)}, counted {[c.shard for c in counts]}")
+    for count in counts:
+        if count.read != count.accepted + count.rejected:
+            raise RowCountError(
+                f"{plan.ref}: shard {count.shard}: {count.read} rows read, "
+                f"{count.accepted} accepted + {count.rejected} rejected"
+            )
+    accepted = sum(count.accepted for count in counts)
+    undecodable = sum(count.rejected for count in counts)
+    taken = {target: TargetRows.of(each) for target, each in reports.items()}
+    quarantined = taken.pop(quarantine)
+    for target, rows in taken.items():
+        if rows.given != accepted:
+            raise RowCountError(f"{plan.ref}: target {target} took {rows} = {rows.given} rows, expected {accepted}")
+    refused = sum(rows.rejected for rows in taken.values())
+    if quarantined != TargetRows(undecodable + refused):
+        by_targets = "".join(f" + {rows.rejected} rejected by {target}" for target, rows in taken.items())
+        raise RowCountError(
+            f"{plan.ref}: target {quarantine} took {quarantined} rows, "
+            f"expected {undecodable} rejected by the decoder{by_targets}"
+        )
+
+
+def check_part(part: Part, reports: Sequence[WriteReport]) -> None:
+    """Refuse a part that does not hold what was written for it.
+
+    Raises:
+        RowCountError: naming the target and both numbers.
+    """
+    wrote, holds = TargetRows.of(reports), TargetRows.of(part)
+    if wrote != holds:
+        raise RowCountError(f"{part.epoch}: target {part.target} took {wrote} rows, its prepared part has {holds}")

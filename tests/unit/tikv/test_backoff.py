@@ -1,0 +1,77 @@
+"""Waits are bounded, grow by what went wrong, and end in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinks.tikv.backoff import Patience, Trouble
+from timeline.errors import StoreUnavailableError
+
+
+class Clock:
+    """Time that passes by sleeping alone."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_s += seconds
+
+    def patience(self, limit_s: float) -> Patience:
+        return Patience(limit_s, sleep=self.sleep, monotonic=lambda: self.now_s)
+
+
+@pytest.mark.parametrize("trouble", Trouble)
+def test_waits_double_up_to_the_longest_with_jitter(trouble: Trouble) -> None:
+    clock = Clock()
+    patience = clock.patience(1000.0)
+    for _ in range(15):
+        patience.wait(trouble, "why")
+    shortest, longest = trouble.value
+    for number, slept in enumerate(clock.slept):
+        whole = min(longest, shortest * 2**number)
+        assert whole / 2 <= slept <= whole
+
+
+def test_each_trouble_has_its_own_growth() -> None:
+    clock = Clock()
+    patience = clock.patience(1000.0)
+    for _ in range(10):
+        patience.wait(Trouble.BUSY, "why")
+    patience.wait(Trouble.REGION_MOVED, "why")
+    assert clock.slept[-1] <= Trouble.REGION_MOVED.value[0]
+
+
+def test_server_is_given_the_time_that_it_asks_for() -> None:
+    clock = Clock()
+    clock.patience(60.0).wait(Trouble.BUSY, "why", at_least_s=7.0)
+    assert clock.slept == [7.0]
+
+
+def test_patience_never_waits_beyond_its_limit_and_names_the_reason() -> None:
+    clock = Clock()
+    patience = clock.patience(5.0)
+    with pytest.raises(StoreUnavailableError, match=r"within 5 s: the store is on fire"):
+        for _ in range(1000):
+            patience.wait(Trouble.UNREACHABLE, "the store is on fire")
+    assert clock.now_s <= 5.0
+
+
+def test_server_that_asks_for_too_much_time_ends_patience_at_once() -> None:
+    clock = Clock()
+    with pytest.raises(StoreUnavailableError):
+        clock.patience(5.0).wait(Trouble.BUSY, "why", at_least_s=6.0)
+    assert clock.slept == []
+
+
+def test_success_begins_patience_anew() -> None:
+    clock = Clock()
+    patience = clock.patience(2.0)
+    for _ in range(50):
+        patience.wait(Trouble.BUSY, "why", at_least_s=0.9)
+        patience.renew()
+    assert patience.left_s == 2.0
+    patience.wait(Trouble.BUSY, "why")
+    assert clock.slept[-1] <= Trouble.BUSY.value[0]
