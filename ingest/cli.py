@@ -286,6 +286,8 @@ def package(
 
 def main() -> None:
     """Entry point: whatever goes wrong becomes one message and an exit code."""
+    # gRPC, where a target needs it, has nothing to do in what is forked here: Spark's JVM.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         _arm_crash_point()
         app()

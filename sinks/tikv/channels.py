@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,8 +79,6 @@ class Channels:
         Args:
             tls: None for connections in the clear.
         """
-        # Nothing that is forked here uses gRPC (Spark's JVM is started so); its handlers would only say that they do nothing.
-        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
         self._tls = tls
         self._lock = threading.Lock()
         self._channels: dict[str, grpc.Channel] = {}
