@@ -26,6 +26,9 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.enable_http_proxy", 0),
 ]
 
+# How gRPC says that a server has ended a connection instead of answering.
+_ENDED = ("Socket closed", "reset by peer", "Broken pipe")
+
 
 @dataclass(frozen=True)
 class Tls:
@@ -122,6 +125,15 @@ class Channels:
         stream = channel.stream_stream(method, request_serializer=_serialized, response_deserializer=answer.FromString)
         return stream(requests)
 
+    def advice(self, error: grpc.RpcError) -> str:
+        """What to check where a server cannot be talked to; empty where its words say enough."""
+        said = told(error)
+        if is_untrusted(error):
+            return "its certificate is of none of the authorities in tls: ca"
+        if self._tls is not None and any(word in said for word in ("TSI_", *_ENDED)):
+            return "check tls: cert and key of this client, and whether the server speaks tls at all"
+        return "does it want tls?" if any(word in said for word in _ENDED) else ""
+
     def close(self) -> None:
         """Close all connections; calls that are under way fail."""
         with self._lock:
@@ -138,6 +150,11 @@ class Channels:
             else:
                 self._channels[address] = grpc.secure_channel(target, self._tls.credentials(), _OPTIONS)
         return self._channels[address]
+
+
+def is_untrusted(error: grpc.RpcError) -> bool:
+    """Whether nothing was sent because nobody who is trusted vouches for the server."""
+    return "CERTIFICATE_VERIFY_FAILED" in told(error)
 
 
 def told(error: grpc.RpcError) -> str:

@@ -17,10 +17,10 @@ from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Patience, Trouble
-from sinks.tikv.channels import Channels, told
+from sinks.tikv.channels import Channels, is_untrusted, told
 from sinks.tikv.key_codec import from_memcomparable, memcomparable
 from sinks.tikv.tso import TsoStream
-from timeline.errors import ConfigError, StoreUnavailableError
+from timeline.errors import ConfigError, StoreUnavailableError, UntrustedStoreError
 
 _TIMEOUT_S = 5.0
 
@@ -102,17 +102,22 @@ class PdClient:
 
         Raises:
             ConfigError: they are of several clusters.
+            UntrustedStoreError: their certificates are not trusted.
             StoreUnavailableError: none answers.
         """
         clusters: dict[int, str] = {}
         failed: list[str] = []
+        untrusted = 0
         for endpoint in self._given:
             try:
                 clusters.setdefault(self._members(endpoint).header.cluster_id, endpoint)
             except grpc.RpcError as error:
-                failed.append(f"{endpoint} ({told(error)})")
+                advice = self._channels.advice(error)
+                failed.append(f"{endpoint} ({told(error)}{'; ' + advice if advice else ''})")
+                untrusted += is_untrusted(error)
         if not clusters:
-            raise StoreUnavailableError(f"no PD answers: {', '.join(failed)}; check pd and tls of the target")
+            kind = UntrustedStoreError if untrusted == len(failed) else StoreUnavailableError
+            raise kind(f"no PD answers: {', '.join(failed)}; check pd and tls of the target")
         if len(clusters) > 1:
             found = ", ".join(f"{endpoint} is of cluster {cluster}" for cluster, endpoint in clusters.items())
             raise ConfigError(f"pd: endpoints of several clusters: {found}; name those of one")

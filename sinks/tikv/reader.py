@@ -8,7 +8,8 @@ before the epoch, which nothing can change any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import closing
 
 import pyarrow as pa
 from tikv_client.asynchronous import TransactionClient
@@ -34,19 +35,23 @@ def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordB
     """
     if place.endpoint.tls is not None:
         raise ConfigError(f"{place.target}: rows are read by tikv-client, and that does not speak TLS")
-    # One loop for all pages: the client's connections belong to it.
-    with asyncio.Runner() as runner:
+    # One loop for all pages: the client's connections belong to it. Not asyncio.Runner, which takes the loop away that
+    # the caller's thread may have.
+    with closing(asyncio.new_event_loop()) as loop:
         pages = _pages(place, snapshot_before_open_epochs(place), limit)
-        while True:
-            try:
-                page = runner.run(_next(pages))
-            except Exception as error:  # every error of tikv-client is a plain Exception
-                raise StoreUnavailableError(
-                    f"{place.target}: cannot be read: {error}; a writer's transaction may be open there: try again"
-                ) from error
-            if page is None:
-                return
-            yield place.stager.restore(page)
+        try:
+            while True:
+                try:
+                    page = loop.run_until_complete(_next(pages))
+                except Exception as error:  # every error of tikv-client is a plain Exception
+                    raise StoreUnavailableError(
+                        f"{place.target}: cannot be read: {error}; a writer's transaction may be open there: try again"
+                    ) from error
+                if page is None:
+                    return
+                yield place.stager.restore(page)
+        finally:
+            loop.run_until_complete(pages.aclose())
 
 
 async def _next(pages: AsyncIterator[pa.Table]) -> pa.Table | None:
@@ -60,14 +65,21 @@ def snapshot_before_open_epochs(place: TikvPlace) -> int:
     return min([now, *(lock.lock_version - 1 for lock in locks_in(place.client, *own_range(place.prefix)))])
 
 
-async def _pages(place: TikvPlace, version: int, limit: int | None) -> AsyncIterator[pa.Table]:
+async def _pages(place: TikvPlace, version: int, limit: int | None) -> AsyncGenerator[pa.Table, None]:
     client = await TransactionClient.connect(list(place.endpoint.pd))
     snapshot = client.snapshot(version, False)
     start, end = row_range(place.prefix)
-    left = limit
+    left, page = limit, _PAGE
     while left is None or left > 0:
-        most = _PAGE if left is None else min(_PAGE, left)
-        pairs = await snapshot.scan(start, end, most, True, False)
+        most = page if left is None else min(page, left)
+        try:
+            pairs = await snapshot.scan(start, end, most, True, False)
+        except Exception as error:  # see read_rows
+            # tikv-client takes answers of 4 MiB; how large rows are shows when they come.
+            if most == 1 or "message length too large" not in str(error):
+                raise
+            page = most // 2
+            continue
         if not pairs:
             return
         keys, values = zip(*pairs, strict=True)

@@ -343,7 +343,8 @@ class _Prewrite:
     def _raise_if_over(self) -> None:
         transaction = self._transaction
         status = look_up(self._client, transaction.primary, transaction.start_ts)
-        if not isinstance(status, Locked):
+        # Without a trace of it, it is the primary itself that another writer was faster with.
+        if isinstance(status, Committed | RolledBack):
             raise TargetBusyError(f"transaction {transaction.start_ts} is over meanwhile: {status}")
 
     def _find_existing(self, batch: Mutations) -> list[bytes]:

@@ -20,7 +20,6 @@ from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.key_codec import memcomparable
 from sinks.tikv.tikv_pb2 import PrewriteRequest
 
-CLUSTER = 4711
 HOST = "127.0.0.1"
 REQUESTS: dict[str, type[Message]] = {
     "KvGet": pb.GetRequest,
@@ -92,6 +91,7 @@ class ScriptedCluster:
         asked_pd: what PD was asked.
         leaders: PDs that answer, the leader's address first.
         timestamps: given out so far.
+        cluster_id: what PD says.
         tso_fails: how many streams of timestamps break at their next request.
     """
 
@@ -102,6 +102,7 @@ class ScriptedCluster:
     asked_pd: list[str] = field(default_factory=list)
     leaders: list[str] = field(default_factory=list)
     timestamps: int = 0
+    cluster_id: int = 4711
     tso_fails: int = 0
 
     def says(self, name: str, *replies: Reply) -> None:
@@ -127,7 +128,7 @@ class ScriptedCluster:
     def answer_pd(self, name: str, body: bytes, own: str) -> bytes:
         """One request to a PD."""
         self.asked_pd.append(name)
-        header = pb.ResponseHeader(cluster_id=CLUSTER)
+        header = pb.ResponseHeader(cluster_id=self.cluster_id)
         answer: Message
         match name:
             case "GetMembers":
@@ -165,7 +166,7 @@ class ScriptedCluster:
             self.asked_pd.append("Tso")
             self.timestamps += request.count
             yield pb.TsoResponse(
-                header=pb.ResponseHeader(cluster_id=CLUSTER),
+                header=pb.ResponseHeader(cluster_id=self.cluster_id),
                 count=request.count,
                 timestamp=pb.Timestamp(physical=1000, logical=self.timestamps),
             ).SerializeToString()

@@ -1,0 +1,233 @@
+"""Epochs of a TiKV target against a running cluster, step by step, and what another client sees of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from tikv_client.asynchronous import TransactionClient
+
+from sinks.base import REJECTED_SCHEMA, KeyedWriter, SinkContext, TaskAttempt
+from sinks.tikv.client import Endpoint, TikvClient, connection
+from sinks.tikv.key_codec import own_range, row_range
+from sinks.tikv.minibatch import MinibatchSink
+from sinks.tikv.options import TikvOptions
+from sinks.tikv.records import PREPARED
+from sinks.tikv.settling import Span, locks_in
+from sinks.tikv.sink import TransactionSink
+from sinks.tikv.transaction import Transaction
+from tests.real.tikv_cluster import TikvCluster
+from timeline.epoch import EpochRef, Part, Plan, WriteReport
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
+
+# tikv-client takes answers of 4 MiB.
+_PAGE = 10_000
+
+_prefixes = (f"tepochs{number}_" for number in itertools.count())
+_instants = itertools.count()
+
+
+def ref(epoch: int) -> EpochRef:
+    """An epoch with an instant of its own."""
+    return EpochRef(epoch, f"20240101{next(_instants):09d}", 1)
+
+
+def planned(epoch: EpochRef) -> Plan:
+    """A plan for an epoch, of ranges that the target does not look at."""
+    return Plan(epoch, "job", "test", (), (), {}, "token")
+
+
+def rows(ids: Iterable[int], text: str = "text") -> pa.RecordBatch:
+    """A batch of rows with these ids."""
+    numbers = pa.array(list(ids), pa.int64())
+    return pa.record_batch([numbers, pa.array([text] * len(numbers), pa.string())], schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A prefix of its own in a cluster.
+
+    Attributes:
+        pd: the cluster's endpoints.
+        prefix: of the target.
+    """
+
+    pd: tuple[str, ...]
+    prefix: str
+
+    @classmethod
+    def in_(cls, cluster: TikvCluster) -> Place:
+        """The next one."""
+        return cls(tuple(cluster.pd), next(_prefixes))
+
+    def options(self, **block: Any) -> TikvOptions:
+        """The target's block of a job file."""
+        return TikvOptions.model_validate(
+            {"type": "tikv", "pd": self.pd, "prefix": self.prefix, "key": ["id"], "patience": 30} | block
+        )
+
+    def sink(self, app_id: str = "job", schema: pa.Schema = SCHEMA, **block: Any) -> TransactionSink:
+        """The target as a process that starts now sees it."""
+        return TransactionSink.open(self.options(**block), SinkContext(app_id, schema))
+
+    def minibatch(self, **block: Any) -> MinibatchSink:
+        """The same, with small transactions."""
+        return MinibatchSink.open(self.options(transaction="minibatch", **block), SinkContext("job", SCHEMA))
+
+    @property
+    def client(self) -> TikvClient:
+        """A connection."""
+        return connection(Endpoint(self.pd, patience_s=30))
+
+    def locks(self) -> list[bytes]:
+        """Every key that is locked."""
+        start, end = own_range(self.prefix.encode())[0], row_range(self.prefix.encode())[1]
+        return [lock.key for lock in locks_in(self.client, start, end)]
+
+    def row_key(self, number: int) -> bytes:
+        """The key of a row."""
+        return bytes(self.sink().stager.keys.encode(rows([number]))[0].as_py())
+
+    def spans(self, part: Part) -> list[Span]:
+        """Ranges of a part's rows."""
+        return [
+            (bytes.fromhex(start), bytes.fromhex(end)) for start, end in PREPARED.validate_python(part.detail).spans
+        ]
+
+    def reader(self) -> Reader:
+        """Another client."""
+        return Reader(self)
+
+
+class Reader:
+    """What tikv-client sees, each time in one snapshot."""
+
+    def __init__(self, place: Place) -> None:
+        """Nothing is read yet."""
+        self._place = place
+        self._stager = place.sink().stager
+
+    def texts(self) -> dict[int, str]:
+        """Each row's text now.
+
+        Raises:
+            Exception: a lock of a living transaction is in the way.
+        """
+        with closing(asyncio.new_event_loop()) as loop:
+            pairs = loop.run_until_complete(self._pairs())
+        keys, values = ([pair[side] for pair in pairs] for side in (0, 1))
+        table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+        read = self._stager.restore(table)
+        return dict(zip(read.column("id").to_pylist(), read.column("text").to_pylist(), strict=True))
+
+    async def _pairs(self) -> list[tuple[bytes, bytes]]:
+        client = await TransactionClient.connect(list(self._place.pd))
+        snapshot = client.snapshot(await client.current_timestamp(), False)
+        start, end = row_range(self._place.prefix.encode())
+        pairs: list[tuple[bytes, bytes]] = []
+        while page := await snapshot.scan(start, end, _PAGE, True, False):
+            pairs += page
+            start = page[-1][0] + b"\0"
+        return pairs
+
+
+def staged(writer: KeyedWriter, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as they reach the task that writes them."""
+    return writer.stage(batch, "shard", pa.array(range(batch.num_rows), pa.int64())).rows
+
+
+def write_bucket(writer: KeyedWriter, batch: pa.RecordBatch) -> tuple[WriteReport, pa.RecordBatch]:
+    """Rows written by one task attempt: its report, and the rows that the target refused."""
+    bucket = writer.open(TaskAttempt(0, 0, 0))
+    bucket.write(staged(writer, batch))
+    refused = bucket.settle()
+    assert refused.schema == REJECTED_SCHEMA
+    return bucket.close(), refused
+
+
+def written(sink: TransactionSink, epoch: EpochRef, batch: pa.RecordBatch) -> WriteReport:
+    """Rows prewritten in the epoch's transaction, which is begun if it is not."""
+    writer = sink.begin(planned(epoch))
+    assert isinstance(writer, KeyedWriter)
+    return write_bucket(writer, batch)[0]
+
+
+def prepared(sink: TransactionSink, epoch: EpochRef, batch: pa.RecordBatch) -> Part:
+    """An epoch in its prepared state, written by one task."""
+    return sink.prepare(epoch, [written(sink, epoch, batch)])
+
+
+def committed(sink: TransactionSink, epoch: EpochRef, batch: pa.RecordBatch) -> Part:
+    """An epoch from begin to release."""
+    part = prepared(sink, epoch, batch)
+    sink.commit(part)
+    sink.release(epoch, part)
+    return part
+
+
+def transaction_of(part: Part) -> Transaction:
+    """The transaction that a part was prepared in."""
+    return PREPARED.validate_python(part.detail).transaction
+
+
+def safe_points(cluster: TikvCluster) -> dict[str, int]:
+    """What services ask PD to keep, by their names."""
+    with urllib.request.urlopen(f"http://{cluster.pd_leader().address}/pd/api/v1/gc/safepoint", timeout=10) as answer:
+        found = json.load(answer)["service_gc_safe_points"] or []
+    return {each["service_id"]: int(each["safe_point"]) for each in found}
+
+
+@contextmanager
+def meanwhile(*actions: Callable[[], None]) -> Iterator[None]:
+    """Repeat each action in a thread until the block ends; the first error of any is raised then."""
+    ended = threading.Event()
+    errors: list[BaseException] = []
+
+    def repeat(action: Callable[[], None]) -> None:
+        try:
+            while not ended.is_set():
+                action()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
+def together(actions: Sequence[Callable[[], None]]) -> None:
+    """Run all at once; the first error is raised once all have ended."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(actions))
+
+    def run(action: Callable[[], None]) -> None:
+        start.wait()
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
