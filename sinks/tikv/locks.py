@@ -26,9 +26,11 @@ class Locked:
 
     Attributes:
         ttl_ms: milliseconds from its start within which nobody else may roll it back.
+        is_pushed: whether it can be committed only behind the reader that asked.
     """
 
     ttl_ms: int
+    is_pushed: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,27 @@ class Missing:
 TxnStatus: TypeAlias = Locked | Committed | RolledBack | Missing
 
 
-def look_up(client: TikvClient, primary: bytes, start_ts: int) -> TxnStatus:
+def look_up(client: TikvClient, primary: bytes, start_ts: int, *, reader_ts: int = 0) -> TxnStatus:
     """What became of a transaction; changes nothing, not even where its TTL has passed.
+
+    Args:
+        client: the cluster.
+        primary: the transaction's primary key.
+        start_ts: its start timestamp.
+        reader_ts: of a reader that wants to pass its locks: where it is open, it is made to commit behind that.
 
     Raises:
         StoreUnavailableError: nobody tells.
     """
-    answer = _check(client, primary, start_ts, current_ts=0, rollback_if_missing=False, patience=client.patience())
+    answer = _check(
+        client,
+        primary,
+        start_ts,
+        current_ts=0,
+        rollback_if_missing=False,
+        patience=client.patience(),
+        reader_ts=reader_ts,
+    )
     return _status(answer, primary, start_ts)
 
 
@@ -122,7 +138,14 @@ def resolve_key(
 
 
 def _check(
-    client: TikvClient, primary: bytes, start_ts: int, *, current_ts: int, rollback_if_missing: bool, patience: Patience
+    client: TikvClient,
+    primary: bytes,
+    start_ts: int,
+    *,
+    current_ts: int,
+    rollback_if_missing: bool,
+    patience: Patience,
+    reader_ts: int = 0,
 ) -> pb.CheckTxnStatusResponse:
     return client.ask(
         primary,
@@ -131,7 +154,7 @@ def _check(
             context=context,
             primary_key=primary,
             lock_ts=start_ts,
-            caller_start_ts=0,
+            caller_start_ts=reader_ts,
             current_ts=current_ts,
             rollback_if_not_exist=rollback_if_missing,
         ),
@@ -148,5 +171,5 @@ def _status(answer: pb.CheckTxnStatusResponse, primary: bytes, start_ts: int) ->
     if answer.commit_version:
         return Committed(answer.commit_version)
     if answer.lock_ttl:
-        return Locked(answer.lock_ttl)
+        return Locked(answer.lock_ttl, answer.action == pb.Action.MinCommitTSPushed)
     return RolledBack()

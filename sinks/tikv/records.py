@@ -19,9 +19,10 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.backoff import Patience, Trouble
 from sinks.tikv.client import TikvClient
 from sinks.tikv.key_codec import memcomparable, own_range
-from sinks.tikv.locks import Committed, Locked, Missing, look_up, resolve_key
+from sinks.tikv.locks import Committed, Locked, Missing, RolledBack, look_up, resolve_key
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.transaction import Transaction, write_mutations
 from timeline.body import BodyFormat
@@ -212,7 +213,7 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
         errors = [pair.error for pair in answer.pairs if pair.HasField("error")]
         errors += [answer.error] if answer.HasField("error") else []
         if errors:
-            open_transactions += [lock for error in errors for lock in _cleared(client, error)]
+            open_transactions += [lock for error in errors for lock in _cleared(client, error, version, patience)]
             continue
         patience.renew()
         yield from ((pair.key, pair.value) for pair in answer.pairs)
@@ -220,16 +221,21 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
         key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
 
 
-def _cleared(client: TikvClient, error: pb.KeyError) -> list[int]:
-    """Resolve a lock whose transaction is decided; the transaction where it is open."""
+def _cleared(client: TikvClient, error: pb.KeyError, version: int, patience: Patience) -> list[int]:
+    """Resolve a lock whose transaction is decided; one that can only be committed behind a version is returned."""
     if not error.HasField("locked"):
         raise InvariantError(f"TiKV does not show what is below a prefix: {error}")
     lock = error.locked
-    status = look_up(client, lock.primary_lock, lock.lock_version)
-    if isinstance(status, Locked | Missing):
-        return [lock.lock_version]
-    commit_ts = status.at if isinstance(status, Committed) else 0
-    resolve_key(client, lock.key, lock.lock_version, commit_ts, client.patience())
+    match look_up(client, lock.primary_lock, lock.lock_version, reader_ts=version):
+        case Missing() | Locked(is_pushed=True):
+            # A primary that is not there yet cannot be committed before it is, either.
+            return [lock.lock_version]
+        case Locked():
+            patience.wait(Trouble.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
+        case Committed(at):
+            resolve_key(client, lock.key, lock.lock_version, at, patience)
+        case RolledBack():
+            resolve_key(client, lock.key, lock.lock_version, 0, patience)
     return []
 
 

@@ -303,6 +303,8 @@ class _Prewrite:
             lock_ttl=transaction.ttl_ms,
             # Readers that meet a lock of a large transaction resolve it by regions, not key by key.
             txn_size=self._rows,
+            # With it readers may push the commit behind themselves, and need not wait for it.
+            min_commit_ts=transaction.start_ts + 1,
         ).SerializeToString()
         call = self._client.start(target, "KvPrewrite", b"".join((head, batch.body)), pb.PrewriteResponse)
         self._under_way.append((batch, target, call))

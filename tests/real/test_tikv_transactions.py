@@ -30,7 +30,9 @@ from tests.real.processes import wait_until
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_epochs import (
     SCHEMA,
+    PassingReader,
     Place,
+    Reader,
     committed,
     meanwhile,
     planned,
@@ -87,8 +89,8 @@ class Died(BaseException):
 class Watch:
     """A reader that looks again and again at rows into which every epoch writes its own text."""
 
-    def __init__(self, place: Place, ids: range) -> None:
-        self._reader = place.reader()
+    def __init__(self, reader: Reader, ids: range) -> None:
+        self._reader = reader
         self._ids = ids
         self.seen: list[str] = []
 
@@ -141,16 +143,17 @@ def split_place(own_cluster: TikvCluster) -> Place:
     return place
 
 
-def test_reader_never_sees_part_of_an_epoch(split_place: Place) -> None:
+@pytest.mark.parametrize(("kind", "first"), [(Reader, 1), (PassingReader, 21)])
+def test_reader_never_sees_part_of_an_epoch(split_place: Place, kind: type[Reader], first: int) -> None:
     place, ids = split_place, range(0, 4000, 10)
-    watch = Watch(place, ids)
+    watch = Watch(kind(place), ids)
     watch.look()
     visible = list(watch.seen)
     steps = ("transaction-begun", "prepared", "part-committing", "primary-committed", "never")
     regions: set[int] = set()
     with meanwhile(watch.look):
         for number, last in enumerate([*steps, *steps], start=1):
-            epoch, text = ref(number), f"epoch {number} until {last}"
+            epoch, text = ref(first + number), f"epoch {first + number} until {last}"
             part = run_until(place, epoch, rows(ids, text), last)
             recovery = place.sink()
             if part is None or (last == "prepared" and number > len(steps)):
