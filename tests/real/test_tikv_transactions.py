@@ -10,13 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from google.protobuf.message import Message
 
-from sinks.base import KeyedWriter, Lookup, PartitionWriter, TaskAttempt
+from sinks.base import KeyedWriter, Lookup, PartitionWriter, SinkContext, TaskAttempt
 from sinks.tikv import tikv_pb2 as pb
+from sinks.tikv.channels import Channels, PendingCall
 from sinks.tikv.client import Endpoint, TikvClient
 from sinks.tikv.heart import keep_versions
 from sinks.tikv.locks import Locked, RolledBack, look_up
@@ -25,6 +29,7 @@ from sinks.tikv.reader import read_rows
 from sinks.tikv.settling import settlings
 from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back, write_mutations
 from tests.conftest import or_absent
+from tests.contract.test_tikv_sink import ThroughClient
 from tests.real import tikv_cluster
 from tests.real.processes import wait_until
 from tests.real.tikv_cluster import TikvCluster
@@ -58,6 +63,9 @@ FOREVER_S = (1 << 63) - 1
 @pytest.fixture
 def place(tikv: TikvCluster) -> Place:
     return Place.in_(tikv)
+
+
+TResponse = TypeVar("TResponse", bound=Message)
 
 
 def texts(place: Place) -> dict[int, str]:
@@ -169,6 +177,30 @@ def test_reader_never_sees_part_of_an_epoch(split_place: Place, kind: type[Reade
     assert list(dict.fromkeys(watch.seen)) == visible
     assert min(regions) > 2
     assert place.locks() == []
+
+
+class DyingChannels(Channels):
+    """The process ends instead of sending a commit."""
+
+    def start(
+        self, address: str, method: str, request: bytes, answer: type[TResponse], timeout_s: float
+    ) -> PendingCall[TResponse]:
+        if method.endswith("/KvCommit"):
+            raise Died
+        return super().start(address, method, request, answer, timeout_s)
+
+
+def test_nothing_of_an_epoch_is_visible_where_its_writer_dies_with_the_primary_uncommitted(split_place: Place) -> None:
+    place, ids, epoch = split_place, range(0, 4000, 10), ref(50)
+    before = PassingReader(place).texts()
+    part = prepared(place.sink(), epoch, rows(ids, "never committed"))
+    writer = ThroughClient.open(place.options(), SinkContext("job", SCHEMA))
+    dying = replace(writer, own_client=TikvClient(writer.endpoint, DyingChannels()))
+    with pytest.raises(Died):
+        dying.commit(part)
+    assert PassingReader(place).texts() == before
+    place.sink().abort(epoch, part)
+    assert texts(place) == before
 
 
 def test_epoch_whose_settling_stopped_halfway_is_visible_as_a_whole(split_place: Place) -> None:
