@@ -45,10 +45,10 @@ def rows_as_json(place: TikvPlace, limit: int | None) -> Iterator[str]:
 
 
 def rows_table(place: TikvPlace, limit: int) -> Table:
-    """The first rows, for people."""
-    batches = list(read_rows(place, limit))
+    """The first rows, for people; where there are none, the names of the columns."""
+    nothing = pa.table({"key": pa.array([], pa.binary()), "value": pa.array([], pa.binary())})
+    rows = pa.Table.from_batches(list(read_rows(place, limit)) or [place.stager.restore(nothing)])
     table = Table(box=None, header_style="bold", pad_edge=False)
-    rows = pa.Table.from_batches(batches) if batches else pa.table({})
     for name in rows.column_names:
         table.add_column(name, overflow="fold")
     for row in islice(rows.to_pylist(), limit):

@@ -90,6 +90,7 @@ class Attempt:
         start_ts: its start timestamp.
         primary: its primary key, in hex.
         ttl_ms: of its locks.
+        is_settled: whether it has ended and its locks were resolved; a task that wakes up late may lock again.
     """
 
     epoch: int
@@ -98,6 +99,7 @@ class Attempt:
     start_ts: int
     primary: str
     ttl_ms: int
+    is_settled: bool = False
 
     @property
     def transaction(self) -> Transaction:
@@ -114,14 +116,14 @@ class Prepared:
         start_ts: its start timestamp.
         primary: its primary key, in hex.
         ttl_ms: of its locks.
-        spans: ranges of keys, in hex, that hold all of its rows.
+        spans: for each task, ranges of keys, in hex, that hold all of its rows.
     """
 
     cluster_id: str
     start_ts: int
     primary: str
     ttl_ms: int
-    spans: tuple[tuple[str, str], ...]
+    spans: tuple[tuple[tuple[str, str], ...], ...]
 
     @property
     def transaction(self) -> Transaction:
@@ -130,7 +132,7 @@ class Prepared:
 
 
 PREPARED = TypeAdapter(Prepared)
-TASK_SPANS = TypeAdapter(tuple[tuple[str, str], ...])
+SPANS = TypeAdapter(tuple[tuple[str, str], ...])
 EPOCH_RECORD = BodyFormat("epoch record", EpochRecord)
 ATTEMPT = BodyFormat("attempt", Attempt)
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self, cast
 
 from sinks.base import KeyedWriter, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
@@ -32,7 +32,7 @@ from sinks.tikv.locks import Committed, Missing, RolledBack, look_up
 from sinks.tikv.mutations import mutation
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.place import TikvPlace
-from sinks.tikv.records import ATTEMPT, PREPARED, TASK_SPANS, Attempt, Prepared, epoch_record
+from sinks.tikv.records import ATTEMPT, PREPARED, SPANS, Attempt, Prepared, epoch_record
 from sinks.tikv.settling import Span, settlings, side_by_side
 from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back
 from sinks.tikv.writer import TransactionWriter
@@ -89,8 +89,9 @@ class TransactionSink(TikvPlace):
             raise InvariantError(f"{self.target}: {epoch} was not begun by this process")
         if opened.heart.is_lost:
             raise TargetBusyError(
-                f"{self.target}: {epoch}: transaction {opened.transaction.start_ts} was rolled back by others: "
-                "its heartbeats did not get through; raise lock_ttl"
+                f"{self.target}: {epoch}: transaction {opened.transaction.start_ts} was rolled back by others: its "
+                "heartbeats did not get through; raise lock_ttl above the time that an epoch takes: clients that go "
+                "by a row's own lock alone (tikv-client) end a transaction that is older, though its writer lives"
             )
         rows = sum(report.rows for report in reports)
         transaction = opened.transaction
@@ -107,11 +108,7 @@ class TransactionSink(TikvPlace):
                     transaction.start_ts,
                     transaction.primary.hex(),
                     transaction.ttl_ms,
-                    tuple(
-                        span
-                        for report in reports
-                        for span in TASK_SPANS.validate_python(report.detail.get("spans", []))
-                    ),
+                    tuple(SPANS.validate_python(report.detail["spans"]) for report in reports if report.rows),
                 ),
                 mode="json",
             ),
@@ -173,10 +170,11 @@ class TransactionSink(TikvPlace):
         self._still(epoch)
         attempts = self.records.attempts(epoch.instant)
         for attempt in attempts:
-            if self._end(attempt) is not None:
+            if not attempt.is_settled and self._end(attempt) is not None:
                 raise InvariantError(
                     f"{self.target}: {epoch} is to be rolled back, but its transaction {attempt.start_ts} is committed"
                 )
+        self._note(replace(attempt, is_settled=True) for attempt in attempts if not attempt.is_settled)
         return [f"transaction {attempt.start_ts}" for attempt in attempts]
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
@@ -184,14 +182,20 @@ class TransactionSink(TikvPlace):
         self._still(epoch)
         reported = _prepared(part).transaction.start_ts if part is not None else None
         gone: list[bytes] = []
+        kept: list[Attempt] = []
         for attempt in self.records.attempts(epoch.instant):
-            if attempt.start_ts not in self._settled:
+            is_settled = attempt.is_settled or attempt.start_ts in self._settled
+            # A task of another attempt may still lock rows: its record stays as long as such a task may live, and the
+            # whole prefix is looked through once more at the end of that time, not at every start.
+            if final or not is_settled:
                 self._end(attempt)
-            # A task of another attempt may still lock rows: its record stays as long as such a task may live.
             if final or attempt.start_ts == reported:
                 gone.append(self.records.attempt_key(epoch.instant, attempt.start_ts))
+            elif not is_settled:
+                kept.append(replace(attempt, is_settled=True))
         if part is not None:
             gone += self.older_records(epoch)
+        self._note(kept)
         if gone:
             self.records.write([(key, None) for key in gone], self.ttl_ms)
         release_versions(self.client, self._service)
@@ -216,8 +220,7 @@ class TransactionSink(TikvPlace):
         attempt = Attempt(
             ref.epoch, ref.instant, ref.generation, transaction.start_ts, primary.hex(), transaction.ttl_ms
         )
-        key = self.records.attempt_key(ref.instant, transaction.start_ts)
-        self.records.write([(key, ATTEMPT.dump(attempt))], self.ttl_ms)
+        self._note([attempt])
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
         return _Open(transaction, Heart(client, transaction, self._service, began_s))
 
@@ -233,6 +236,12 @@ class TransactionSink(TikvPlace):
         side_by_side(settlings(self.client, transaction.start_ts, commit_ts or 0, [everything]))
         return commit_ts
 
+    def _note(self, attempts: Iterable[Attempt]) -> None:
+        """Put the records of attempts."""
+        puts = [(self.records.attempt_key(each.instant, each.start_ts), ATTEMPT.dump(each)) for each in attempts]
+        if puts:
+            self.records.write(puts, self.ttl_ms)
+
     def _still(self, epoch: EpochRef) -> None:
         """No heartbeats any more for the transaction of an epoch."""
         opened = self._open.pop(epoch.instant, None)
@@ -244,11 +253,6 @@ def _prepared(part: Part) -> Prepared:
     return PREPARED.validate_python(part.detail)
 
 
-def _spans_of(report: WriteReport) -> tuple[tuple[str, str], ...]:
-    """Ranges of keys, in hex, that a task has locked; none where it only staged rows."""
-    return TASK_SPANS.validate_python(report.detail.get("spans", []))
-
-
 def _spans(prepared: Prepared) -> list[Span]:
     """Where a part's rows are."""
-    return [(bytes.fromhex(start), bytes.fromhex(end)) for start, end in prepared.spans]
+    return [(bytes.fromhex(start), bytes.fromhex(end)) for task in prepared.spans for start, end in task]

@@ -32,6 +32,7 @@ from sinks.tikv.client import Target, TikvClient
 from sinks.tikv.locks import Committed, Locked, Missing, RolledBack, TxnStatus, look_up, resolve
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.settling import Span, settle
+from sinks.tikv.tso import physical_ms
 from timeline.errors import InvariantError, ReplayNeededError, TargetBusyError
 
 _MOST_ROWS = 4096
@@ -246,6 +247,10 @@ class _Prewrite:
         self._client = client
         self._transaction = transaction
         self._patience = client.patience()
+        # A TTL counts from the transaction's start, and heartbeats lengthen the primary's alone: clients that go by
+        # a row's own lock would take one that is written late for one of a writer that has died.
+        age_ms = physical_ms(client.pd.timestamp()) - physical_ms(transaction.start_ts)
+        self._ttl_ms = transaction.ttl_ms + max(0, age_ms)
         self._lock_patience = Patience(lock_patience_s)
         self._rows = rows
         self._met: Counter[int] = Counter()
@@ -300,7 +305,7 @@ class _Prewrite:
             context=target.context,
             primary_lock=transaction.primary,
             start_version=transaction.start_ts,
-            lock_ttl=transaction.ttl_ms,
+            lock_ttl=self._ttl_ms,
             # Readers that meet a lock of a large transaction resolve it by regions, not key by key.
             txn_size=self._rows,
             # With it readers may push the commit behind themselves, and need not wait for it.

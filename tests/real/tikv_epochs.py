@@ -100,7 +100,9 @@ class Place:
     def spans(self, part: Part) -> list[Span]:
         """Ranges of a part's rows."""
         return [
-            (bytes.fromhex(start), bytes.fromhex(end)) for start, end in PREPARED.validate_python(part.detail).spans
+            (bytes.fromhex(start), bytes.fromhex(end))
+            for task in PREPARED.validate_python(part.detail).spans
+            for start, end in task
         ]
 
     def reader(self) -> Reader:

@@ -1,0 +1,102 @@
+"""A job with a TiKV target in a folder of its own, and what lies below its prefixes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.build import open_timeline
+from ingest.config import load_config
+from ingest.read import tikv_target
+from sinks.tikv.client import Endpoint, TikvClient, connection
+from sinks.tikv.key_codec import own_range, row_range
+from sinks.tikv.mutations import Mutations
+from sinks.tikv.place import TikvPlace
+from sinks.tikv.reader import read_rows
+from sinks.tikv.settling import locks_in, settle
+from sinks.tikv.transaction import Transaction, prewrite, roll_back
+from tests.cli.job import Job
+from tests.cli.test_run import settled
+from tests.real.tikv_cluster import TikvCluster
+
+PAD = "x" * 1000
+"""Makes a line a kilobyte, and is no column: few rows are enough for two tasks."""
+
+_prefixes = (f"tjob{number}_" for number in itertools.count())
+
+
+class TikvJob(Job):
+    """Lines of JSON into a Delta table and below prefixes of their own in a cluster."""
+
+    def __init__(self, folder: Path, cluster: TikvCluster) -> None:
+        super().__init__(folder)
+        self.cluster = cluster
+        self.prefix = next(_prefixes)
+
+    def target(self, **options: Any) -> dict[str, Any]:
+        """A target's block; without `prefix` it lies below the job's own."""
+        block = {"type": "tikv", "name": "keyed", "pd": self.cluster.pd, "prefix": self.prefix, "key": ["id"]}
+        return block | {"patience": "20s"} | options
+
+    def write_job(self, *targets: Mapping[str, Any], **changes: Any) -> None:
+        """Write the job file: a Delta table, then these targets."""
+        delta = {"type": "delta", "name": "lake", "path": f"{self.folder}/lake"}
+        self.write(targets=[delta, *map(dict, targets)], **{"writer": {"lease_ttl": "1s"}} | changes)
+
+    def put(self, name: str, rows: Iterable[Mapping[str, Any]], *, pad: str = "") -> None:
+        """A log file that is there whole at once."""
+        more = {"pad": pad} if pad else {}
+        (self.folder / "new").write_text("".join(json.dumps(dict(row) | more) + "\n" for row in rows))
+        (self.folder / "new").rename(self.folder / "logs" / name)
+
+    def place(self, name: str | None = None) -> TikvPlace:
+        """A target as a process that starts now sees it."""
+        return tikv_target(open_timeline(load_config(self.file)), name)
+
+    def rows(self, name: str | None = None) -> list[dict[str, Any]]:
+        """A target's rows as another client sees them, by key."""
+        return [row for batch in read_rows(self.place(name)) for row in batch.to_pylist()]
+
+    def quarantined(self) -> list[dict[str, Any]]:
+        """Rows of the quarantine, by place."""
+        table = self.table("lake_quarantine")
+        rows = table.to_pyarrow_table().to_pylist() if table is not None else []
+        return sorted(rows, key=lambda row: (row["shard"], row["offset"]))
+
+    @property
+    def client(self) -> TikvClient:
+        """A connection of this process."""
+        return connection(Endpoint(tuple(self.cluster.pd), patience_s=20))
+
+    def row_locks(self, prefix: str | None = None) -> list[int]:
+        """Transactions that hold rows below a prefix, once for each row."""
+        start, end = row_range((prefix or self.prefix).encode())
+        return [lock.lock_version for lock in locks_in(self.client, start, end)]
+
+    def locks(self, prefix: str | None = None) -> list[bytes]:
+        """Locked keys below a prefix, rows or not."""
+        whole = (prefix or self.prefix).encode()
+        return [lock.key for lock in locks_in(self.client, own_range(whole)[0], row_range(whole)[1])]
+
+    def is_settled(self) -> bool:
+        """Whether nothing is pending, and nothing is left that no reader sees."""
+        return settled(self) and not self.locks()
+
+    @contextmanager
+    def held(self, ids: Sequence[int]) -> Iterator[int]:
+        """Another writer's transaction holds rows as long as the block runs: tasks that write them wait for it."""
+        rows = pa.record_batch({name: pa.array(ids, pa.int64()) for name in ("id",)})
+        keys = pa.array(sorted(self.place().stager.keys.encode(rows).to_pylist()), pa.binary())
+        transaction = Transaction(self.client.pd.timestamp(), keys[0].as_py(), 120_000)
+        prewrite(self.client, transaction, Mutations.of(keys, pa.array([b"held"] * len(keys)), inserts=False))
+        try:
+            yield transaction.start_ts
+        finally:
+            roll_back(self.client, transaction)
+            settle(self.client, transaction.start_ts, 0, keys[0].as_py(), keys[-1].as_py() + b"\0")
