@@ -333,7 +333,7 @@ def test_the_job_file_for_access_logs_keeps_the_last_request_of_each_client(
     tikv: TikvCluster, logs: Path, tmp_path: Path
 ) -> None:
     job_file = ROOT / "conf" / "access-log-to-tikv.yaml"
-    environment = os.environ | {"LOGS": str(logs), "PD": tikv.pd[0], "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"LOGS": str(logs), "PD": tikv.pd[0], "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
     def tideline(*arguments: str) -> str:
         command = [sys.executable, "-m", "ingest", arguments[0], str(job_file), *arguments[1:]]
