@@ -1,0 +1,88 @@
+"""Wall and CPU seconds of some work, counted over whole trees of processes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import psutil
+
+_QUIET_SHARE = 0.05
+_LOOK_S = 0.5
+_LONGEST_WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What some work took, in seconds.
+
+    Attributes:
+        wall_s: by the clock.
+        client_s: CPU of this process and of all that it started (JVM, Python workers), servers left out.
+        server_s: CPU of the servers in the same time.
+    """
+
+    wall_s: float
+    client_s: float
+    server_s: float
+
+
+class Stopwatch:
+    """Measures work of this process and of those below it, apart from that of servers."""
+
+    def __init__(self, servers: Iterable[int]) -> None:
+        """Nothing is measured yet.
+
+        Args:
+            servers: ids of the servers' processes.
+        """
+        self._servers = [psutil.Process(pid) for pid in servers]
+        self._spent: Spent | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure the block; `spent` has the result."""
+        self._spent = None
+        client, server, began = self._client_s(), self._server_s(), time.perf_counter()
+        yield
+        wall = time.perf_counter() - began
+        self._spent = Spent(wall, self._client_s() - client, self._server_s() - server)
+
+    @property
+    def spent(self) -> Spent:
+        """What the last block took."""
+        assert self._spent is not None, "nothing was measured"
+        return self._spent
+
+    def wait_for_quiet_servers(self) -> None:
+        """Return once the servers have done what they put off (compaction), or after a minute."""
+        deadline = time.monotonic() + _LONGEST_WAIT_S
+        while time.monotonic() < deadline:
+            before = self._server_s()
+            time.sleep(_LOOK_S)
+            if self._server_s() - before < _QUIET_SHARE * _LOOK_S:
+                return
+
+    def _client_s(self) -> float:
+        servers = {server.pid for server in self._servers}
+        return _tree_s(psutil.Process(), servers)
+
+    def _server_s(self) -> float:
+        return sum(_own_s(server) for server in self._servers)
+
+
+def _own_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _tree_s(process: psutil.Process, without: set[int]) -> float:
+    """CPU of a process, of those below it, and of those that have ended there and were waited for."""
+    try:
+        times = process.cpu_times()
+        own = times.user + times.system + times.children_user + times.children_system
+        return float(own) + sum(_tree_s(child, without) for child in process.children() if child.pid not in without)
+    except psutil.NoSuchProcess:
+        return 0.0
