@@ -43,12 +43,17 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Measure the block; `spent` has the result."""
+        """Measure the block; `spent` has the result.
+
+        What a process used that ends within the block is not seen: Spark ends its Python workers only when they have
+        had nothing to do for a minute.
+        """
         self._spent = None
         client, server, began = self._client_s(), self._server_s(), time.perf_counter()
         yield
-        wall = time.perf_counter() - began
-        self._spent = Spent(wall, self._client_s() - client, self._server_s() - server)
+        wall_s = time.perf_counter() - began
+        spent_s = sum(now - client.get(process, 0.0) for process, now in self._client_s().items())
+        self._spent = Spent(wall_s, spent_s, self._server_s() - server)
 
     @property
     def spent(self) -> Spent:
@@ -65,9 +70,15 @@ class Stopwatch:
             if self._server_s() - before < _QUIET_SHARE * _LOOK_S:
                 return
 
-    def _client_s(self) -> float:
-        servers = {server.pid for server in self._servers}
-        return _tree_s(psutil.Process(), servers)
+    def _client_s(self) -> dict[psutil.Process, float]:
+        found: dict[psutil.Process, float] = {}
+        left = [psutil.Process()]
+        while left:
+            process = left.pop()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[process] = _own_s(process)
+                left += [child for child in process.children() if child not in self._servers]
+        return found
 
     def _server_s(self) -> float:
         return sum(_own_s(server) for server in self._servers)
@@ -76,13 +87,3 @@ class Stopwatch:
 def _own_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
-
-
-def _tree_s(process: psutil.Process, without: set[int]) -> float:
-    """CPU of a process, of those below it, and of those that have ended there and were waited for."""
-    try:
-        times = process.cpu_times()
-        own = times.user + times.system + times.children_user + times.children_system
-        return float(own) + sum(_tree_s(child, without) for child in process.children() if child.pid not in without)
-    except psutil.NoSuchProcess:
-        return 0.0
