@@ -67,7 +67,7 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
     if verbose:
         level = logging.DEBUG
     # What libraries log beside an error that they also raise would be read twice, and py4j's has a traceback.
-    logging.getLogger().handlers[:] = [handler if verbose or as_json else logging.NullHandler()]
+    logging.getLogger().handlers[:] = [handler if verbose else logging.NullHandler()]
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

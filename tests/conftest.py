@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests import class_archive
 from tests.real import kafka_server, s3_server, tikv_cluster
 from tests.real import spark_cluster as cluster
 from tests.real.certificates import issue
@@ -22,9 +23,13 @@ from tests.real.toolchain import MissingToolchainError
 
 
 def pytest_configure() -> None:
-    """A runner that was put into the background hands an ignored SIGINT down to every process that tests start."""
+    """What every process inherits that tests start.
+
+    A runner that was put into the background would hand an ignored SIGINT down to them.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    class_archive.use()
 
 
 def absent(reason: str) -> NoReturn:

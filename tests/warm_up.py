@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
+from tests import class_archive
 from tests.real import kafka_server, s3_server, tikv_cluster
 from tests.real.spark_jars import spark_kafka_jars
 from tests.real.toolchain import MissingToolchainError
@@ -47,6 +48,7 @@ def main() -> None:
         fetch_jars,
         lambda: make("the S3 server is", s3_server.build),
         lambda: make("Kafka's jars are", kafka_server.jars),
+        lambda: make("the archive of Spark's classes is", class_archive.make),
         lambda: make("the TiKV cluster is", tikv_cluster.build),
         lambda: make("the jars of Spark's Kafka source are", spark_kafka_jars),
     ]

@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 import pyspark
 
+from tests.class_archive import java_options
 from tests.real.processes import HOST, ServerProcess, on_free_ports
 from tests.real.toolchain import find_java
 
@@ -186,7 +187,9 @@ def _daemon(role: str, folder: Path, *arguments: str, host: str = HOST) -> Serve
         "SPARK_DAEMON_MEMORY": "256m",
         # A taken port is an error, not a reason to listen on the next one; and the master's REST server has always the
         # same port: of two masters on a machine one would register no workers.
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false",
+        # Executors have it from their worker.
+        "JDK_JAVA_OPTIONS": java_options(),
     }
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
     process = [*command, "--host", host, *arguments]

@@ -1,0 +1,51 @@
+"""What the command line logs: the project's own records, and libraries' with details only."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from ingest.logs import configure_logging
+
+LOGGERS = ("", "timeline", "sinks", "ingest")
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def log_as_a_library() -> None:
+    """py4j does it where Spark's JVM dies in a call, beside the error that it raises."""
+    try:
+        raise ConnectionResetError("reset by peer")
+    except ConnectionResetError:
+        logging.exception("Exception while sending command.")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_libraries_records_are_details(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Console(stderr=True), as_json=as_json, verbose=False)
+    log_as_a_library()
+    logging.getLogger("ingest.loop").info("epoch 0")
+    err = capsys.readouterr().err
+    assert "epoch 0" in err
+    assert "Traceback" not in err
+    assert "sending command" not in err
+
+
+def test_with_details_a_library_has_its_say_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Console(stderr=True), as_json=True, verbose=True)
+    log_as_a_library()
+    (record,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert record["message"] == "Exception while sending command."
+    assert "ConnectionResetError" in record["error"]
