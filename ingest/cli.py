@@ -27,12 +27,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ingest.app import AsJson, Conf, LogJson, Verbose, app
 from ingest.build import open_timeline
 from ingest.cluster import needed_modules, with_submitted_master
 from ingest.config import load_config
 from ingest.console import ProgressLine, instants_table, output, summary_text
 from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.logs import configure_logging, report_failure
+from ingest.look import commands, picture_commands, repair_commands
 from ingest.loop import IngestLoop, Mode
 from ingest.package import main_script, write_package
 from ingest.recovery import StepKind
@@ -43,6 +45,9 @@ from ingest.signals import StopSignals
 from ingest.takeover import examine, run_recovery
 from timeline import errors, failpoints
 from timeline.view import Timeline
+
+COMMANDS = (commands, picture_commands, repair_commands)
+"""Modules whose commands are part of the app."""
 
 EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
     (errors.ConfigError, 2),
@@ -56,27 +61,6 @@ EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
     (errors.TidelineError, 6),
 )
 """Exit code of each kind of error; the first that fits."""
-
-EPILOG = (
-    "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
-    "5 target · 6 storage unclear · 7 fenced · 8 Spark · 9 run has to go on. "
-    "A job file is described in docs/job-file.md."
-)
-
-app = typer.Typer(
-    help="Ingest append-only logs into Delta tables, exactly once, and show why on a timeline.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-Conf = Annotated[Path, typer.Argument(metavar="CONF", help="Job file (YAML).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every transition, also on a terminal.")]
 
 
 @app.command(short_help="Recover what is pending, then ingest.")

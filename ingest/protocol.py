@@ -22,8 +22,6 @@ from functools import partial
 
 from ingest.counts import check_counts, check_part, left_out, rows_by_target
 from ingest.job import Job
-from ingest.sources.lost import lost
-from timeline.body import BodyFormat
 from timeline.chain import Chain
 from timeline.decision import Decision, Outcome, decide, read_decision
 from timeline.epoch import (
@@ -39,6 +37,7 @@ from timeline.epoch import (
 )
 from timeline.errors import InvariantError, ReplayNeededError
 from timeline.failpoints import reach
+from timeline.holes import lost
 from timeline.hudi import commit_body, ensure_partition_files, rollback_body
 from timeline.instant import (
     Action,
@@ -50,6 +49,7 @@ from timeline.instant import (
     parse_time,
 )
 from timeline.lease import WriterLease
+from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.store import create_or_read, read_or_none
 from timeline.view import Timeline
 
@@ -57,30 +57,6 @@ log = logging.getLogger(__name__)
 
 _MOST_REPLAYS = 3
 """Times that one process writes a lost part again, before it says that the target keeps losing it."""
-
-
-@dataclass(frozen=True)
-class RollbackPlan:
-    """Body of ``<r>.rollback.requested``.
-
-    Attributes:
-        instant: the commit instant that goes.
-        epoch: its epoch; -1 where it is no longer known (its plan went with an earlier rollback).
-        completion_time: the rollback's completion time, pinned so that every process completes it alike.
-        reason: why, for people.
-        by: who asked for it, for people.
-        token: tells this process's request from another's.
-    """
-
-    instant: str
-    epoch: int
-    completion_time: str
-    reason: str
-    by: str
-    token: str
-
-
-ROLLBACK_PLAN = BodyFormat("rollback plan", RollbackPlan)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingest.counts import TargetRows, left_out
-from ingest.protocol import ROLLBACK_PLAN, RollbackPlan
-from ingest.sources.lost import Hole, lost
 from timeline.decision import Decision, read_decision
 from timeline.epoch import MANIFEST, PLAN, Manifest, Plan
 from timeline.errors import FormatError
+from timeline.holes import Hole, lost
 from timeline.hudi import read_completed
 from timeline.instant import Action, Instant, State, commit_inflight, commit_requested, parse_time
+from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.store import ObjectStore, Retry, read_or_none
 from timeline.view import Timeline
 

@@ -9,6 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from ingest.reasons import Reasons
 from ingest.sources.base import Decoded, Decoder, Grain, RangeReader
 from sinks.base import BatchWriter, KeyedBatchWriter, KeyedWriter, PartitionWriter, TaskAttempt
 from timeline import errors
@@ -241,30 +242,42 @@ def write_blocks(spec: TaskSpec, outputs: OpenOutputs, counts: list[ShardCount])
     """
     for offsets in spec.ranges:
         read = accepted = rejected = 0
+        reasons = Reasons()
         for block in spec.reader.read(offsets):
             decoded = spec.decoder.decode(block)
             read += block.rows
             if decoded.rejected.num_rows:
                 outputs.reject(quarantined(decoded.rejected, spec.epoch))
                 rejected += decoded.rejected.num_rows
+                reasons.add(decoded.rejected.column("reason"))
             if decoded.accepted.num_rows:
                 batch = _with_lineage(decoded, block.shard, spec.epoch) if spec.lineage else decoded.accepted
                 outputs.accept(batch)
                 accepted += batch.num_rows
                 yield AcceptedRows(batch, block.shard, decoded.offsets)
-        counts.append(ShardCount(offsets.shard, read, accepted, rejected))
+        counts.append(ShardCount(offsets.shard, read, accepted, rejected, reasons.counts))
 
 
 def merge_counts(reports: Sequence[TaskReport]) -> list[ShardCount]:
     """One count for each shard, over all pieces that its range was cut into."""
-    sums: dict[str, list[int]] = {}
+    pieces: dict[str, list[ShardCount]] = {}
     for report in reports:
         for count in report.counts:
-            total = sums.setdefault(count.shard, [0, 0, 0])
-            total[0] += count.read
-            total[1] += count.accepted
-            total[2] += count.rejected
-    return [ShardCount(shard, *total) for shard, total in sums.items()]
+            pieces.setdefault(count.shard, []).append(count)
+    return [_sum(counts) for counts in pieces.values()]
+
+
+def _sum(counts: Sequence[ShardCount]) -> ShardCount:
+    reasons = Reasons()
+    for count in counts:
+        reasons.merge(count.reasons)
+    return ShardCount(
+        counts[0].shard,
+        sum(count.read for count in counts),
+        sum(count.accepted for count in counts),
+        sum(count.rejected for count in counts),
+        reasons.counts,
+    )
 
 
 def _with_lineage(decoded: Decoded, shard: str, epoch: int) -> pa.RecordBatch:

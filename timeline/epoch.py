@@ -139,12 +139,21 @@ class Part:
 
 @dataclass(frozen=True)
 class ShardCount:
-    """What became of one shard's records in one epoch: ``read == accepted + rejected`` or it is not prepared."""
+    """What became of one shard's records in one epoch: ``read == accepted + rejected`` or it is not prepared.
+
+    Attributes:
+        shard: the shard.
+        read: its records in the epoch's range.
+        accepted: those that became rows.
+        rejected: those that could not be decoded; they go to the quarantine.
+        reasons: why those were rejected, without their values, and how many for each reason.
+    """
 
     shard: str
     read: int
     accepted: int
     rejected: int
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

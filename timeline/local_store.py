@@ -297,7 +297,9 @@ def _scan(folder: str, prefix: str, recursive: bool, found: list[ObjectInfo]) ->
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
                 if not entry.is_dir():
-                    found.append(ObjectInfo(prefix + entry.name, entry.stat().st_size))
+                    status = entry.stat()
+                    modified_ms = status.st_mtime_ns // 1_000_000
+                    found.append(ObjectInfo(prefix + entry.name, status.st_size, modified_ms))
                 elif recursive and (prefix or entry.name != TEMPORARY_FOLDER):
                     _scan(entry.path, f"{prefix}{entry.name}/", recursive, found)
 

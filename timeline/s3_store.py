@@ -120,7 +120,8 @@ class S3Store:
             for entry in page.get("Contents", []):
                 # A key that ends with a slash is a console's "folder", not an object of ours.
                 if not entry["Key"].endswith("/"):
-                    found.append(ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"]))
+                    modified_ms = round(entry["LastModified"].timestamp() * 1000)
+                    found.append(ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"], modified_ms))
             if not page.get("IsTruncated"):
                 return sorted(found)
             request["ContinuationToken"] = page["NextContinuationToken"]

@@ -26,10 +26,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, order=True)
 class ObjectInfo:
-    """One object of a listing: its path below the store's root, and its size in bytes."""
+    """One object of a listing.
+
+    Attributes:
+        path: below the store's root.
+        size: bytes.
+        modified_ms: when it was last written, milliseconds since 1970 (UTC) by the store's clock; 0 where none tells.
+            For people: no two clocks agree.
+    """
 
     path: str
     size: int
+    modified_ms: int = field(default=0, compare=False)
 
 
 class ObjectWriter(Protocol):

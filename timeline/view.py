@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from timeline.decision import read_decision
 from timeline.epoch import PLAN
 from timeline.errors import FormatError
+from timeline.fsspec_store import open_store
+from timeline.history import History
 from timeline.hudi import read_epoch_of
 from timeline.instant import TIMELINE_FOLDER, Action, Instant, State, commit_requested, parse_file_name
 from timeline.store import ObjectStore, Retry, read_or_none
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
 
 _PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
@@ -24,21 +31,38 @@ class Timeline:
         unreadable: files in the timeline folder that are no instants this version knows.
         unrequested: times of commits that have an inflight file and no requested one: what a writer
             left that woke up after its instant had been rolled back.
+        modified_ms: when each file was last written, by name and by the store's clock.
+        store: where its bodies are; None of a view that was made of names alone.
+        retry: bounds of retries for reading them.
     """
 
     instants: tuple[Instant, ...] = ()
     unreadable: tuple[str, ...] = ()
     unrequested: frozenset[str] = frozenset()
+    modified_ms: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    store: ObjectStore | None = field(default=None, compare=False, repr=False)
+    retry: Retry = field(default_factory=Retry, compare=False, repr=False)
 
     @classmethod
-    def load(cls, store: ObjectStore, retry: Retry | None = None) -> Timeline:
+    def load(
+        cls, store: ObjectStore | str, retry: Retry | None = None, *, storage: Mapping[str, Any] | None = None
+    ) -> Timeline:
         """The timeline as it is now: one listing, however many instants there are.
 
+        Args:
+            store: the timeline's store, or the path or URL of the table that it belongs to.
+            retry: bounds of retries.
+            storage: with a URL: fsspec's options for it (credentials, endpoint).
+
         Raises:
+            ConfigError: no store is known for the URL.
             StoreUnavailableError: it could not be listed.
         """
-        listed = (retry or Retry()).call(lambda: store.list(TIMELINE_FOLDER))
-        return cls.from_names(info.path.rpartition("/")[2] for info in listed)
+        opened = open_store(store, storage) if isinstance(store, str) else store
+        bounds = retry or Retry()
+        listed = bounds.call(lambda: opened.list(TIMELINE_FOLDER))
+        modified_ms = {info.path.rpartition("/")[2]: info.modified_ms for info in listed}
+        return replace(cls.from_names(iter(modified_ms)), modified_ms=modified_ms, store=opened, retry=bounds)
 
     @classmethod
     def from_names(cls, names: Iterator[str]) -> Timeline:
@@ -110,6 +134,34 @@ class Timeline:
 
         return self._where(belongs)
 
+    def history(self) -> History:
+        """What the bodies of these instants say, and views of it; reads up to four objects for each: filter before.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        assert self.store is not None, "a view that was made of names has no bodies"
+        return History.read(self.store, self.instants, self.retry, self.modified_ms)
+
+    def to_arrow(self, view: str = "instants") -> pa.Table:
+        """One view of the timeline as an Arrow table.
+
+        Args:
+            view: instants, epochs, offsets, files or rejected; columns are those of the rows in `timeline.history`.
+
+        Raises:
+            ValueError: no such view.
+            StoreUnavailableError: the store does not answer.
+        """
+        from timeline.arrow import view_table
+
+        return view_table(self.history(), view)
+
+    def to_pandas(self, view: str = "instants") -> pd.DataFrame:
+        """The same as a pandas data frame; see `to_arrow`."""
+        frame: pd.DataFrame = self.to_arrow(view).to_pandas()
+        return frame
+
     def find(self, time: str, action: Action = Action.COMMIT) -> Instant | None:
         """The instant of this time and action."""
         return next((instant for instant in self.instants if (instant.time, instant.action) == (time, action)), None)
@@ -121,4 +173,4 @@ class Timeline:
         return max([*times, *(instant.time for instant in self.instants)], default=None)
 
     def _where(self, keep: Callable[[Instant], bool]) -> Timeline:
-        return Timeline(tuple(filter(keep, self.instants)), self.unreadable, self.unrequested)
+        return replace(self, instants=tuple(filter(keep, self.instants)))

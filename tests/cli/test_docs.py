@@ -10,7 +10,8 @@ import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 
-from ingest.cli import EXIT_CODES, app
+from ingest.app import app
+from ingest.cli import EXIT_CODES
 from ingest.config import load_config
 from ingest.config_models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
 from ingest.show import InstantRow

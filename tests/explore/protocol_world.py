@@ -163,7 +163,7 @@ def check_recovered(store: MemoryStore, sinks: SinkMaker = one_table) -> None:
 
 def rollback_of(store: MemoryStore, time: str) -> str:
     """Which instant a rollback instant removed."""
-    from ingest.protocol import ROLLBACK_PLAN
+    from timeline.rollback import ROLLBACK_PLAN
 
     path = f".hoodie/timeline/{time}.rollback.requested"
     return ROLLBACK_PLAN.load(path, store.objects[path]).instant

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingest.protocol import ROLLBACK_PLAN, RollbackPlan
 from timeline.body import BodyFormat
 from timeline.chain import SNAPSHOT, Snapshot
 from timeline.decision import DECISION, Decision, Outcome
@@ -33,6 +32,7 @@ from timeline.hudi import TableIdentity, commit_body, create_identity, read_iden
 from timeline.instant import Action, Instant, State, format_time, parse_file_name, parse_time
 from timeline.lease import WRITER, WriterRecord
 from timeline.process import ProcessId
+from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.store import MemoryStore, Retry
 from timeline.view import Timeline
 

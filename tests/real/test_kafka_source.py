@@ -16,7 +16,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 
 from ingest.sources.base import SourcePlan
 from ingest.sources.kafka.source import KafkaSource
-from ingest.sources.lost import lost
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_reading import Reading, source_of
 from tests.real.kafka_server import KafkaServer
@@ -25,6 +24,7 @@ from tests.real.processes import wait_until
 from timeline.chain import Chain
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, SourceChangedError, SourceError, StoreUnavailableError
+from timeline.holes import lost
 
 pytestmark = pytest.mark.real
 

@@ -18,7 +18,10 @@ LOGGERS = ("", "timeline", "sinks", "ingest")
 def restored() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    disabled = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
     yield
+    logging.disable(disabled)
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.protocol import ROLLBACK_PLAN, RollbackPlan
 from tests.unit.scripted_store import AT_ONCE, ScriptedStore, no_answer
 from timeline.decision import DECISION, Decision, Outcome, decision_path
 from timeline.epoch import PLAN, EpochRef, Plan
@@ -19,6 +18,7 @@ from timeline.instant import (
     commit_requested,
     format_time,
 )
+from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.view import Timeline
 
 T = [format_time(1_709_251_199_999 + 1000 * number) for number in range(20)]

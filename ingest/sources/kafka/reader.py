@@ -24,9 +24,9 @@ from ingest.sources.kafka.client import NO_SUCH_TOPIC, Patience, open_consumer
 from ingest.sources.kafka.messages import message_batch, with_values
 from ingest.sources.kafka.options import KafkaOptions, Tombstones
 from ingest.sources.kafka.shards import Place, Shard
-from ingest.sources.lost import first_there
 from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, StoreUnavailableError
+from timeline.holes import first_there
 
 BLOCK_BYTES = 2 << 20
 """Size of a block. Messages are Python objects; those of a larger one are out of the processor's cache when used."""

@@ -16,8 +16,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ingest.sources.lost import Hole, holes_json
 from timeline.epoch import Json, OffsetRange, Position
+from timeline.holes import Hole, holes_json
 
 
 @dataclass(frozen=True, order=True)

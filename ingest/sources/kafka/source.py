@@ -22,9 +22,9 @@ from ingest.sources.kafka.options import FromTime, KafkaOptions
 from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
 from ingest.sources.kafka.reader import KafkaReader
 from ingest.sources.kafka.shards import Log, Partition, Place, Shard, Stretch, current_shards
-from ingest.sources.lost import first_there
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, RangeGoneError, SourceError
+from timeline.holes import first_there
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
 from ingest.sources.kafka.shards import Log, Partition, Place, Shard, Stretch
-from ingest.sources.lost import first_there, holes_of
 from timeline.chain import Chain
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, SourceChangedError, SourceError
+from timeline.holes import first_there, holes_of
 
 P0, P1 = Partition("orders", 0), Partition("orders", 1)
 

@@ -1,0 +1,29 @@
+"""The command line's root, and the options that commands share; each group of commands is a module of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = (
+    "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
+    "5 target · 6 storage unclear · 7 fenced · 8 Spark · 9 run has to go on. "
+    "A job file is described in docs/job-file.md."
+)
+
+app = typer.Typer(
+    help="Ingest append-only logs into Delta tables, exactly once, and show why on a timeline.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Conf = Annotated[Path, typer.Argument(metavar="CONF", help="Job file (YAML).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log every transition, also on a terminal.")]

@@ -1,0 +1,3 @@
+"""Commands that draw: ``plot | report``."""
+
+from __future__ import annotations

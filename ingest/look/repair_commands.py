@@ -1,0 +1,3 @@
+"""Commands that check and mend: ``fsck | replay-quarantine``."""
+
+from __future__ import annotations
