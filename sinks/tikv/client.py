@@ -26,6 +26,7 @@ from sinks.tikv.backoff import Patience, Trouble
 from sinks.tikv.channels import Channels, PendingCall, Tls, told
 from sinks.tikv.pd import PdClient, RegionPlace, region_place
 from sinks.tikv.regions import RegionCache
+from timeline.errors import TargetRefusedError
 
 _TIMEOUT_S = 20.0
 _SHORTEST_TIMEOUT_S = 0.1
@@ -137,6 +138,7 @@ class TikvClient:
 
         Raises:
             StoreUnavailableError: patience is at its end.
+            TargetRefusedError: a row is larger than TiKV takes.
         """
         try:
             answer = call.result()
@@ -200,6 +202,12 @@ class TikvClient:
             patience.wait(Trouble.BUSY, why, at_least_s=error.server_is_busy.backoff_ms / 1000)
         elif error.HasField("stale_command"):
             patience.wait(Trouble.REGION_MOVED, why)
+        elif error.HasField("raft_entry_too_large"):
+            # Requests are far smaller than TiKV's limit, so one row alone is larger: no attempt can do better.
+            raise TargetRefusedError(
+                f"{why}: a row of {error.raft_entry_too_large.entry_size} bytes is more than TiKV takes "
+                "(raftstore.raft-entry-max-size, 8 MiB by default): raise it, or leave large columns out of this target"
+            )
         else:
             # Region or key elsewhere, another store behind the address, a merge or a recovery under way.
             self._regions.forget(place)

@@ -17,7 +17,10 @@ from sinks.tikv.options import OnRow
 from sinks.tikv.staged import Stager, as_json_lines, bucket
 from sinks.tikv.transaction import Transaction, prewrite
 from timeline.epoch import Json, WriteReport
-from timeline.errors import DataError
+from timeline.errors import DataError, TargetRefusedError
+
+MOST_BUCKET_BYTES = 2**31 - 1
+"""Keys, or values, of one bucket: Arrow counts the bytes of a binary column in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class _BucketWriter:
         writer, rules = self._writer, self._writer.rules
         staged = pa.Table.from_batches(self._batches, rules.stager.schema)
         self._batches.clear()
+        check_bucket(staged, rules.target)
         rows, dropped = pick(staged, rules.stager.rule)
         existing = rows.slice(0, 0)
         spans: list[Json] = []
@@ -136,6 +140,26 @@ class _BucketWriter:
     def abort(self) -> None:
         # What is prewritten goes with the transaction, or is prewritten again by the next attempt.
         self._batches.clear()
+
+
+def check_bucket(staged: pa.Table, target: str, most_bytes: int = MOST_BUCKET_BYTES) -> None:
+    """Refuse a bucket that is too large to be sorted by key, before any row of it is locked.
+
+    Args:
+        staged: its rows.
+        target: the target's name, for the message.
+        most_bytes: of all keys, and of all values.
+
+    Raises:
+        TargetRefusedError: naming its size.
+    """
+    size_bytes = max(sum(chunk.nbytes for chunk in staged.column(name).chunks) for name in ("key", "value"))
+    if size_bytes > most_bytes:
+        raise TargetRefusedError(
+            f"{target}: one task would have to sort {size_bytes:,} bytes of this epoch's rows, and sorts up to "
+            f"{most_bytes:,}: plan smaller epochs (max_bytes_per_epoch or max_records_per_epoch), or give Spark "
+            "more cores, so that there are more tasks"
+        )
 
 
 def size_of(rows: pa.Table) -> int:

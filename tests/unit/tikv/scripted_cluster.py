@@ -28,6 +28,7 @@ REQUESTS: dict[str, type[Message]] = {
     "KvCheckTxnStatus": pb.CheckTxnStatusRequest,
     "KvResolveLock": pb.ResolveLockRequest,
     "KvBatchRollback": pb.BatchRollbackRequest,
+    "KvTxnHeartBeat": pb.TxnHeartBeatRequest,
 }
 ANSWERS: dict[str, type[Message]] = {
     "KvGet": pb.GetResponse,
@@ -36,6 +37,7 @@ ANSWERS: dict[str, type[Message]] = {
     "KvCheckTxnStatus": pb.CheckTxnStatusResponse,
     "KvResolveLock": pb.ResolveLockResponse,
     "KvBatchRollback": pb.BatchRollbackResponse,
+    "KvTxnHeartBeat": pb.TxnHeartBeatResponse,
 }
 
 Reply: TypeAlias = Message | grpc.StatusCode | Callable[[Message], Message]

@@ -19,7 +19,14 @@ from sinks.tikv.settling import Span, settlings
 from sinks.tikv.transaction import Transaction, commit, prewrite
 from tests.unit.tikv.scripted_cluster import Reply, Request, ScriptedCluster, peer, region, scripted
 from tests.unit.tikv.test_backoff import Clock
-from timeline.errors import ConfigError, InvariantError, ReplayNeededError, StoreUnavailableError, TargetBusyError
+from timeline.errors import (
+    ConfigError,
+    InvariantError,
+    ReplayNeededError,
+    StoreUnavailableError,
+    TargetBusyError,
+    TargetRefusedError,
+)
 
 KEY = b"t-key"
 LIMIT_S = 20.0
@@ -378,3 +385,15 @@ def test_settlings_reach_every_span_whatever_splits_after_they_are_planned(
     spans: list[Span] = [(b"t-000100", b"t-000150"), (b"t-000300", b"t-000500"), (b"t-000700", b"t-000800")]
     pieces = [piece for call in settlings(client, 1, 2, spans) for piece in call.spans]
     assert pieces == [(b"t-000100", b"t-000400"), (b"t-000400", b"t-000800")]
+
+
+TOO_LARGE = refused(raft_entry_too_large=pb.RaftEntryTooLarge(region_id=1, entry_size=9_000_000))
+
+
+def test_row_that_is_larger_than_the_store_takes_is_refused_at_once(
+    cluster: ScriptedCluster, client: TikvClient, clock: Clock
+) -> None:
+    cluster.says("KvGet", TOO_LARGE)
+    with pytest.raises(TargetRefusedError, match="9000000 bytes is more than TiKV takes"):
+        get(client, clock.patience(LIMIT_S))
+    assert clock.slept == []
