@@ -23,8 +23,8 @@ from timeline.errors import ConfigError, StoreUnavailableError
 _PAGE = 1024
 
 _LETTING_GO_S = 0.1
-"""What tikv-client's threads have after their last answer to let go of the interpreter. Where one of them is caught at it
-by the interpreter's end, the process dies of a signal (of 150 processes six did so, of 300 that waited none)."""
+"""What tikv-client's threads have after their last answer to let go of the interpreter. Where its end finds one of them
+at it, the process dies of a signal: of 150 processes six did, of 300 that waited none."""
 
 
 def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordBatch]:
