@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,15 @@ from tests.real.tikv_epochs import (
     written,
 )
 from timeline.epoch import EpochRef, Part
-from timeline.errors import DataError, InvariantError, ReplayNeededError, TargetBusyError, TargetRefusedError
+from timeline.errors import (
+    CommitUnknownError,
+    DataError,
+    InvariantError,
+    ReplayNeededError,
+    StoreUnavailableError,
+    TargetBusyError,
+    TargetRefusedError,
+)
 from timeline.failpoints import arm
 
 pytestmark = pytest.mark.real
@@ -218,6 +226,22 @@ def test_epoch_whose_settling_stopped_halfway_is_visible_as_a_whole(split_place:
     assert {found[number] for number in ids} == {"half settled"}
     place.sink().release(epoch, part, final=True)
     assert place.locks() == []
+
+
+def test_commit_whose_locks_could_not_all_be_resolved_says_so_and_another_process_goes_on(place: Place) -> None:
+    epoch, batch = ref(100), rows(range(10), "decided")
+    sink = place.sink()
+    part = prepared(sink, epoch, batch)
+
+    def executors_are_gone(calls: Sequence[Callable[[], None]]) -> None:
+        raise StoreUnavailableError("no executor answers")
+
+    with pytest.raises(CommitUnknownError, match="is committed, its locks are not all resolved: no executor answers"):
+        sink.commit(replace(part, rows=1_000_000), executors_are_gone)  # many: settled by executors
+    assert place.locks()
+    place.sink().commit(part)
+    assert place.locks() == []
+    assert set(texts(place).values()) == {"decided"}
 
 
 def readable(place: Place) -> bool:
