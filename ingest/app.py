@@ -13,6 +13,25 @@ EPILOG = (
     "A job file is described in docs/job-file.md."
 )
 
+ORDER = (
+    "run",
+    "recover",
+    "show",
+    "inspect",
+    "watch",
+    "offsets",
+    "plot",
+    "report",
+    "fsck",
+    "replay-quarantine",
+    "read",
+    "check-store",
+    "demo",
+    "package",
+)
+"""Commands as ``--help`` lists them: as one needs them, whichever module they come from."""
+
+
 app = typer.Typer(
     help="Ingest append-only logs into Delta tables, exactly once, and show why on a timeline.",
     epilog=EPILOG,

@@ -18,9 +18,12 @@ from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.source import FilesSource
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import StreamOptions
+from ingest.sources.quarantine import WithQuarantine
 from ingest.task import QUARANTINE_SCHEMA
 from sinks.avro_schema import avro_schema
 from sinks.base import Sink, SinkContext, TargetOptions
+from sinks.delta import DeltaOptions
+from sinks.delta_read import DeltaRows
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError, FormatError
@@ -63,8 +66,10 @@ def open_timeline(config: JobConfig) -> Opened:
     return Opened(config, store, retry, identity)
 
 
-def open_source(config: JobConfig, *, accept_loss: bool = False) -> Source:
-    """The job's source; touches nothing yet. Its limits for an epoch do not hold where a target takes it whole.
+def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuarantine:
+    """The job's source, and what it gave that was rejected; touches nothing yet.
+
+    Its limits for an epoch do not hold where a target takes it whole.
 
     Args:
         config: the job file.
@@ -73,6 +78,12 @@ def open_source(config: JobConfig, *, accept_loss: bool = False) -> Source:
     Raises:
         ConfigError: this source does not go on behind a loss, or a package for it is missing.
     """
+    quarantine = config.quarantine
+    rejected = DeltaRows.at(quarantine.path, config.storage) if isinstance(quarantine, DeltaOptions) else None
+    return WithQuarantine(_open_own_source(config, accept_loss=accept_loss), rejected)
+
+
+def _open_own_source(config: JobConfig, *, accept_loss: bool) -> Source:
     source = config.source.unlimited() if config.takes_whole_source else config.source
     match source:
         case FilesOptions():

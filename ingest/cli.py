@@ -1,4 +1,4 @@
-"""The command line: ``tideline run | recover | show | demo | check-store | package``.
+"""The command line: ``tideline run | recover | …``; commands that look, draw and mend are in `ingest.look`.
 
 Exit codes:
     0  done, or stopped by a signal with the open epoch settled
@@ -20,19 +20,19 @@ import json
 import logging
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from ingest.app import AsJson, Conf, LogJson, Verbose, app
+from ingest.app import ORDER, AsJson, Conf, LogJson, Verbose, app
 from ingest.build import open_timeline
 from ingest.cluster import needed_modules, with_submitted_master
-from ingest.config import load_config
-from ingest.console import ProgressLine, instants_table, output, summary_text
+from ingest.config import JobConfig, load_config
+from ingest.console import ProgressLine, output, summary_text
 from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
+from ingest.last_word import LastWord
 from ingest.logs import configure_logging, report_failure
 from ingest.look import commands, picture_commands, repair_commands
 from ingest.loop import IngestLoop, Mode
@@ -40,11 +40,10 @@ from ingest.package import main_script, write_package
 from ingest.recovery import StepKind
 from ingest.recovery_text import recovery_json, recovery_lines
 from ingest.runner import Runner
-from ingest.show import instant_rows
 from ingest.signals import StopSignals
 from ingest.takeover import examine, run_recovery
+from ingest.watchers import watched
 from timeline import errors, failpoints
-from timeline.view import Timeline
 
 COMMANDS = (commands, picture_commands, repair_commands)
 """Modules whose commands are part of the app."""
@@ -81,13 +80,24 @@ def run(
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose)
     config = load_config(conf)
+    last_word = LastWord(conf)
+    try:
+        _ingest(config, console, last_word, mode=Mode.ONCE if once else Mode.CONTINUOUS, accept_loss=accept_loss)
+    except Exception as error:  # the process's edge: what became of the epoch is known here and not in main
+        raise typer.Exit(_report(error, last_word)) from None
+
+
+def _ingest(config: JobConfig, console: Console, last_word: LastWord, *, mode: Mode, accept_loss: bool) -> None:
+    """Run the loop, watched by all that the job file names."""
     signals = StopSignals()
     signals.install()
     if is_submitted():
         config = with_submitted_master(config, submitted_settings().get("spark.master"))
         stop_with_submit(signals.stop)
     started = time.monotonic()
-    with ProgressLine(console) as progress:
+    with watched(config, accept_loss=accept_loss) as watchers, ProgressLine(console) as progress:
+        if watchers.metrics_url is not None and console.is_terminal:
+            console.print(f"metrics at {watchers.metrics_url}", soft_wrap=True)
 
         def open_runner() -> Runner:
             from ingest.spark import SparkRunner
@@ -102,9 +112,10 @@ def run(
         loop = IngestLoop(
             open_timeline(config),
             open_runner,
-            mode=Mode.ONCE if once else Mode.CONTINUOUS,
+            mode=mode,
             stop=signals.stop,
             observer=progress,
+            listeners=(last_word, *watchers.listeners),
             accept_loss=accept_loss,
         )
         summary = loop.run()
@@ -149,32 +160,6 @@ def recover(
         raise typer.Exit(3)
     if result.replays or (dry_run and any(step.kind is StepKind.REPLAY for _, step in result.found)):
         raise typer.Exit(9)
-
-
-@app.command(short_help="Print the timeline.")
-def show(
-    conf: Conf,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instants shown; 0: all.")] = 30,
-    as_json: AsJson = False,
-) -> None:
-    """Print the timeline: what was ingested when, what was rolled back and why, what is pending."""
-    config = load_config(conf)
-    opened = open_timeline(config)
-    timeline = Timeline.load(opened.store, opened.retry)
-    hidden = max(0, len(timeline) - limit) if limit else 0
-    rows = instant_rows(opened.store, Timeline(timeline.instants[hidden:]), opened.retry)
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
-        return
-    console = output()
-    if not rows:
-        console.print(f"{opened.store.url}: no instants yet", soft_wrap=True)
-        return
-    console.print(instants_table(rows, console.width))
-    if hidden:
-        console.print(f"{hidden} older instants not shown (--limit 0 shows all)")
-    for name in timeline.unreadable:
-        console.print(f"not read: {name}", style="yellow", soft_wrap=True)
 
 
 @app.command(short_help="Print rows of a TiKV target.")
@@ -268,6 +253,14 @@ def package(
     typer.echo(f"{output} and {script}: spark-submit --master URL --py-files {output} {script} run job.yaml")
 
 
+def _place(command: typer.models.CommandInfo) -> int:
+    assert command.callback is not None
+    return ORDER.index(command.name or command.callback.__name__.replace("_", "-"))
+
+
+app.registered_commands.sort(key=_place)
+
+
 def main() -> None:
     """Entry point: whatever goes wrong becomes one message and an exit code."""
     # gRPC, where a target needs it, has nothing to do in what is forked here: Spark's JVM.
@@ -275,21 +268,32 @@ def main() -> None:
     try:
         _arm_crash_point()
         app()
-    except errors.TidelineError as error:
-        report_failure(str(error), type(error).__name__)
-        raise SystemExit(next(code for kind, code in EXIT_CODES if isinstance(error, kind))) from None
-    except OSError as error:
-        words = f"the operating system does not do as asked: {error}; nothing is lost, start again"
-        report_failure(words, type(error).__name__, error)
-        raise SystemExit(6) from None
     except Exception as error:
-        report_failure(
-            f"unforeseen {type(error).__name__}: {error}. Nothing is lost: the next start recovers. "
-            "Please report it with the output of the same command with --verbose",
-            type(error).__name__,
-            error,
-        )
-        raise SystemExit(1) from None
+        raise SystemExit(_report(error)) from None
+
+
+def _report(error: Exception, last_word: LastWord | None = None) -> int:
+    """Say in one message what went wrong, and what became of the epoch; the exit code."""
+    kind, about = type(error).__name__, last_word.ref if last_word is not None else None
+
+    def whole(message: str) -> str:
+        return last_word.after(error, message) if last_word is not None else message
+
+    match error:
+        case errors.TidelineError():
+            report_failure(whole(str(error)), kind, about=about)
+            return next(code for of, code in EXIT_CODES if isinstance(error, of))
+        case OSError():
+            words = f"the operating system does not do as asked: {error}; nothing is lost, start again"
+            report_failure(whole(words), kind, error, about)
+            return 6
+        case _:
+            words = (
+                f"unforeseen {kind}: {error}. Nothing is lost: the next start recovers. "
+                "Please report it with the output of the same command with --verbose"
+            )
+            report_failure(whole(words), kind, error, about)
+            return 1
 
 
 def _arm_crash_point() -> None:

@@ -110,6 +110,8 @@ def check_stream(job: JobConfig) -> Iterator[Finding]:
         "on_unknown_field": "the query decodes its records",
         "epoch": "an epoch is a micro-batch: give the query a trigger",
         "spark": "the session is the query's own",
+        "metrics": "the endpoint is a part of tideline run; Spark measures its queries itself",
+        "on_commit": "calls are made by tideline run; use the query's own listener",
     }
     for key, why in said_by_query.items():
         if key in job.model_fields_set:
@@ -268,7 +270,7 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"schema", "source", "lineage"}), check_column_names),
     (frozenset({"schema", "source", "lineage", "partition_by"}), check_partitions),
     (frozenset({"schema", "source"}), check_source_columns),
-    (frozenset({"source", "lineage", "on_unknown_field", "epoch", "spark"}), check_stream),
+    (frozenset({"source", "lineage", "on_unknown_field", "epoch", "spark", "metrics", "on_commit"}), check_stream),
     (frozenset({"source", "targets"}), check_stream_targets),
     (frozenset({"targets"}), check_keyspaces),
     (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),

@@ -5,10 +5,21 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SerializeAsAny
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.options import SourceBlock
@@ -112,6 +123,97 @@ class SparkConfig(Concern):
         return is_cluster(self.master)
 
 
+class MetricsConfig(Concern):
+    """``metrics``: the endpoint that Prometheus scrapes while the job runs.
+
+    Attributes:
+        port: where it listens; 0 takes a free port. None: there is no endpoint.
+        host: the address that it listens at.
+    """
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    host: str = Field(default="127.0.0.1", min_length=1)
+
+
+class CallbackConfig(Concern):
+    """One block of ``on_commit``: who is told of a completed epoch.
+
+    Attributes:
+        url: where it is POSTed; may hold a secret, so it is not shown.
+        command: the program that is given it, and its arguments; may hold secrets.
+        headers: sent with a POST; may hold secrets.
+        timeout: seconds that one call may take.
+        retries: how often a call that failed is made again.
+        drain: seconds that the end of the job waits for calls that are not delivered yet.
+    """
+
+    url: str | None = Field(default=None, repr=False)
+    command: tuple[str, ...] | None = Field(default=None, repr=False, min_length=1)
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    timeout: Duration = Field(default=10.0, gt=0, le=3600)
+    retries: int = Field(default=5, ge=0, le=100)
+    drain: Duration = Field(default=10.0, ge=0, le=3600)
+
+    @property
+    def place(self) -> str:
+        """Who is called, for people: neither path nor arguments."""
+        if self.url is not None:
+            parts = urlsplit(self.url)
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return os.path.basename((self.command or ("",))[0])
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Self:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("either url or command is allowed, and one of them is needed")
+        if self.command is not None and (self.headers or not self.command[0]):
+            raise ValueError("headers are for a url" if self.headers else "command: a program's name is needed first")
+        if self.url is not None and not _is_http(self.url):
+            raise ValueError("url: http://host[:port]/path or https://… is allowed, without user and password in it")
+        for name, value in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise ValueError("headers: names of letters, digits and '-' are allowed, and values of one line")
+        return self
+
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\xa0-\xff]*")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc and is_plain
+
+
+def _callbacks(value: object) -> object:
+    """One block or a list of them; what is wrong is said without the values, which may be secret."""
+    if isinstance(value, tuple):
+        return value
+    blocks = value if isinstance(value, list) else [value]
+    if not blocks or not all(isinstance(block, dict) for block in blocks):
+        raise ValueError("{url: …} or {command: [program, …]} is allowed, or a list of such blocks")
+    callbacks: list[CallbackConfig] = []
+    for number, block in enumerate(blocks):
+        try:
+            callbacks.append(CallbackConfig.model_validate(block))
+        except ValidationError as error:
+            detail = error.errors(include_url=False, include_input=False)[0]
+            key = ".".join(map(str, detail["loc"][:2]))
+            before = f"[{number}]" if isinstance(value, list) else ""
+            if detail["type"] == "extra_forbidden":
+                raise ValueError(
+                    f"{before}{key}: unknown key; allowed are {', '.join(CallbackConfig.model_fields)}"
+                ) from None
+            message = str(detail.get("ctx", {}).get("error", detail["msg"]))
+            raise ValueError(f"{before}{key}: {message}" if before or key else message) from None
+    return tuple(callbacks)
+
+
 class JobConfig(Concern):
     """One job. Build it with `ingest.config.load_config`, which fills in what depends on other keys.
 
@@ -129,6 +231,8 @@ class JobConfig(Concern):
         storage: fsspec options for every path of the job; may hold secrets, so they are not shown.
         spark: the session.
         lineage: whether every row carries shard, offset and epoch.
+        metrics: the endpoint for Prometheus.
+        on_commit: who is told of each completed epoch.
     """
 
     name: Annotated[str, AfterValidator(_job_name)]
@@ -144,6 +248,8 @@ class JobConfig(Concern):
     storage: dict[str, Any] = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     lineage: bool = False
+    metrics: MetricsConfig = MetricsConfig()
+    on_commit: Annotated[tuple[CallbackConfig, ...], BeforeValidator(_callbacks)] = Field(default=(), repr=False)
 
     @property
     def takes_whole_source(self) -> bool:

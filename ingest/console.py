@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
-from rich.text import Text
 
 from ingest.counts import left_out, rows_by_target, rows_read
 from ingest.epoch import EpochResult
 from ingest.loop import Summary
-from ingest.show import InstantRow
 from ingest.sources.base import SourcePlan, Unit
 
 log = logging.getLogger(__name__)
@@ -27,6 +23,16 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def number_text(value: int | None) -> str:
+    """A number with its thousands set apart; "" where there is none."""
+    return "" if value is None else f"{value:,}"
+
+
+def amount_text(units: int, unit: Unit) -> str:
+    """Bytes as a size, records as a number."""
+    return size_text(units) if unit is Unit.BYTES else f"{units:,} records"
 
 
 def output() -> Console:
@@ -83,11 +89,12 @@ class ProgressLine:
             result.manifest.rows,
             result.manifest.rejected,
             _in_brackets(left_out(rows_by_target(result.manifest))),
-            _amount(self._planned_units, plan.unit),
+            amount_text(self._planned_units, plan.unit),
             elapsed_s,
             ", ".join(rates),
-            _amount(plan.behind, plan.unit),
+            amount_text(plan.behind, plan.unit),
             _shards(plan.behind_shards, plan.unit),
+            extra={"epoch": epoch, "instant": result.manifest.ref.instant},
         )
         self._left = _left(plan.behind_shards, plan.behind, plan.unit)
         self._show("completed" + self._rates)
@@ -105,65 +112,12 @@ class ProgressLine:
 
 
 def _left(shards: int, units: int, unit: Unit) -> str:
-    return f"{_shards(shards, unit)} left, {_amount(units, unit)} behind"
+    return f"{_shards(shards, unit)} left, {amount_text(units, unit)} behind"
 
 
 def _shards(shards: int, unit: Unit) -> str:
     kind = "file" if unit is Unit.BYTES else "partition"
     return f"{shards} {kind}{'' if shards == 1 else 's'}"
-
-
-def _amount(units: int, unit: Unit) -> str:
-    return size_text(units) if unit is Unit.BYTES else f"{units:,} records"
-
-
-def instants_table(rows: Sequence[InstantRow], width: int) -> Table:
-    """Instants as a table that fits a number of columns.
-
-    What does not fit goes in the order of `_DISPENSABLE`; a note that is still too long is wrapped, never cut.
-    """
-    cells = [_cells(row) for row in rows]
-    wanted = {name: max(len(name), *(len(each[name]) for each in cells)) for name in cells[0]}
-    wanted["note"] = min(wanted["note"], _NOTE_WIDTH) if any(each["note"] for each in cells) else 0
-    names = [name for name, size in wanted.items() if size]
-    gap = 2
-    for name in _DISPENSABLE:
-        if sum(wanted[each] + gap for each in names) - gap > width:
-            names.remove(name)
-    if sum(wanted[each] + gap for each in names) - gap > width:
-        gap = 1
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, gap, 0, 0), collapse_padding=True)
-    for name in names:
-        right = name in ("epoch", "rows", "rejected", "files", "size", "s")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "note", overflow="fold")
-    styles = {"completed": None, "inflight": "yellow", "requested": "yellow"}
-    for row, each in zip(rows, cells, strict=True):
-        style = "red" if row.action == "rollback" else styles[row.state]
-        table.add_row(*(Text(each[name]) for name in names), style=style)
-    return table
-
-
-_DISPENSABLE = ("offsets", "outcome", "s", "size", "files")
-"""Columns that a narrow terminal does without, the first one first."""
-
-_NOTE_WIDTH = 60
-
-
-def _cells(row: InstantRow) -> dict[str, str]:
-    return {
-        "time": row.time,
-        "action": row.action,
-        "state": row.state,
-        "epoch": "" if row.epoch is None else str(row.epoch),
-        "outcome": row.outcome or "",
-        "rows": _number(row.rows),
-        "rejected": _number(row.rejected),
-        "files": _number(row.files),
-        "size": "" if row.bytes is None else size_text(row.bytes),
-        "s": "" if row.seconds is None else f"{row.seconds:.1f}",
-        "offsets": _offsets(row.offsets),
-        "note": row.note or "",
-    }
 
 
 def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
@@ -182,20 +136,3 @@ def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
 
 def _in_brackets(targets: str) -> str:
     return f" ({targets.removeprefix('; ')})" if targets else ""
-
-
-def _offsets(offsets: Mapping[str, int] | None) -> str:
-    """Where the first shard stands, and how many more there are."""
-    if not offsets:
-        return ""
-    shard, offset = next(iter(offsets.items()))
-    shown = shard if len(shard) <= _SHARD_WIDTH else f"…{shard[1 - _SHARD_WIDTH :]}"
-    more = f" +{len(offsets) - 1}" if len(offsets) > 1 else ""
-    return f"{shown}:{offset}{more}"
-
-
-_SHARD_WIDTH = 24
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"

@@ -12,12 +12,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
 
+from ingest.events import (
+    Completed,
+    EpochResult,
+    LeftPending,
+    Listener,
+    Opened,
+    Phase,
+    PhaseBegan,
+    PhaseDone,
+    RolledBack,
+    unheard,
+)
 from ingest.job import Job
 from ingest.protocol import claim_commit, finish, open_instant, prepare, roll_back
 from ingest.recovery import settle
@@ -25,11 +38,12 @@ from ingest.runner import Runner
 from ingest.sources.base import Source
 from ingest.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
 from timeline.chain import Chain
-from timeline.decision import Decision
 from timeline.epoch import Manifest, OffsetRange, Plan, WriteReport
 from timeline.errors import FencedError, OutrunError, TidelineError
 from timeline.failpoints import reach
 from timeline.lease import LeaseState, WriterLease
+
+__all__ = ["EpochResult", "EpochWriter", "Pipeline", "raise_failure", "run_epoch"]
 
 log = logging.getLogger(__name__)
 
@@ -79,19 +93,6 @@ class Pipeline:
         return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
 
 
-@dataclass(frozen=True)
-class EpochResult:
-    """A completed epoch.
-
-    Attributes:
-        decision: what was decided (to commit).
-        manifest: what was written.
-    """
-
-    decision: Decision
-    manifest: Manifest
-
-
 def run_epoch(
     job: Job,
     writer: EpochWriter,
@@ -101,6 +102,7 @@ def run_epoch(
     *,
     stop: threading.Event,
     applied_through: int = -1,
+    tell: Listener = unheard,
 ) -> EpochResult:
     """Ingest the next epoch; afterwards it is completed, or settled and an error is raised.
 
@@ -112,6 +114,7 @@ def run_epoch(
         ranges: what the source planned.
         stop: set by a signal; an epoch that is not prepared yet is rolled back then.
         applied_through: epochs that every target is known to have applied.
+        tell: told of each phase, and of what becomes of the epoch.
 
     Raises:
         FencedError: another process decided this epoch or took over; nothing of this attempt is left.
@@ -120,16 +123,21 @@ def run_epoch(
         TargetBusyError: someone else writes the same rows; the epoch is rolled back, or decided and pending.
         TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
     """
-    plan = open_instant(job, chain, lease, ranges)
+    with _within(Phase.OPEN, tell):
+        plan = open_instant(job, chain, lease, ranges)
+    tell(Opened(plan))
     try:
-        manifest = _write(job, writer, plan, stop)
+        manifest = _write(job, writer, plan, stop, tell)
         lease.check()
-        decision = claim_commit(job, plan, manifest, lease.generation, "written")
+        with _within(Phase.DECIDE, tell):
+            decision = claim_commit(job, plan, manifest, lease.generation, "written")
     except BaseException as error:
-        _give_up(job, plan, lease, error)
+        _give_up(job, plan, lease, error, tell)
         raise
     if not decision.commits(plan.ref.instant):
-        roll_back(job, plan.ref, manifest, f"epoch {plan.ref.epoch} was decided by {decision.by}")
+        reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
+        roll_back(job, plan.ref, manifest, reason)
+        tell(RolledBack(plan.ref, reason))
         first = (
             f"{plan.ref}: {decision.by} decided it first ({decision.outcome.value} of instant {decision.instant}: "
             f"{decision.reason}). What this process wrote is removed"
@@ -137,17 +145,35 @@ def run_epoch(
         if decision.generation < lease.generation:
             raise OutrunError(f"{first}, and read again if that one did not commit it")
         raise FencedError(f"{first}; it stops")
-    finish(job, decision, manifest, applied_through=applied_through)
-    return EpochResult(decision, manifest)
+    try:
+        with _within(Phase.APPLY, tell):
+            finish(job, decision, manifest, applied_through=applied_through)
+    except BaseException:
+        tell(LeftPending(plan.ref, is_decided=True))
+        raise
+    result = EpochResult(decision, manifest, plan.ranges)
+    tell(Completed(result))
+    return result
 
 
-def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event) -> Manifest:
-    begun = {sink.target: sink.begin(plan) for sink in job.sinks}
-    reach("begun")
-    reports = writer.write(plan, Outputs.of(begun, job.quarantine), stop)
-    reach("written")
-    raise_failure(reports)
-    return prepare(job, plan, merge_counts(reports), _by_target(job, reports))
+def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event, tell: Listener) -> Manifest:
+    with _within(Phase.WRITE, tell):
+        begun = {sink.target: sink.begin(plan) for sink in job.sinks}
+        reach("begun")
+        reports = writer.write(plan, Outputs.of(begun, job.quarantine), stop)
+        reach("written")
+        raise_failure(reports)
+    with _within(Phase.PREPARE, tell):
+        return prepare(job, plan, merge_counts(reports), _by_target(job, reports))
+
+
+@contextmanager
+def _within(phase: Phase, tell: Listener) -> Iterator[None]:
+    tell(PhaseBegan(phase))
+    try:
+        yield
+    finally:
+        tell(PhaseDone(phase))
 
 
 def raise_failure(reports: Sequence[TaskReport]) -> None:
@@ -163,12 +189,14 @@ def _by_target(job: Job, reports: Sequence[TaskReport]) -> dict[str, list[WriteR
     return {sink.target: [each[sink.target] for each in written if sink.target in each] for sink in job.sinks}
 
 
-def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException) -> None:
-    """Settle the own epoch; what cannot be settled now stays pending for recovery, and says so."""
+def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, tell: Listener) -> None:
+    """Settle the own epoch; what cannot be settled now stays pending for recovery.
+
+    The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.
+    """
     first_line = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
     cause = first_line if isinstance(error, TidelineError) else f"{type(error).__name__}: {first_line}"
     try:
-        settled = settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause)
-        log.warning("%s given up: %s: %s", plan.ref, settled.step.kind.value, settled.step.reason)
+        settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, tell=tell)
     except TidelineError as error:
-        log.warning("%s given up and left pending, tideline recover settles it: %s", plan.ref, error)
+        log.info("%s: left pending, tideline recover settles it: %s", plan.ref, error)

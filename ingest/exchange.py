@@ -135,7 +135,7 @@ def send(spec: TaskSpec, attempt: TaskAttempt, task: int, lanes: Lanes) -> Gener
                 for target in staging:
                     rejected = target.add(accepted)
                     if rejected.num_rows:
-                        opened.reject(quarantined(rejected, spec.epoch))
+                        opened.reject(quarantined(rejected, spec.epoch, target.name))
                     yield from target.full()
             for target in staging:
                 yield from target.rest()
@@ -297,10 +297,10 @@ def receive(inbox: Inbox, outputs: Outputs, epoch: int, attempt: TaskAttempt) ->
         with OpenOutputs.open(replace(outputs, accepting=()), attempt) as opened:
             for target, rows in inbox.batches():
                 opened.keyed[target].write(rows)
-            for writer in opened.keyed.values():
+            for target, writer in opened.keyed.items():
                 refused = writer.settle()
                 if refused.num_rows:
-                    opened.reject(quarantined(refused, epoch))
+                    opened.reject(quarantined(refused, epoch, target))
             reports = opened.close()
             reach("task-written")
             return TaskReport(reports=reports)

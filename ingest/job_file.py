@@ -135,7 +135,11 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
 
 def is_secret(path: KeyPath) -> bool:
     """Whether a value is not to be shown: by its key's name, or as one of a block that is there for secrets too."""
-    return path[:1] == ("storage",) or path[:2] in _SECRET_BLOCKS or any(SECRET_NAME.search(str(key)) for key in path)
+    return (
+        path[:1] in (("storage",), ("on_commit",))
+        or path[:2] in _SECRET_BLOCKS
+        or any(SECRET_NAME.search(str(key)) for key in path)
+    )
 
 
 def dotted(path: KeyPath) -> str:

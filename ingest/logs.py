@@ -11,19 +11,22 @@ import traceback
 from rich.console import Console
 from rich.text import Text
 
+from timeline.epoch import EpochRef
+
 _LOGGERS = ("timeline", "sinks", "ingest")
 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object for each record: time (UTC), level, logger, message; of a failure the kind of error.
 
-    Where there is a traceback, it is the object's ``error``.
+    What is about an epoch has its number and instant as ``epoch`` and ``instant``. Where there is a traceback, it is
+    the object's ``error``.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        fields = {
+        fields: dict[str, object] = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
@@ -32,9 +35,20 @@ class JsonFormatter(logging.Formatter):
         kind = getattr(record, "kind", None)
         if kind is not None:
             fields["kind"] = kind
+        fields |= _ids(record)
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
+
+
+def _ids(record: logging.LogRecord) -> dict[str, object]:
+    """Which epoch a record is about: said by its maker, or by what its message is made of."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    ref = next((each for each in arguments if isinstance(each, EpochRef)), None)
+    epoch = getattr(record, "epoch", None if ref is None else ref.epoch)
+    instant = getattr(record, "instant", None if ref is None else ref.instant)
+    ids = {"epoch": None if epoch == -1 else epoch, "instant": instant}
+    return {name: value for name, value in ids.items() if value is not None}
 
 
 class _ConsoleHandler(logging.Handler):
@@ -75,17 +89,19 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
         logger.propagate = False
 
 
-def report_failure(message: str, kind: str, error: BaseException | None = None) -> None:
+def report_failure(message: str, kind: str, error: BaseException | None = None, about: EpochRef | None = None) -> None:
     """The last word of a command that fails: one line on stderr, a record where those are JSON.
 
     Args:
         message: what went wrong, for people.
         kind: the error's class, for machines: it says more than the exit code.
         error: an error that nobody foresaw; its traceback is in the JSON record, and shown when details are.
+        about: the epoch that it has ended.
     """
     logger = logging.getLogger(__name__)
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger(_LOGGERS[-1]).handlers):
-        logger.error("%s", message, exc_info=error, extra={"kind": kind})
+        ids = {} if about is None else {"epoch": about.epoch, "instant": about.instant}
+        logger.error("%s", message, exc_info=error, extra={"kind": kind, **ids})
         return
     if error is not None and logger.isEnabledFor(logging.DEBUG):
         traceback.print_exception(error, file=sys.stderr)

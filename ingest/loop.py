@@ -7,26 +7,44 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ingest.build import Opened, build_job, give_birth, known_schema, open_source
 from ingest.config_models import JobConfig
 from ingest.counts import TargetRows
 from ingest.epoch import EpochResult, Pipeline, run_epoch
+from ingest.events import (
+    Announcer,
+    Fenced,
+    Idle,
+    Leased,
+    Listener,
+    Observer,
+    Phase,
+    PhaseBegan,
+    PhaseDone,
+    Planned,
+    Renewed,
+    Resumed,
+    Shown,
+)
 from ingest.job import Job
 from ingest.recovery import recover
 from ingest.replay import Replay
 from ingest.runner import Runner
-from ingest.sources.base import Source, SourcePlan
+from ingest.sources.base import SourcePlan
+from ingest.sources.quarantine import WithQuarantine
 from ingest.stores import probe_stores
+from ingest.watched_sink import WatchedSink
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import Decision, Outcome, read_decision
-from timeline.errors import ConfigError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
+from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.view import Timeline
+
+__all__ = ["BUSY_TRIES", "IngestLoop", "Mode", "Observer", "Summary"]
 
 log = logging.getLogger(__name__)
 
@@ -41,19 +59,8 @@ class Mode(enum.Enum):
 
     ONCE = "once"
     CONTINUOUS = "continuous"
-
-
-class Observer(Protocol):
-    """Told what the loop does, for a person who watches."""
-
-    def planned(self, epoch: int, plan: SourcePlan) -> None:
-        """An epoch begins."""
-
-    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-        """An epoch is completed."""
-
-    def idle(self, wait_s: float) -> None:
-        """Nothing new is there; the loop looks again after this time."""
+    REJECTED = "rejected"
+    """One epoch of what was rejected before; the source's new records wait."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,7 @@ class IngestLoop:
         mode: Mode,
         stop: threading.Event,
         observer: Observer,
+        listeners: Sequence[Listener] = (),
         accept_loss: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -109,7 +117,8 @@ class IngestLoop:
             open_runner: starts the engine; called only when there is something to ingest.
             mode: whether to end when the source has nothing new.
             stop: set from outside to end the run.
-            observer: told what happens.
+            observer: told what happens, for a person who watches.
+            listeners: told of every event; none of them, nor the observer, can fail the run.
             accept_loss: go on behind records that the source no longer has, and record the hole.
             monotonic: measures intervals.
         """
@@ -117,11 +126,11 @@ class IngestLoop:
         self._open_runner = open_runner
         self._mode = mode
         self._stop = stop
-        self._observer = observer
+        self._tell = Announcer((Shown(observer, monotonic), *listeners))
         self._accept_loss = accept_loss
         self._monotonic = monotonic
         self._runner: Runner | None = None
-        self._source: Source | None = None
+        self._source: WithQuarantine | None = None
         self._busy = 0
         self._has_waited = False
         self._has_warned = False
@@ -143,10 +152,14 @@ class IngestLoop:
             lease = self._take_lease()
         except StoppedError as stopped:
             return Summary(is_stopped=True, last_word=str(stopped))
-        lease.keep()
+        lease.keep(lambda is_done: self._tell(Renewed(is_done)))
+        self._tell(Leased(lease))
         reach("lease-taken")
         try:
             return self._run(lease)
+        except FencedError as fenced:
+            self._tell(Fenced(fenced))
+            raise
         finally:
             try:
                 if self._runner is not None:
@@ -178,11 +191,14 @@ class IngestLoop:
             return Summary(is_stopped=True, last_word=str(stopped))
         source = self._open_source()
         chain = _load_chain(self._opened)
+        self._tell(Resumed(chain))
         applied_through = -1
         while not self._stop.is_set():
             lease.check()
             started = self._monotonic()
-            plan = source.plan(chain.positions)
+            self._tell(PhaseBegan(Phase.PLAN))
+            plan = self._plan(source, chain)
+            self._tell(PhaseDone(Phase.PLAN))
             if not plan.ranges or self._waits_for_the_rest(plan):
                 if not chain.positions and plan.settles_in_s is None and not self._has_warned:
                     self._has_warned = True
@@ -194,14 +210,13 @@ class IngestLoop:
                     break
                 continue
             self._has_waited = False
-            self._observer.planned(chain.next_epoch, plan)
+            self._tell(Planned(chain.next_epoch, plan, chain.positions))
             if job is None:
                 job = self._begin(source, plan)
             pipeline = self._pipeline()
             job = replace(job, spread=pipeline.runner.spread)
             if self._stop.is_set():
                 break  # while the engine started: there is no epoch to settle yet
-            began = self._monotonic()
             try:
                 result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through)
             except StoppedError as stopped:
@@ -217,12 +232,18 @@ class IngestLoop:
             write_snapshot(self._opened.store, chain, self._opened.retry)
             finished = f"epoch {applied_through} was finished" if self._stop.is_set() else ""
             summary = replace(summary.after(result), last_word=finished)
-            self._observer.completed(applied_through, result, self._monotonic() - began, plan)
+            if self._mode is Mode.REJECTED:
+                break  # what this epoch rejects again is for another replay
             if self._opened.config.takes_whole_source:
                 break  # what has come since belongs to another transaction, in a run of its own
             if self._mode is Mode.CONTINUOUS and not plan.behind:
                 self._stop.wait(max(0.0, self._opened.config.epoch.interval - (self._monotonic() - started)))
         return replace(summary, is_stopped=self._stop.is_set())
+
+    def _plan(self, source: WithQuarantine, chain: Chain) -> SourcePlan:
+        if self._mode is Mode.REJECTED:
+            return source.plan_rejected(chain.positions, chain.next_epoch)
+        return source.plan(chain.positions)
 
     def _run_epoch(
         self, job: Job, pipeline: Pipeline, chain: Chain, lease: WriterLease, plan: SourcePlan, applied_through: int
@@ -230,10 +251,18 @@ class IngestLoop:
         """One epoch; None where it was given up for a reason that goes away, and has to be planned again."""
         try:
             result = run_epoch(
-                job, pipeline, chain, lease, plan.ranges, stop=self._stop, applied_through=applied_through
+                job,
+                pipeline,
+                chain,
+                lease,
+                plan.ranges,
+                stop=self._stop,
+                applied_through=applied_through,
+                tell=self._tell,
             )
         except OutrunError as outrun:
             # To stop for it would let a writer that is not the writer any more end the one that is.
+            self._tell(Fenced(outrun))
             log.warning("%s", outrun)
         except TargetBusyError as busy:
             self._wait_for_target(busy)
@@ -244,12 +273,14 @@ class IngestLoop:
         return None
 
     def _recover(self, job: Job, lease: WriterLease) -> None:
+        self._tell(PhaseBegan(Phase.RECOVER))
         while True:
             try:
-                recover(job, lease)
+                recover(job, lease, self._tell)
             except TargetBusyError as busy:
                 self._wait_for_target(busy)
             else:
+                self._tell(PhaseDone(Phase.RECOVER))
                 return
 
     def _wait_for_target(self, busy: TargetBusyError) -> None:
@@ -276,7 +307,7 @@ class IngestLoop:
         _ensure(job)
         return job
 
-    def _begin(self, source: Source, plan: SourcePlan) -> Job:
+    def _begin(self, source: WithQuarantine, plan: SourcePlan) -> Job:
         """The first epoch: fix the schema, and check the targets before anything is written."""
         schema = known_schema(self._opened)
         if schema is None:
@@ -288,9 +319,11 @@ class IngestLoop:
         return job
 
     def _build_job(self) -> Job:
-        return replace(build_job(self._opened), rewrite=Replay(self._pipeline, self._stop))
+        job = build_job(self._opened)
+        sinks = tuple(WatchedSink(sink, self._tell) for sink in job.sinks)
+        return replace(job, sinks=sinks, rewrite=Replay(self._pipeline, self._stop))
 
-    def _open_source(self) -> Source:
+    def _open_source(self) -> WithQuarantine:
         if self._source is None:
             self._source = open_source(self._opened.config, accept_loss=self._accept_loss)
         return self._source
@@ -310,6 +343,8 @@ class IngestLoop:
 
     def _wait_for_more(self, plan: SourcePlan, started: float) -> bool:
         """Wait until it is worth looking again; False when this run is over."""
+        if self._mode is Mode.REJECTED:
+            return False
         if self._mode is Mode.ONCE:
             # Something unsettled (an unterminated last line) gets one chance to settle: what is there is taken.
             if plan.settles_in_s is None or self._has_waited:
@@ -321,7 +356,7 @@ class IngestLoop:
             if plan.settles_in_s is not None:
                 wait_s = min(wait_s, plan.settles_in_s)
             wait_s = max(wait_s, 0.05)
-        self._observer.idle(wait_s)
+        self._tell(Idle(wait_s))
         self._stop.wait(wait_s)
         return not self._stop.is_set()
 

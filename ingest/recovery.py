@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ingest.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, unheard
 from ingest.job import Job
 from ingest.protocol import (
     claim_commit,
@@ -34,6 +35,7 @@ from sinks.base import Lookup
 from timeline.decision import Decision, Outcome, read_decision
 from timeline.epoch import EpochRef, Manifest, Plan
 from timeline.errors import HaltError, ReplayNeededError, StoreUnavailableError
+from timeline.html import element, mark
 from timeline.instant import Action, Instant, State, commit_requested, parse_time
 from timeline.lease import LeaseState, WriterLease
 from timeline.view import Timeline
@@ -98,6 +100,10 @@ class RecoveryStep:
     kind: StepKind
     reason: str
 
+    def _repr_html_(self) -> str:
+        """In a notebook: one line."""
+        return element("div", element("b", self.kind.value), f": {self.reason}")
+
 
 def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
     """What to do with a pending commit instant. Pure: the same evidence gives the same answer.
@@ -160,6 +166,14 @@ class Settled:
     step: RecoveryStep
     is_done: bool
 
+    def _repr_html_(self) -> str:
+        """In a notebook: one line."""
+        became = "rolled back" if self.step.kind is StepKind.ROLLBACK else "committed"
+        epoch = f" (epoch {self.evidence.plan.ref.epoch})" if self.evidence.plan is not None else ""
+        instant = element("code", self.evidence.instant)
+        shown = mark(became if self.is_done else "pending")
+        return element("div", shown, " instant ", instant, f"{epoch}: {self.step.reason}")
+
 
 def gather(job: Job, instant: str, lease: LeaseState | Unknown) -> Evidence:
     """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too."""
@@ -204,7 +218,9 @@ def _lost(job: Job, manifest: Manifest) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, cause: str = "") -> Settled:
+def settle(
+    job: Job, instant: str, lease: LeaseState, generation: int, *, cause: str = "", tell: Listener = unheard
+) -> Settled:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
 
     Args:
@@ -213,40 +229,67 @@ def settle(job: Job, instant: str, lease: LeaseState, generation: int, *, cause:
         lease: what is known of the timeline's latest writer.
         generation: of the process that settles it.
         cause: what made its own writer give it up, for the record.
+        tell: told of an epoch that is completed, rolled back, or left pending by an error.
 
     Raises:
         HaltError: storage gives no clear answer; nothing was touched.
         ReplayNeededError: a decided epoch has to be written to a target again, which this process cannot.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
-    while True:
-        evidence = gather(job, instant, lease)
-        step = next_step(evidence)
-        log.info("instant %s: %s: %s", instant, step.kind.value, step.reason)
-        manifest = evidence.manifest if isinstance(evidence.manifest, Manifest) else None
-        match step.kind:
-            case StepKind.HALT:
-                raise HaltError(
-                    f"instant {instant}: {step.reason}. Nothing was touched. "
-                    "Check that the store can be reached, then run tideline recover again"
-                )
-            case StepKind.WAIT:
-                return Settled(evidence, step, False)
-            case StepKind.RECOMMIT | StepKind.REPLAY:
-                assert isinstance(evidence.decision, Decision)
-                finish(job, evidence.decision, manifest)
-                return Settled(evidence, step, True)
-            case StepKind.ROLLBACK:
-                ref = evidence.plan.ref if evidence.plan else EpochRef(-1, instant, generation)
-                roll_back(job, ref, manifest, _rollback_reason(evidence, step))
-                return Settled(evidence, step, True)
-            case StepKind.CLAIM_COMMIT:
-                assert evidence.plan is not None and manifest is not None
-                claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
-            case StepKind.CLAIM_ROLLBACK:
-                assert evidence.plan is not None
-                reason = f"{step.reason}: {cause}" if cause else step.reason
-                claim_rollback(job, evidence.plan.ref, generation, reason)
+    evidence: Evidence | None = None
+    try:
+        while True:
+            evidence = gather(job, instant, lease)
+            settled = _take_step(job, evidence, generation, cause, tell)
+            if settled is not None:
+                return settled
+    except BaseException:
+        tell(_left(evidence, instant, generation))
+        raise
+
+
+def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: Listener) -> Settled | None:
+    """Take the step that follows from the evidence; None where that was a claim, so that one has to look again."""
+    step = next_step(evidence)
+    of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
+    log.info("%s: %s: %s", of, step.kind.value, step.reason)
+    manifest = evidence.manifest if isinstance(evidence.manifest, Manifest) else None
+    match step.kind:
+        case StepKind.HALT:
+            raise HaltError(
+                f"instant {evidence.instant}: {step.reason}. Nothing was touched. "
+                "Check that the store can be reached, then run tideline recover again"
+            )
+        case StepKind.WAIT:
+            return Settled(evidence, step, False)
+        case StepKind.RECOMMIT | StepKind.REPLAY:
+            assert isinstance(evidence.decision, Decision)
+            finish(job, evidence.decision, manifest)
+            if manifest is not None:
+                ranges = evidence.plan.ranges if evidence.plan else ()
+                tell(Completed(EpochResult(evidence.decision, manifest, ranges), is_recovered=True))
+            return Settled(evidence, step, True)
+        case StepKind.ROLLBACK:
+            ref = evidence.plan.ref if evidence.plan else EpochRef(-1, evidence.instant, generation)
+            reason = _rollback_reason(evidence, step)
+            roll_back(job, ref, manifest, reason)
+            tell(RolledBack(ref, reason))
+            return Settled(evidence, step, True)
+        case StepKind.CLAIM_COMMIT:
+            assert evidence.plan is not None and manifest is not None
+            claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
+        case StepKind.CLAIM_ROLLBACK:
+            assert evidence.plan is not None
+            reason = f"{step.reason}: {cause}" if cause else step.reason
+            claim_rollback(job, evidence.plan.ref, generation, reason)
+    return None
+
+
+def _left(evidence: Evidence | None, instant: str, generation: int) -> LeftPending:
+    """What is known of an instant that could not be settled; nothing is read for it, the store may be the cause."""
+    ref = evidence.plan.ref if evidence is not None and evidence.plan else EpochRef(-1, instant, generation)
+    decision = evidence.decision if evidence is not None else None
+    return LeftPending(ref, is_decided=isinstance(decision, Decision) and decision.commits(instant))
 
 
 def _rollback_reason(evidence: Evidence, step: RecoveryStep) -> str:
@@ -271,8 +314,13 @@ def pending_commits(job: Job, timeline: Timeline) -> list[str]:
     return [instant.time for instant in sorted(pending, key=order)]
 
 
-def recover(job: Job, lease: WriterLease) -> Sequence[Settled]:
+def recover(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[Settled]:
     """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
+
+    Args:
+        job: the job.
+        lease: this writer's lease.
+        tell: told of what is pending, and of what becomes of it.
 
     Raises:
         HaltError: storage gives no clear answer on an instant; those before it are settled.
@@ -280,14 +328,14 @@ def recover(job: Job, lease: WriterLease) -> Sequence[Settled]:
             settled, as far as order allows.
         TargetError: a decided epoch could not be applied.
     """
-    settled = settle_all(job, lease)
+    settled = settle_all(job, lease, tell)
     for each in settled:
         if not each.is_done:
             raise ReplayNeededError(each.step.reason)
     return settled
 
 
-def settle_all(job: Job, lease: WriterLease) -> Sequence[Settled]:
+def settle_all(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[Settled]:
     """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
 
     Epochs are applied in order, so those that are decided behind it wait as well.
@@ -295,9 +343,11 @@ def settle_all(job: Job, lease: WriterLease) -> Sequence[Settled]:
     job.store.sweep()
     settled: list[Settled] = []
     timeline = _load(job)
-    for time in pending_commits(job, timeline):
+    pending = pending_commits(job, timeline)
+    tell(Found(tuple(pending)))
+    for time in pending:
         try:
-            settled.append(settle(job, time, LeaseState.MINE, lease.generation))
+            settled.append(settle(job, time, LeaseState.MINE, lease.generation, tell=tell))
         except ReplayNeededError as lost:
             log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
             step = RecoveryStep(StepKind.REPLAY, str(lost))
@@ -306,7 +356,9 @@ def settle_all(job: Job, lease: WriterLease) -> Sequence[Settled]:
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         rollback = read_rollback(job, instant.time)
         if rollback is not None:
-            drive_rollback(job, rollback, EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation), None)
+            ref = EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation)
+            drive_rollback(job, rollback, ref, None)
+            tell(RolledBack(ref, rollback.plan.reason))
     clean_leftovers(job, timeline)
     return settled
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ingest.recovery import Damaged, Evidence, RecoveryStep, Settled, StepKind, Unknown
-from ingest.takeover import Recovery
 from timeline.decision import Decision
 from timeline.epoch import Json, Manifest
 from timeline.lease import LeaseState
 
-_WOULD = {
+if TYPE_CHECKING:
+    from ingest.takeover import Recovery
+
+WOULD = {
     StepKind.RECOMMIT: "apply it to every target that lags, then complete it",
     StepKind.REPLAY: "leave it pending; tideline run CONF writes it to that target again",
     StepKind.ROLLBACK: "delete what it wrote, and record that",
@@ -19,6 +22,7 @@ _WOULD = {
     StepKind.WAIT: "wait",
     StepKind.HALT: "halt: touch nothing",
 }
+"""What recovery would do by each kind of step."""
 
 
 def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
@@ -37,7 +41,7 @@ def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
         yield f"  manifest  {_manifest(evidence)}"
         yield f"  → {step.kind.value}: {step.reason}"
         if dry_run:
-            yield f"    would: {_WOULD[step.kind]}"
+            yield f"    would: {WOULD[step.kind]}"
     for settled in recovery.settled:
         result = "rolled back" if settled.step.kind is StepKind.ROLLBACK else "committed"
         yield f"instant {settled.evidence.instant}: {result}"

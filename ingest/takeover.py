@@ -18,6 +18,7 @@ from ingest.recovery import (
     pending_commits,
     settle_all,
 )
+from ingest.recovery_html import recovery_html
 from ingest.stores import probe_stores
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.instant import Action
@@ -45,6 +46,10 @@ class Recovery:
     writer: WriterRecord | None = None
     leftovers: Sequence[str] = ()
     is_waiting: bool = False
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what was found, what became of it, or what recovery would do."""
+        return recovery_html(self)
 
 
 def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:

@@ -28,9 +28,15 @@ QUARANTINE_SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("raw", pa.binary()),
+        pa.field("context", pa.string()),
+        pa.field("target", pa.string()),
     ]
 )
-"""Columns of the quarantine table."""
+"""Columns of the quarantine table: the epoch, those of `sinks.base.REJECTED_SCHEMA`, and who refused the row.
+
+``target`` is null for a record that could not be decoded: no target has it. A row that one target
+refused is in all others.
+"""
 
 FINAL_ERRORS = (DataError, SourceError, TargetBusyError, TargetRefusedError)
 """What another attempt of the same task would only run into again: it is reported, not raised for the engine."""
@@ -287,15 +293,17 @@ def _with_lineage(decoded: Decoded, shard: str, epoch: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*decoded.accepted.columns, *lineage], schema=schema)
 
 
-def quarantined(rejected: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
+def quarantined(rejected: pa.RecordBatch, epoch: int, target: str | None = None) -> pa.RecordBatch:
     """Rejected rows in the quarantine's columns.
 
     Args:
         rejected: in `sinks.base.REJECTED_SCHEMA`.
         epoch: the epoch's number.
+        target: the target that refused them; None for records that could not be decoded.
     """
     epochs = pa.repeat(pa.scalar(epoch, pa.int64()), rejected.num_rows)
-    return pa.RecordBatch.from_arrays([epochs, *rejected.columns], schema=QUARANTINE_SCHEMA)
+    targets = pa.repeat(pa.scalar(target, pa.string()), rejected.num_rows)
+    return pa.RecordBatch.from_arrays([epochs, *rejected.columns, targets], schema=QUARANTINE_SCHEMA)
 
 
 def assign(

@@ -37,9 +37,14 @@ REJECTED_SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("reason", pa.string(), nullable=False),
         pa.field("raw", pa.binary()),
+        pa.field("context", pa.string()),
     ]
 )
-"""Rejected rows, of a decoder or of a target: where the record starts, why it was refused, its raw bytes."""
+"""Rejected rows, of a decoder or of a target: where the record starts, why it was refused, its raw bytes.
+
+``context`` is a JSON object of what the source knew of the record besides, without which it cannot be
+decoded again: a CSV file's header, a message's key, time and headers. Null where the bytes are enough.
+"""
 
 
 class TargetOptions(BaseModel):

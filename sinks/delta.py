@@ -23,12 +23,15 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import ByteSize, Field
 
+from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.delta_rules import differences
+from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
 from sinks.partition import PartitionField, partitioned_schema
@@ -192,6 +195,32 @@ class DeltaSink:
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
         return self._markers.instants()
+
+    def audit(self, expected: Expected) -> Audit:
+        """See AuditedSink."""
+        # The table first: a file that a commit makes visible meanwhile is in the listing then.
+        snapshot = self.retry.call(self.log.load)
+        table = (
+            Table(snapshot.applied_epoch(self.app_id), snapshot.files(), self._removed)
+            if snapshot is not None
+            else None
+        )
+        listed = {info.path: info for info in self.retry.call(lambda: self.store.list("", recursive=True))}
+        return LakeAudit(self.target, self.app_id, listed, table, self._rows_in).compare(expected)
+
+    def delete(self, findings: Sequence[Finding]) -> None:
+        """See AuditedSink."""
+        self._markers.delete_files([finding.what for finding in findings if finding.is_fixable])
+
+    def _removed(self) -> frozenset[str] | None:
+        return self.retry.call(self.log.removed)
+
+    def _rows_in(self, path: str) -> int:
+        body = self.retry.call(lambda: self.store.get(path))
+        try:
+            return int(pq.read_metadata(pa.BufferReader(body)).num_rows)
+        except pa.ArrowInvalid:
+            return 0
 
     @property
     def _markers(self) -> Markers:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -25,6 +26,8 @@ from timeline.store import ObjectStore
 
 LOG_FOLDER = "_delta_log"
 """Folder of the log below the table's root (Delta Transaction Log Protocol, section "Delta Log Entries")."""
+
+_ENTRY = re.compile(rf"{LOG_FOLDER}/\d{{20}}\.json")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class Snapshot:
     def applied_epoch(self, app_id: str) -> int | None:
         """The newest epoch that the job's marker names; None where it has none."""
         return self.handle.transaction_version(app_id)
+
+    def files(self) -> dict[str, int | None]:
+        """Rows of each data file that readers see, by its path as it is stored; None where the log tells none."""
+        actions = pa.table(self.handle.get_add_actions(flatten=True)).select(["path", "num_records"])
+        return {unquote(action["path"]): action["num_records"] for action in actions.to_pylist()}
 
     @property
     def state(self) -> TableState:
@@ -116,6 +124,23 @@ class DeltaLog:
         if known is None or known.version != self._known.version:
             self._newest_entry = self._entry(self._known.version)
         return self._known
+
+    def removed(self) -> frozenset[str] | None:
+        """Paths of all files that were ever taken out of the table; None where the log does not go back to its begin.
+
+        Reads every log entry.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        entries = [info.path for info in self.store.list(LOG_FOLDER) if _ENTRY.fullmatch(info.path)]
+        if not entries or not entries[0].endswith("/00000000000000000000.json"):
+            return None
+        found: set[str] = set()
+        for path in entries:
+            actions = map(json.loads, self.store.get(path).splitlines())
+            found.update(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
+        return frozenset(found)
 
     def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: LogEntry) -> None:
         """Put version 0; fails where there is a table.

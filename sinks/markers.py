@@ -91,7 +91,7 @@ class Markers:
         """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
         keep = set(reported)
         lost = [path for path in self.announced(instant) if path not in keep]
-        self._delete_files(lost)
+        self.delete_files(lost)
         return lost
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
@@ -102,7 +102,7 @@ class Markers:
         self.retry.call(self.store.sweep)
         prepared = [file.path for file in part.files] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
-        self._delete_files(paths)
+        self.delete_files(paths)
         return paths
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
@@ -111,8 +111,11 @@ class Markers:
         lost = self.delete_unreported(epoch.instant, reported)
         self._delete(marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())])
 
-    def _delete_files(self, paths: Sequence[str]) -> None:
-        """Delete data files, finished or not. Uploads go first: one that is closed later would make its file anew."""
+    def delete_files(self, paths: Sequence[str]) -> None:
+        """Delete data files that were decided against, finished or not.
+
+        Uploads go first: one that is closed later would make its file anew.
+        """
         if paths:
             self.retry.call(partial(self.store.abandon, paths))
         self._delete(paths)

@@ -1,4 +1,4 @@
-"""Fetches and builds ahead what tests would otherwise wait for in the middle: Delta's jars, and real servers.
+"""Fetches and builds ahead what tests would otherwise wait for in the middle: Delta's jars, a browser, real servers.
 
 ``python -m tests.warm_up`` does it side by side and says what it could not do; the test that needs it
 then fails or is skipped by name.
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from tests import class_archive
-from tests.real import kafka_server, s3_server, tikv_cluster
+from tests.real import browser, kafka_server, s3_server, tikv_cluster
 from tests.real.spark_jars import spark_kafka_jars
 from tests.real.toolchain import MissingToolchainError
 from tests.spark.conftest import DELTA_PACKAGE
@@ -49,6 +49,7 @@ def main() -> None:
         lambda: make("the S3 server is", s3_server.build),
         lambda: make("Kafka's jars are", kafka_server.jars),
         lambda: make("the archive of Spark's classes is", class_archive.make),
+        lambda: make("the browser is", browser.ensure),
         lambda: make("the TiKV cluster is", tikv_cluster.build),
         lambda: make("the jars of Spark's Kafka source are", spark_kafka_jars),
     ]

@@ -10,7 +10,11 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from timeline.errors import ConfigError
 from timeline.history import EpochRow, FileRow, History, InstantRow, OffsetRow, RejectedRow
+
+if typing.TYPE_CHECKING:
+    import pandas as pd
 
 _VIEWS: Mapping[str, tuple[type, Callable[[History], Sequence[object]]]] = {
     "instants": (InstantRow, History.instants),
@@ -57,6 +61,21 @@ def view_table(history: History, view: str) -> pa.Table:
     rows = _view(view)[1](history)
     columns = [_column([getattr(row, each.name) for row in rows], each.type) for each in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def view_frame(history: History, view: str) -> pd.DataFrame:
+    """The same as a pandas data frame, whose whole numbers stay whole where some are missing.
+
+    Raises:
+        ConfigError: pandas is not installed.
+        ValueError: no such view.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ConfigError(f"data frames need pandas: pip install 'tideline[look]' ({error})") from error
+    frame: pd.DataFrame = view_table(history, view).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return frame
 
 
 def _view(view: str) -> tuple[type, Callable[[History], Sequence[object]]]:

@@ -14,8 +14,9 @@ from timeline.body import BodyFormat
 from timeline.decision import Decision, Outcome, read_decision
 from timeline.epoch import MANIFEST, PLAN, Manifest, Part, Plan
 from timeline.errors import FormatError, InvariantError, NotFoundError
-from timeline.hudi import read_completed
-from timeline.instant import Action, Instant, State, commit_inflight, commit_requested
+from timeline.hudi_archive import Archived
+from timeline.hudi_bodies import parse_body
+from timeline.instant import Action, Instant, Layout, State, commit_inflight
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.store import ObjectStore, Retry, read_or_none
 
@@ -32,11 +33,13 @@ class Entry:
         manifest: a commit's manifest.
         decision: what its epoch's decision says.
         completed: body of the completed instant, as Hudi's readers find it.
+        request: what another writer planned: body of its requested instant, under Hudi's names.
         rollback: a rollback's request.
         prepared_ms: when its manifest was put, by the store's clock; 0 where nothing tells.
         completed_ms: when its completed file was put, by the store's clock; 0 where nothing tells.
         problems: what could not be read of it, and why.
         is_archived: whether its writer has moved it out of the active timeline.
+        is_claimed: whether it has a body of Tideline's form, be it readable or not.
     """
 
     instant: Instant
@@ -44,11 +47,13 @@ class Entry:
     manifest: Manifest | None = None
     decision: Decision | None = None
     completed: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
     rollback: RollbackPlan | None = None
     prepared_ms: int = 0
     completed_ms: int = 0
     problems: tuple[str, ...] = ()
     is_archived: bool = False
+    is_claimed: bool = False
 
     @property
     def epoch(self) -> int | None:
@@ -68,7 +73,8 @@ class Entry:
     @property
     def is_tideline(self) -> bool:
         """Whether Tideline has written it."""
-        return any((self.plan, self.rollback, "tideline.epoch" in self.extra, "tideline.reason" in self.extra))
+        found = (self.plan, self.rollback, "tideline.epoch" in self.extra, "tideline.reason" in self.extra)
+        return self.is_claimed or any(found)
 
     @property
     def parts(self) -> Sequence[Part]:
@@ -100,26 +106,53 @@ def read_entry(
         StoreUnavailableError: the store does not answer.
     """
     reading = _Reading(store, retry)
-    completed = None if instant.is_pending else reading.completed(instant)
-    found: dict[str, Any] = {}
-    match instant.action:
-        case Action.COMMIT:
-            found = reading.commit(instant.time)
-        case Action.ROLLBACK:
-            request = Instant(instant.time, Action.ROLLBACK, State.REQUESTED)
-            found = {"rollback": reading.body(request.path, ROLLBACK_PLAN)}
-        case _:
-            pass
+    completed = None if instant.is_pending else reading.completed(instant.path)
+    found = _read_states(reading, instant)
     modified = modified_ms or {}
     entry = Entry(
         instant,
         completed=completed,
         prepared_ms=modified.get(commit_inflight(instant.time).file_name, 0) if found.get("manifest") else 0,
         completed_ms=0 if instant.is_pending else modified.get(instant.file_name, 0),
+        is_claimed=reading.found_ours,
         **found,
     )
+    if not entry.is_tideline and instant.completion_time is not None:
+        # Hudi's times may be of its writer's zone, as its instant times are: both by one clock, or neither.
+        entry = replace(entry, completed_ms=0)
     decision = reading.decision(entry.epoch) if entry.epoch is not None else None
     return replace(entry, decision=decision, problems=tuple(reading.problems))
+
+
+def archived_entry(archived: Archived) -> Entry:
+    """An archived instant of another writer; Tideline archives none."""
+    return Entry(
+        archived.instant,
+        completed=archived.completed,
+        request=archived.request,
+        completed_ms=archived.completed_ms,
+        problems=archived.problems,
+        is_archived=True,
+    )
+
+
+def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
+    """Bodies of the states that it went through, as fields of its entry."""
+    requested = replace(instant, state=State.REQUESTED, completion_time=None)
+    match instant.action:
+        case Action.COMMIT if instant.layout is Layout.TWO:
+            return {
+                "plan": reading.ours(requested.path, PLAN),
+                "manifest": reading.ours(commit_inflight(instant.time).path, MANIFEST),
+            }
+        case Action.COMMIT | Action.DELTACOMMIT | Action.SAVEPOINT:
+            # Hudi plans nothing for these: their requested files are empty, or there is none.
+            return {}
+        case Action.ROLLBACK if instant.layout is Layout.TWO:
+            rollback = reading.ours(requested.path, ROLLBACK_PLAN)
+            return {"rollback": rollback} if reading.found_ours else {"request": reading.foreign(requested.path)}
+        case _:
+            return {"request": reading.foreign(requested.path)}
 
 
 class _Reading:
@@ -128,27 +161,45 @@ class _Reading:
     def __init__(self, store: ObjectStore, retry: Retry) -> None:
         self._store = store
         self._retry = retry
+        self._bodies: dict[str, bytes | None] = {}
         self.problems: list[str] = []
+        self.found_ours = False
 
-    def commit(self, time: str) -> dict[str, Any]:
-        return {
-            "plan": self.body(commit_requested(time).path, PLAN),
-            "manifest": self.body(commit_inflight(time).path, MANIFEST),
-        }
-
-    def body(self, path: str, kind: BodyFormat[T]) -> T | None:
+    def ours(self, path: str, kind: BodyFormat[T]) -> T | None:
         def read() -> T | None:
-            body = read_or_none(self._store, path, self._retry)
+            body = self._read(path)
             # Another writer's bodies of these names are Avro, or empty.
-            return kind.load(path, body) if body and body.startswith(b"{") else None
+            if not body or not body.startswith(b"{"):
+                return None
+            self.found_ours = True
+            return kind.load(path, body)
 
         return self._tried(read)
 
-    def completed(self, instant: Instant) -> Mapping[str, Any] | None:
-        return self._tried(lambda: read_completed(self._store, instant, self._retry))
+    def completed(self, path: str) -> Mapping[str, Any] | None:
+        def read() -> Mapping[str, Any]:
+            where = f"{self._store.url}/{path}"
+            fields = parse_body(where, self._retry.call(lambda: self._store.get(path)))
+            if fields is None:
+                raise FormatError(f"{where}: is empty, which tells that it was completed, and no more")
+            return fields
+
+        return self._tried(read)
+
+    def foreign(self, path: str) -> Mapping[str, Any] | None:
+        def read() -> Mapping[str, Any] | None:
+            body = self._read(path)
+            return None if body is None else parse_body(f"{self._store.url}/{path}", body)
+
+        return self._tried(read)
 
     def decision(self, epoch: int) -> Decision | None:
         return self._tried(lambda: read_decision(self._store, epoch, self._retry))
+
+    def _read(self, path: str) -> bytes | None:
+        if path not in self._bodies:
+            self._bodies[path] = read_or_none(self._store, path, self._retry)
+        return self._bodies[path]
 
     def _tried(self, read: Callable[[], T | None]) -> T | None:
         try:

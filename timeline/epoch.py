@@ -69,7 +69,8 @@ class EpochRef:
     generation: int
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch} (instant {self.instant})"
+        # An instant without a plan does not tell its epoch any more.
+        return f"epoch {self.epoch} (instant {self.instant})" if self.epoch >= 0 else f"instant {self.instant}"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from timeline.decision import Outcome
 from timeline.entry import Entry, read_entry
 from timeline.epoch import Plan
 from timeline.holes import holes_of
+from timeline.html_views import epoch_html
 from timeline.instant import Action, Instant, parse_time
 from timeline.store import ObjectStore, Retry
 
@@ -54,7 +55,7 @@ class InstantRow:
         rows: rows that the decoder accepted.
         dropped: rows that targets left out because another one has their key.
         rejected: rows quarantined.
-        files: data files written, or deleted by a rollback.
+        files: data files written, or deleted by a rollback or a clean.
         bytes: size of the data files.
         writer: tideline or hudi.
         archived: whether it is out of the active timeline.
@@ -131,6 +132,10 @@ class EpochRow:
     files: int | None = None
     bytes: int | None = None
     lost: int | None = None
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what was decided, by whom, why, and what came of it."""
+        return epoch_html(self)
 
 
 @dataclass(frozen=True)
@@ -300,12 +305,14 @@ def _instant_row(entry: Entry) -> InstantRow:
 
 def _rollback_columns(entry: Entry) -> dict[str, Any]:
     body = entry.completed or {}
-    of = ", ".join(body.get("commitsRollback") or ([entry.rollback.instant] if entry.rollback else []))
+    planned = ((entry.request or {}).get("instantToRollback") or {}).get("commitTime")
+    asked = entry.rollback.instant if entry.rollback else planned
+    of = ", ".join(body.get("commitsRollback") or ([asked] if asked else []))
     reason = entry.rollback.reason if entry.rollback else entry.extra.get("tideline.reason")
     return {
         "files": body.get("totalFilesDeleted"),
         "by": entry.rollback.by if entry.rollback else entry.extra.get("tideline.by"),
-        "reason": f"{reason}: instant {of}" if reason else f"instant {of}",
+        "reason": (f"{reason}: instant {of}" if reason else f"instant {of}") if of else reason,
     }
 
 
@@ -330,6 +337,9 @@ def _amounts(entry: Entry) -> dict[str, Any]:
         }
     if entry.completed is None or entry.is_tideline:
         return {}
+    if "partitionToWriteStats" not in entry.completed:
+        # A clean deletes, as a rollback does; a savepoint does neither.
+        return {"files": entry.completed.get("totalFilesDeleted")}
     written = list(_hudi_files(entry))
     return {
         "rows": sum(file.rows or 0 for file in written),

@@ -20,11 +20,14 @@ import fastavro
 
 from timeline.epoch import WrittenFile
 from timeline.errors import FormatError
-from timeline.instant import Action, Instant
+from timeline.instant import Action, Instant, Layout
 from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
 """Where a table's properties live, below the timeline's base path."""
+
+_LAYOUT_2_SINCE = 8
+"""The first table version whose timeline has layout 2."""
 
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -129,6 +132,22 @@ def read_identity(store: ObjectStore, retry: Retry) -> TableIdentity | None:
     """
     body = read_or_none(store, PROPERTIES_PATH, retry)
     return None if body is None else _parse_properties(body)
+
+
+def read_properties(store: ObjectStore, retry: Retry) -> Mapping[str, str] | None:
+    """Properties of a Hudi table, whoever created it; None where there is none."""
+    body = read_or_none(store, PROPERTIES_PATH, retry)
+    return None if body is None else _fields(body)
+
+
+def read_layout(store: ObjectStore, retry: Retry) -> Layout:
+    """How a table's timeline is laid out; the second, which is Tideline's, where nothing says it."""
+    properties = read_properties(store, retry) or {}
+    version = properties.get("hoodie.timeline.layout.version") or ""
+    if not version:
+        table = properties.get("hoodie.table.version") or ""
+        version = "1" if properties and (not table.isdecimal() or int(table) < _LAYOUT_2_SINCE) else "2"
+    return Layout.TWO if version == "2" else Layout.ONE
 
 
 def commit_body(files: Sequence[WrittenFile], extra: Mapping[str, str]) -> bytes:
@@ -262,12 +281,18 @@ def _properties(identity: TableIdentity) -> bytes:
     return "".join(f"{key}={_escape(value)}\n" for key, value in fields.items()).encode()
 
 
-def _parse_properties(body: bytes) -> TableIdentity:
+def _fields(body: bytes) -> Mapping[str, str]:
     fields: dict[str, str] = {}
-    for line in body.decode().splitlines():
+    # java.util.Properties is Latin-1, with escapes for the rest.
+    for line in body.decode("latin-1").splitlines():
         if line and not line.startswith("#"):
             key, _, value = line.partition("=")
             fields[key.strip()] = _unescape(value)
+    return fields
+
+
+def _parse_properties(body: bytes) -> TableIdentity:
+    fields = _fields(body)
     if "tideline.timeline.id" not in fields:
         raise FormatError(
             f"{PROPERTIES_PATH} has no tideline.timeline.id: this Hudi table was not created by Tideline; "

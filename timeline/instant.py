@@ -1,28 +1,35 @@
-"""Instants and their file names on a Hudi timeline of layout 2, both ways.
+"""Instants and their file names on a Hudi timeline, both ways.
 
 ::
 
-    <t>.commit.requested ──► <t>.inflight ──► <t>_<c>.commit
-    <t>.rollback.requested ─► <t>.rollback.inflight ─► <t>_<c>.rollback
+    layout 2  .hoodie/timeline/   <t>.commit.requested ───► <t>.inflight ──────────► <t>_<c>.commit
+                                  <t>.rollback.requested ─► <t>.rollback.inflight ─► <t>_<c>.rollback
+    layout 1  .hoodie/            <t>.commit.requested ───► <t>.inflight ──────────► <t>.commit
 
-`t` is when the instant was requested, `c` when it was completed: UTC ``yyyyMMddHHmmssSSS``. Of all
-actions only ``commit`` leaves its action out of the inflight name.
-Source: Apache Hudi technical specification 1.0, "Timeline" (layout version 2).
+`t` is when the instant was requested, `c` when it was completed: ``yyyyMMddHHmmssSSS``. Tideline writes layout 2,
+in UTC; layout 1 is read only. Of all actions only ``commit`` leaves its action out of the inflight name, and
+three are completed under another's name: a compaction is a commit in the end (`Action.when_completed`).
+Source: Apache Hudi technical specification 1.0, "Timeline" (layout version 2); of layout 1 and of the actions,
+``HoodieTimeline``, ``HoodieInstant`` and ``InstantComparatorV1`` of Apache Hudi 0.15.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from timeline.errors import FormatError
+from timeline.html import element, mark, moment
 
 TIMELINE_FOLDER = ".hoodie/timeline"
 """Folder of the instants' files, below the timeline's base path."""
 
+META_FOLDER = ".hoodie"
+"""Folder of everything that Hudi keeps about a table; in layout 1 the instants' files lie in it."""
 
+_DIGITS = 17
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -35,6 +42,23 @@ class Action(enum.Enum):
     SAVEPOINT = "savepoint"
     RESTORE = "restore"
     REPLACECOMMIT = "replacecommit"
+    DELTACOMMIT = "deltacommit"
+    COMPACTION = "compaction"
+    LOGCOMPACTION = "logcompaction"
+    CLUSTERING = "clustering"
+    INDEXING = "indexing"
+
+    @property
+    def when_completed(self) -> Action:
+        """The action that its completed file bears."""
+        return _WHEN_COMPLETED.get(self, self)
+
+
+_WHEN_COMPLETED = {
+    Action.COMPACTION: Action.COMMIT,
+    Action.LOGCOMPACTION: Action.DELTACOMMIT,
+    Action.CLUSTERING: Action.REPLACECOMMIT,
+}
 
 
 class State(enum.Enum):
@@ -43,6 +67,22 @@ class State(enum.Enum):
     REQUESTED = "requested"
     INFLIGHT = "inflight"
     COMPLETED = "completed"
+
+
+class Layout(enum.Enum):
+    """How instants are laid out: Hudi's ``hoodie.timeline.layout.version``. Tideline writes the second."""
+
+    ONE = 1
+    TWO = 2
+
+    @property
+    def folder(self) -> str:
+        """Folder of the instants' files, below the timeline's base path."""
+        return META_FOLDER if self is Layout.ONE else TIMELINE_FOLDER
+
+
+InstantKey = tuple[str, str]
+"""An instant's time, and the action that it bears when it is completed."""
 
 
 def format_time(epoch_ms: int) -> str:
@@ -54,18 +94,20 @@ def format_time(epoch_ms: int) -> str:
 def parse_time(time: str) -> int:
     """Milliseconds since 1970 (UTC) of an instant time.
 
+    Hudi before 0.10 wrote seconds only, 14 digits; like Hudi, such a time is taken for the last of its milliseconds.
+
     Raises:
-        FormatError: not 17 digits that name a moment.
+        FormatError: not 17 digits, or 14, that name a moment.
     """
     # Not strptime: a timeline of 10,000 instants parses 20,000 times, and this is ten times faster.
-    if not (len(time) == 17 and time.isascii() and time.isdigit()):
-        raise FormatError(f"instant time {time!r}: expected 17 digits yyyyMMddHHmmssSSS")
+    if not (len(time) in (14, 17) and time.isascii() and time.isdigit()):
+        raise FormatError(f"instant time {time!r}: expected 17 digits yyyyMMddHHmmssSSS (Hudi before 0.10: 14)")
     try:
         day = int(time[:4]), int(time[4:6]), int(time[6:8])
         moment = datetime(*day, int(time[8:10]), int(time[10:12]), int(time[12:14]), tzinfo=UTC)
     except ValueError as error:
         raise FormatError(f"instant time {time!r} names no moment: {error}") from error
-    return (moment - _EPOCH) // timedelta(seconds=1) * 1000 + int(time[14:])
+    return (moment - _EPOCH) // timedelta(seconds=1) * 1000 + int(time[14:] or 999)
 
 
 @dataclass(frozen=True)
@@ -76,20 +118,34 @@ class Instant:
         time: when it was requested; unique on a timeline together with the action.
         action: what it does.
         state: how far it has come.
-        completion_time: when it was completed; exactly the completed ones have it.
+        completion_time: when it was completed; exactly the completed ones of layout 2 have it, those of layout 1
+            were completed when their file was last written.
+        layout: how its timeline is laid out.
     """
 
     time: str
     action: Action
     state: State
     completion_time: str | None = None
+    layout: Layout = field(default=Layout.TWO, repr=False)
 
     def __post_init__(self) -> None:
         parse_time(self.time)
+        if self.layout is Layout.ONE:
+            if self.completion_time is not None:
+                raise FormatError(f"instant {self.time}: layout 1 names no completion time")
+            return
+        if len(self.time) != _DIGITS:
+            raise FormatError(f"instant time {self.time!r}: layout 2 has 17 digits yyyyMMddHHmmssSSS")
         if (self.state is State.COMPLETED) != (self.completion_time is not None):
             raise FormatError(f"instant {self.time}: a completion time goes with the state completed and no other")
         if self.completion_time is not None:
             parse_time(self.completion_time)
+
+    @property
+    def key(self) -> InstantKey:
+        """What its states have in common: files with the same key are one instant."""
+        return self.time, self.action.when_completed.value
 
     @property
     def is_pending(self) -> bool:
@@ -100,6 +156,8 @@ class Instant:
     def file_name(self) -> str:
         """Its file's name in the timeline folder."""
         match self.state:
+            case State.COMPLETED if self.layout is Layout.ONE:
+                return f"{self.time}.{self.action.value}"
             case State.COMPLETED:
                 return f"{self.time}_{self.completion_time}.{self.action.value}"
             case State.INFLIGHT if self.action is Action.COMMIT:
@@ -107,26 +165,42 @@ class Instant:
             case State.INFLIGHT | State.REQUESTED:
                 return f"{self.time}.{self.action.value}.{self.state.value}"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: one line, from the file's name alone."""
+        requested_ms = parse_time(self.time)
+        requested = moment(datetime.fromtimestamp(requested_ms / 1000, UTC))
+        took = ""
+        if self.completion_time is not None:
+            took = f", completed {(parse_time(self.completion_time) - requested_ms) / 1000:.1f} s later"
+        time = element("code", self.time)
+        return element("div", mark(self.state.value), f" {self.action.value} ", time, f", requested {requested}{took}")
+
     @property
     def path(self) -> str:
         """Its file's path below the timeline's base path."""
-        return f"{TIMELINE_FOLDER}/{self.file_name}"
+        return f"{self.layout.folder}/{self.file_name}"
 
 
-_NAME = re.compile(
-    r"(?P<time>[0-9]{17})(_(?P<completed>[0-9]{17})\.(?P<done>[a-z]+)|(\.(?P<action>[a-z]+))?\.(?P<state>requested|inflight))"
-)
+_STATE = r"(\.(?P<action>[a-z]+))?\.(?P<state>requested|inflight)"
+_NAMES = {
+    Layout.ONE: re.compile(rf"(?P<time>[0-9]{{14}}([0-9]{{3}})?)({_STATE}|(?P<completed>)\.(?P<done>[a-z]+))"),
+    Layout.TWO: re.compile(rf"(?P<time>[0-9]{{17}})(_(?P<completed>[0-9]{{17}})\.(?P<done>[a-z]+)|{_STATE})"),
+}
+_EXPECTED = {
+    Layout.ONE: "<time>.<action>.<state> or <time>.<action>",
+    Layout.TWO: "<time>.<action>.<state> or <time>_<completed>.<action>",
+}
 
 
-def parse_file_name(name: str) -> Instant:
+def parse_file_name(name: str, layout: Layout = Layout.TWO) -> Instant:
     """The instant that a file name in the timeline folder stands for.
 
     Raises:
         FormatError: not the name of an instant, or of an action that this version does not know.
     """
-    match = _NAME.fullmatch(name)
+    match = _NAMES[layout].fullmatch(name)
     if match is None:
-        raise FormatError(f"timeline file {name!r}: expected <time>.<action>.<state> or <time>_<completed>.<action>")
+        raise FormatError(f"timeline file {name!r}: expected {_EXPECTED[layout]}")
     state = State.COMPLETED if match["done"] else State(match["state"])
     word = match["done"] or match["action"] or (Action.COMMIT.value if state is State.INFLIGHT else None)
     try:
@@ -134,7 +208,7 @@ def parse_file_name(name: str) -> Instant:
     except ValueError:
         allowed = ", ".join(action.value for action in Action)
         raise FormatError(f"timeline file {name!r}: action {word!r}, known are {allowed}") from None
-    instant = Instant(match["time"], action, state, match["completed"])
+    instant = Instant(match["time"], action, state, match["completed"] or None, layout)
     if instant.file_name != name:
         raise FormatError(f"timeline file {name!r}: this instant's file is called {instant.file_name!r}")
     return instant

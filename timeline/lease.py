@@ -148,6 +148,7 @@ class WriterLease:
         self._lost = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._on_beat: Callable[[bool], None] = lambda is_done: None
 
     @property
     def generation(self) -> int:
@@ -163,6 +164,11 @@ class WriterLease:
     def is_lost(self) -> bool:
         """Whether a later generation was seen: stop before deciding anything."""
         return self._lost
+
+    @property
+    def is_released(self) -> bool:
+        """Whether this writer has ended its lease itself."""
+        return self._record.released
 
     def check(self) -> None:
         """Stop a writer that was taken over before it wastes work; safety does not depend on it.
@@ -184,8 +190,13 @@ class WriterLease:
         listed = self._store.list(WRITERS_FOLDER)
         self._lost = self._lost or any(info.path > writer_path(self.generation) for info in listed)
 
-    def keep(self) -> None:
-        """Beat every third of the TTL from a thread of its own until `release`."""
+    def keep(self, on_beat: Callable[[bool], None] = lambda is_done: None) -> None:
+        """Beat every third of the TTL from a thread of its own until `release`.
+
+        Args:
+            on_beat: told, from that thread, of each sign of life whether the store took it; does not raise.
+        """
+        self._on_beat = on_beat
         self._thread = threading.Thread(target=self._run, name="tideline-lease", daemon=True)
         self._thread.start()
 
@@ -206,7 +217,9 @@ class WriterLease:
         while not self._stop.wait(self._record.ttl_ms / 3000):
             try:
                 self.beat()
+                self._on_beat(True)
             except StoreUnavailableError as error:
+                self._on_beat(False)
                 log.warning("heartbeat of generation %d failed, next one follows: %s", self.generation, error)
 
 

@@ -1,24 +1,29 @@
-"""What a timeline shows: an immutable view of its instants, with filters. One listing; bodies only for `by_epoch`."""
+"""What a timeline shows: an immutable view of its instants, with filters. One listing; bodies only when asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from timeline.decision import read_decision
+from timeline.entry import archived_entry
 from timeline.epoch import PLAN
 from timeline.errors import FormatError
 from timeline.fsspec_store import open_store
 from timeline.history import History
-from timeline.hudi import read_epoch_of
-from timeline.instant import TIMELINE_FOLDER, Action, Instant, State, commit_requested, parse_file_name
+from timeline.html_views import timeline_html
+from timeline.hudi import read_epoch_of, read_layout
+from timeline.hudi_archive import Archive
+from timeline.instant import Action, Instant, InstantKey, Layout, State, commit_requested, parse_file_name
 from timeline.store import ObjectStore, Retry, read_or_none
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+_DIGITS = 17
 _PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
 
@@ -34,6 +39,7 @@ class Timeline:
         modified_ms: when each file was last written, by name and by the store's clock.
         store: where its bodies are; None of a view that was made of names alone.
         retry: bounds of retries for reading them.
+        archive: where the bodies of those among `instants` are that are archived; None where none was asked for.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -42,17 +48,29 @@ class Timeline:
     modified_ms: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     store: ObjectStore | None = field(default=None, compare=False, repr=False)
     retry: Retry = field(default_factory=Retry, compare=False, repr=False)
+    archive: Archive | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def load(
-        cls, store: ObjectStore | str, retry: Retry | None = None, *, storage: Mapping[str, Any] | None = None
+        cls,
+        store: ObjectStore | str,
+        retry: Retry | None = None,
+        *,
+        storage: Mapping[str, Any] | None = None,
+        archived: bool = False,
     ) -> Timeline:
         """The timeline as it is now: one listing, however many instants there are.
+
+        Timelines of Apache Hudi are read too: layout 2 as Tideline's own, and layout 1 (table versions before 8)
+        where the timeline folder is empty and the table's properties say so. What cannot be read is in
+        `unreadable`, and everything else is read.
 
         Args:
             store: the timeline's store, or the path or URL of the table that it belongs to.
             retry: bounds of retries.
             storage: with a URL: fsspec's options for it (credentials, endpoint).
+            archived: read the instants too that Hudi has moved out of the active timeline; without it they are
+                not there. Reads each file of the archive once, and once more for the bodies.
 
         Raises:
             ConfigError: no store is known for the URL.
@@ -60,25 +78,36 @@ class Timeline:
         """
         opened = open_store(store, storage) if isinstance(store, str) else store
         bounds = retry or Retry()
-        listed = bounds.call(lambda: opened.list(TIMELINE_FOLDER))
-        modified_ms = {info.path.rpartition("/")[2]: info.modified_ms for info in listed}
-        return replace(cls.from_names(iter(modified_ms)), modified_ms=modified_ms, store=opened, retry=bounds)
+        timeline = cls._listed(opened, Layout.TWO, bounds)
+        layout = Layout.TWO
+        if not timeline.instants:
+            layout = read_layout(opened, bounds)
+            timeline = cls._listed(opened, layout, bounds) if layout is Layout.ONE else timeline
+        return timeline._with_archive(Archive.load(opened, layout, bounds)) if archived else timeline
 
     @classmethod
-    def from_names(cls, names: Iterator[str]) -> Timeline:
+    def _listed(cls, store: ObjectStore, layout: Layout, retry: Retry) -> Timeline:
+        listed = retry.call(lambda: store.list(layout.folder))
+        modified_ms = {info.path.rpartition("/")[2]: info.modified_ms for info in listed}
+        timeline = cls.from_names(filter(partial(_is_candidate, layout), modified_ms), layout)
+        return replace(timeline, modified_ms=modified_ms, store=store, retry=retry)
+
+    @classmethod
+    def from_names(cls, names: Iterator[str], layout: Layout = Layout.TWO) -> Timeline:
         """The timeline that these file names make up."""
-        furthest: dict[tuple[str, str], Instant] = {}
+        furthest: dict[InstantKey, Instant] = {}
         requested: set[str] = set()
         unreadable: list[str] = []
         for name in names:
             try:
-                instant = parse_file_name(name)
+                instant = parse_file_name(name, layout)
             except FormatError:
                 unreadable.append(name)
                 continue
             if instant.state is State.REQUESTED:
                 requested.add(instant.time)
-            key = (instant.time, instant.action.value)
+            # A compaction that is completed is a commit: one instant under two names.
+            key = instant.key
             known = furthest.get(key)
             if known is None or _PROGRESS[known.state] < _PROGRESS[instant.state]:
                 furthest[key] = instant
@@ -89,6 +118,10 @@ class Timeline:
         )
         return cls(tuple(furthest[key] for key in sorted(furthest)), tuple(unreadable), unrequested)
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the newest instants; reads no body."""
+        return timeline_html(self)
+
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
 
@@ -97,19 +130,37 @@ class Timeline:
 
     def pending(self) -> Timeline:
         """Instants for which something is still to be done, oldest first."""
-        return self._where(lambda instant: instant.is_pending)
+        return self.where(lambda instant: instant.is_pending)
 
     def completed(self) -> Timeline:
         """Instants that are done."""
-        return self._where(lambda instant: not instant.is_pending)
+        return self.where(lambda instant: not instant.is_pending)
 
     def by_action(self, *actions: Action) -> Timeline:
         """Instants of these actions."""
-        return self._where(lambda instant: instant.action in actions)
+        return self.where(lambda instant: instant.action in actions)
 
     def between(self, first: str, last: str) -> Timeline:
         """Instants requested from `first` to `last`, both included."""
-        return self._where(lambda instant: first <= instant.time <= last)
+        return self.where(lambda instant: first <= instant.time <= last)
+
+    def where(self, keep: Callable[[Instant], bool]) -> Timeline:
+        """Instants that `keep` says yes to."""
+        return replace(self, instants=tuple(filter(keep, self.instants)))
+
+    def shares(self, size: int) -> Iterator[Timeline]:
+        """The same in pieces of at most `size` instants, each with no more than it needs: to be sent elsewhere.
+
+        At least one piece; whether files are unreadable is told by the whole only.
+        """
+        by_time: dict[str, dict[str, int]] = {}
+        for name, modified_ms in self.modified_ms.items():
+            by_time.setdefault(name[:_DIGITS].partition(".")[0], {})[name] = modified_ms
+        for first in range(0, max(1, len(self.instants)), size):
+            instants = self.instants[first : first + size]
+            modified = {name: ms for each in instants for name, ms in by_time.get(each.time, {}).items()}
+            archive = self.archive.only(instants) if self.archive is not None else None
+            yield replace(self, instants=instants, unreadable=(), modified_ms=modified, archive=archive)
 
     def by_epoch(self, store: ObjectStore, epoch: int, retry: Retry) -> Timeline:
         """One epoch's commit, pending or completed, and the completed rollbacks of its attempts.
@@ -132,7 +183,7 @@ class Timeline:
                 case _:
                     return False
 
-        return self._where(belongs)
+        return self.where(belongs)
 
     def history(self) -> History:
         """What the bodies of these instants say, and views of it; reads up to four objects for each: filter before.
@@ -141,7 +192,19 @@ class Timeline:
             StoreUnavailableError: the store does not answer.
         """
         assert self.store is not None, "a view that was made of names has no bodies"
-        return History.read(self.store, self.instants, self.retry, self.modified_ms)
+        archived = [instant for instant in self.instants if self.is_archived(instant)]
+        active = [instant for instant in self.instants if not self.is_archived(instant)]
+        history = History.read(self.store, active, self.retry, self.modified_ms)
+        if self.archive is None or not archived:
+            return history
+        read = self.archive.read(archived)
+        entries = {entry.instant: entry for entry in history.entries}
+        entries |= {instant: archived_entry(read[instant]) for instant in archived}
+        return History(tuple(entries[instant] for instant in self.instants))
+
+    def is_archived(self, instant: Instant) -> bool:
+        """Whether an instant of this view has been moved out of the active timeline."""
+        return self.archive is not None and instant in self.archive
 
     def to_arrow(self, view: str = "instants") -> pa.Table:
         """One view of the timeline as an Arrow table.
@@ -158,9 +221,14 @@ class Timeline:
         return view_table(self.history(), view)
 
     def to_pandas(self, view: str = "instants") -> pd.DataFrame:
-        """The same as a pandas data frame; see `to_arrow`."""
-        frame: pd.DataFrame = self.to_arrow(view).to_pandas()
-        return frame
+        """The same as a pandas data frame; see `to_arrow`. Whole numbers stay whole where some are missing.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        from timeline.arrow import view_frame
+
+        return view_frame(self.history(), view)
 
     def find(self, time: str, action: Action = Action.COMMIT) -> Instant | None:
         """The instant of this time and action."""
@@ -172,5 +240,15 @@ class Timeline:
         times = [instant.completion_time or instant.time for instant in self.instants]
         return max([*times, *(instant.time for instant in self.instants)], default=None)
 
-    def _where(self, keep: Callable[[Instant], bool]) -> Timeline:
-        return replace(self, instants=tuple(filter(keep, self.instants)))
+    def _with_archive(self, archive: Archive) -> Timeline:
+        """These instants and the archived ones; one that is being archived is in both, and counts as active."""
+        active = {instant.key for instant in self.instants}
+        archive = archive.without(active)
+        instants = sorted((*self.instants, *archive.instants), key=lambda instant: instant.key)
+        unreadable = (*self.unreadable, *archive.unreadable)
+        return replace(self, instants=tuple(instants), unreadable=unreadable, archive=archive)
+
+
+def _is_candidate(layout: Layout, name: str) -> bool:
+    """Whether a file can be meant for an instant: not Hadoop's checksum of one, nor Hudi's other files of layout 1."""
+    return name[:1].isdigit() if layout is Layout.ONE else not (name.startswith(".") and name.endswith(".crc"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingest.sources.base import Block, Decoded, Grain, SourcePlan
+from ingest.sources.base import Block, Decoded, Grain, Requeue, ShardEnd, SourcePlan, Unit
 from sinks.base import REJECTED_SCHEMA
 from timeline.epoch import OffsetRange, Position
 from timeline.hudi import TableIdentity
@@ -52,6 +52,16 @@ class NumberSource:
                 ranges.append(OffsetRange(shard, start, min(end, start + self.most)))
         return SourcePlan(tuple(ranges))
 
+    def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
+        """See Source."""
+        starts = {shard: after[shard].offset if shard in after else 0 for shard in self.shards}
+        return {shard: ShardEnd(starts[shard], end, end - starts[shard]) for shard, end in self.shards.items()}
+
+    @property
+    def unit(self) -> Unit:
+        """See Source; a number is a record."""
+        return Unit.RECORDS
+
     @property
     def grain(self) -> Grain:
         """See Source."""
@@ -73,6 +83,10 @@ class NumberSource:
         """See Source."""
         return NumberDecoder(self.bad_every)
 
+    def requeue(self) -> Requeue:
+        """See Source."""
+        return numbers_again
+
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source."""
 
@@ -88,6 +102,12 @@ class NumberReader:
         """See RangeReader; a range is one block."""
         data = [b"%d" % number for number in range(offsets.start, offsets.until)]
         yield Block(offsets.shard, offsets.start, len(data), data)
+
+
+def numbers_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
+    """See `ingest.sources.base.Requeue`."""
+    for number in rejected.column("offset").to_pylist():
+        yield Block(shard, number, 1, b"x")
 
 
 @dataclass(frozen=True)

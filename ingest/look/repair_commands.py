@@ -1,3 +1,83 @@
 """Commands that check and mend: ``fsck | replay-quarantine``."""
 
 from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ingest.app import AsJson, Conf, LogJson, Verbose, app
+from ingest.build import open_timeline
+from ingest.config import load_config
+from ingest.logs import configure_logging
+
+
+@app.command(short_help="Compare timeline and targets; delete what was decided against.")
+def fsck(
+    conf: Conf,
+    fix: Annotated[bool, typer.Option("--fix", help="Delete data that a decision was made against.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Open every data file and count its rows.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not wait for a writer that may be alive.")] = False,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare the timeline with every target: files, sizes, rows, offsets, locks, log entries.
+
+    Reads only, beside a running job too. --fix deletes orphans: data of instants that were rolled back, and
+    copies that no manifest names. Nothing else is ever deleted. Exit code 6 where something is wrong.
+    """
+    from ingest import fsck as checks
+    from ingest.look.fsck_text import checkup_json, checkup_lines
+
+    console = Console(stderr=True)
+    configure_logging(console, as_json=False, verbose=verbose)
+    opened = open_timeline(load_config(conf))
+    found = checks.fix(opened, force=force) if fix else checks.check(opened, is_deep=deep)
+    if as_json:
+        typer.echo(json.dumps(checkup_json(found), indent=2))
+    else:
+        for line in checkup_lines(found):
+            typer.echo(line)
+    if not found.is_clean:
+        raise typer.Exit(6)
+
+
+@app.command(short_help="Take rejected records in by a corrected job file.")
+def replay_quarantine(
+    conf: Conf,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decode them and say what would be accepted.")] = False,
+    as_json: AsJson = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Decode what was rejected by what the job file says now, and commit it as one epoch: each record once.
+
+    What is rejected again waits for the next replay. Rows that a target refused (a key that exists) are not
+    replayed: the other targets have them. No Spark, no JVM; the job itself must not run meanwhile.
+    """
+    from ingest.console import ProgressLine
+    from ingest.loop import IngestLoop, Mode
+    from ingest.requeue import Trial, try_rejected
+    from ingest.runner import LocalRunner
+    from ingest.signals import StopSignals
+
+    console = Console(stderr=True)
+    configure_logging(console, as_json=log_json, verbose=verbose)
+    opened = open_timeline(load_config(conf))
+    trial = try_rejected(opened)
+    if dry_run or not trial.accepted:
+        # An epoch that only rejects the same records again would help nobody.
+        typer.echo(json.dumps(trial.as_json(), indent=2) if as_json else trial.words(is_dry_run=dry_run))
+        return
+    signals = StopSignals()
+    signals.install()
+    with ProgressLine(console) as progress:
+        loop = IngestLoop(opened, LocalRunner, mode=Mode.REJECTED, stop=signals.stop, observer=progress)
+        summary = loop.run()
+    replayed = Trial(summary.rows + summary.rejected, summary.rows, {})
+    if as_json:
+        typer.echo(json.dumps(replayed.as_json(), indent=2))
+    else:
+        typer.echo(f"{opened.config.name}: {replayed.done()}" if summary.epochs else summary.last_word)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from sinks.base import Json
 from timeline.epoch import OffsetRange, Position
+from timeline.holes import Hole
 
 
 class Unit(enum.Enum):
@@ -47,6 +48,25 @@ class SourcePlan:
     behind_shards: int = 0
     settles_in_s: float | None = None
     unit: Unit = Unit.BYTES
+
+
+@dataclass(frozen=True)
+class ShardEnd:
+    """How far one shard goes now, and how much of it is left to read.
+
+    Attributes:
+        start: the committed offset; of a shard that no epoch has read yet, where it will begin.
+        newest: the offset behind the last record that is there; None where the shard is there no more.
+        lag: units (bytes, records) behind `start` that can still be read.
+        lost: records behind `start` that are gone before they were read.
+        note: what a person should know of it; "" where there is nothing to say.
+    """
+
+    start: int
+    newest: int | None
+    lag: int
+    lost: Hole | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +140,18 @@ class Decoder(Protocol):
         """
 
 
+class Requeue(Protocol):
+    """Picklable: brings records that were rejected before back into the blocks that the source's decoder takes."""
+
+    def __call__(self, shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
+        """Blocks of these records, in any order.
+
+        Args:
+            shard: whose records.
+            rejected: ``offset``, ``raw`` and ``context`` of at least one, see `sinks.base.REJECTED_SCHEMA`.
+        """
+
+
 class Source(Protocol):
     """One source of a job, seen from the driver."""
 
@@ -133,6 +165,23 @@ class Source(Protocol):
             SourceChangedError: a shard shrank or changed below its committed offset.
             SourceError: the source cannot be listed.
         """
+
+    def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
+        """How far every shard goes now, known ones and new ones; reads no records. For people: nothing is planned.
+
+        What would stop a plan because one shard lost records, or shrank, is told of that shard and raises nothing.
+
+        Args:
+            after: committed position of every shard seen so far; each has its entry in the answer.
+
+        Raises:
+            SourceChangedError: a shard changed so that it cannot be recognised.
+            SourceError: the source cannot be listed.
+        """
+
+    @property
+    def unit(self) -> Unit:
+        """What offsets count, for people."""
 
     @property
     def grain(self) -> Grain:
@@ -158,6 +207,9 @@ class Source(Protocol):
             schema: the columns to decode, in order.
             lineage: whether accepted rows come with their offsets.
         """
+
+    def requeue(self) -> Requeue:
+        """What brings rejected records back to the decoder; to send to the executors."""
 
     def completed(self, positions: Mapping[str, Position]) -> None:
         """Told where the shards of an epoch stand once it is completed; for others to see, never read back.

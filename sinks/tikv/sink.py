@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, cast
 
+from sinks.audit import Audit, Expected, Fate, Finding, Problem
 from sinks.base import KeyedWriter, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
 from sinks.tikv.heart import Heart, keep_versions, release_versions, safe_point_service
 from sinks.tikv.key_codec import own_range, row_range
@@ -33,7 +35,7 @@ from sinks.tikv.mutations import mutation
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.place import TikvPlace
 from sinks.tikv.records import ATTEMPT, PREPARED, SPANS, Attempt, Prepared, epoch_record
-from sinks.tikv.settling import Span, settlings, side_by_side
+from sinks.tikv.settling import Span, locks_in, settlings, side_by_side
 from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back
 from sinks.tikv.writer import TransactionWriter
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
@@ -203,6 +205,38 @@ class TransactionSink(TikvPlace):
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
         return sorted({attempt.instant for attempt in self.records.attempts()})
+
+    def audit(self, expected: Expected) -> Audit:
+        """See AuditedSink: every lock below the prefix belongs to an epoch that is open."""
+        last = next((part for part in reversed(expected.parts) if part.rows), None)
+        found: list[Finding] = []
+        if last is not None and not self.is_applied(last.epoch):
+            detail = f"epoch {last.epoch.epoch} is completed, but its record is not below the prefix {self.prefix!r}"
+            found.append(Finding(Problem.NOT_APPLIED, self.target, last.epoch.instant, detail))
+        attempts = {attempt.start_ts: attempt for attempt in self.records.attempts()}
+        everything = (own_range(self.prefix)[0], row_range(self.prefix)[1])
+        locks = Counter(lock.lock_version for lock in locks_in(self.client, *everything))
+        for start_ts, count in sorted(locks.items()):
+            attempt = attempts.get(start_ts)
+            fate = expected.fates.get(attempt.instant) if attempt is not None else None
+            what = f"transaction {start_ts}"
+            if attempt is None:
+                detail = f"{count:,} locks of a transaction that is not this job's: another writer's, or a dead one's"
+                found.append(Finding(Problem.UNKNOWN, self.target, what, detail))
+            elif fate is not Fate.PENDING:
+                detail = (
+                    f"{count:,} locks of {attempt.instant}, which is {fate.value if fate else 'not on the timeline'}"
+                )
+                problem = Problem.ORPHAN if fate is not None else Problem.UNKNOWN
+                found.append(Finding(problem, self.target, what, detail, is_fixable=fate is not None))
+        return Audit(f"{sum(locks.values()):,} locks of {len(locks):,} transactions", found)
+
+    def delete(self, findings: Sequence[Finding]) -> None:
+        """See AuditedSink: locks go the way of their primary."""
+        named = {finding.what for finding in findings if finding.is_fixable}
+        for attempt in self.records.attempts():
+            if f"transaction {attempt.start_ts}" in named:
+                self._end(attempt)
 
     @property
     def _service(self) -> str:

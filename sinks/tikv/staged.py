@@ -254,6 +254,7 @@ def _reject(rows: pa.RecordBatch, reasons: dict[int, str], shard: str, offsets: 
             offsets.take(places),
             pa.array([reasons[place] for place in sorted(reasons)], pa.string()),
             as_json_lines(rows.take(places)),
+            pa.nulls(len(places), pa.string()),
         ],
         schema=REJECTED_SCHEMA,
     )

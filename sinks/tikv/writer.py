@@ -62,7 +62,8 @@ class RowRules:
         reasons = pa.array([f"its key exists in target {self.target}"] * existing.num_rows, pa.string())
         shards, offsets = (existing.column(name).combine_chunks() for name in ("shard", "offset"))
         raw = as_json_lines(self.stager.restore(existing))
-        return pa.RecordBatch.from_arrays([shards, offsets, reasons, raw], schema=REJECTED_SCHEMA)
+        context = pa.nulls(existing.num_rows, pa.string())
+        return pa.RecordBatch.from_arrays([shards, offsets, reasons, raw, context], schema=REJECTED_SCHEMA)
 
     def _refuse_null_keys(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> None:
         for field in self.stager.keys.columns:

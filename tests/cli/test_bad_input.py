@@ -213,3 +213,17 @@ def test_each_kind_of_error_has_one_exit_code() -> None:
     assert code_of(errors.StoreUnavailableError) == code_of(errors.HaltError) == code_of(errors.FormatError) == 6
     assert code_of(errors.FencedError) == 7
     assert code_of(errors.SparkJobError) == 8
+
+
+def test_source_whose_store_does_not_answer_is_named(job: Job, call: Call) -> None:
+    source = {"type": "files", "path": "s3://lake/logs/*.jsonl", "format": "json"}
+    storage = {
+        "endpoint_url": "http://127.0.0.1:1",
+        "key": "a-key",
+        "secret": "a-secret",
+        "config_kwargs": {"retries": {"max_attempts": 0}},
+    }
+    job.write(source=source, targets=[{"type": "delta", "path": f"{job.folder}/lake"}], storage=storage)
+    ended = call("run", job.file)
+    assert ended.code == 4, ended.err
+    assert 'lake/logs cannot be listed: Could not connect to the endpoint URL: "http://127.0.0.1:1/' in ended.err

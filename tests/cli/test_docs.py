@@ -14,7 +14,7 @@ from ingest.app import app
 from ingest.cli import EXIT_CODES
 from ingest.config import load_config
 from ingest.config_models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
-from ingest.show import InstantRow
+from ingest.look.instants import ShownInstant
 from ingest.sources.decode.options import CsvOptions
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
@@ -97,6 +97,6 @@ def test_every_command_option_field_and_exit_code_is_documented() -> None:
         for parameter in command.params:
             for option in (*parameter.opts, *parameter.secondary_opts):
                 assert option in section or option == "conf", f"{name} {option}"
-    assert {field.name for field in fields(InstantRow)} <= set(re.findall(r"`(\w+)`", CLI))
+    assert {field.name for field in fields(ShownInstant)} <= set(re.findall(r"`(\w+)`", CLI))
     codes = {cells for cells in rows(CLI, "Exit codes")}
     assert {str(code) for _, code in EXIT_CODES} | {"0", "1"} <= codes

@@ -152,11 +152,11 @@ def test_times_sort_as_text_and_are_read_back(one: int, other: int) -> None:
 def test_a_view_shows_each_instant_once_in_its_furthest_state(found: list[Instant], foreign: list[str]) -> None:
     names = [instant.file_name for instant in found]
     timeline = Timeline.from_names(iter([*names, *foreign]))
-    assert {(each.time, each.action) for each in timeline} == {(each.time, each.action) for each in found}
-    assert len({(each.time, each.action) for each in timeline}) == len(timeline)
+    assert {each.key for each in timeline} == {each.key for each in found}
+    assert len({each.key for each in timeline}) == len(timeline)
     order = list(State)
     for shown in timeline:
-        states = [each.state for each in found if (each.time, each.action) == (shown.time, shown.action)]
+        states = [each.state for each in found if each.key == shown.key]
         assert shown.state is max(states, key=order.index)
     assert [each.time for each in timeline] == sorted(each.time for each in timeline)
     assert set(timeline.pending().instants) | set(timeline.completed().instants) == set(timeline.instants)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.build import open_timeline
 from ingest.config import load_config
-from ingest.show import instant_rows
+from ingest.look.instants import shown_instants
 from ingest.stream import starting_offsets, stream
 from ingest.stream.checkpoint import HadoopFiles, read_batch
 from ingest.takeover import run_recovery
@@ -31,7 +31,6 @@ from tests.spark.stream_process import Answer, Query, stream_driver
 from timeline.errors import ConfigError, FencedError, SourceChangedError, SparkJobError, TidelineError
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
-from timeline.store import Retry
 from timeline.view import Timeline
 
 pytestmark = [
@@ -257,7 +256,7 @@ def test_stop_rolls_the_open_epoch_back_and_is_no_failure(world: World) -> None:
     query.stop()
     assert query.awaitTermination() is not False and not query.isActive
     assert not len(world.timeline().pending())
-    (rollback,) = instant_rows(open_store(f"{world.folder}/lake"), world.timeline(), Retry())
+    (rollback,) = shown_instants(world.timeline().history())
     assert rollback.outcome == "rollback" and "stopped while the batch was worked on" in str(rollback.note)
     world.run()
     assert world.ids() == once(range(5))

@@ -147,10 +147,10 @@ def test_rows_that_the_target_refuses_are_in_the_quarantine_once_with_their_plac
     table = world.quarantine.read()
     assert table.schema.names == QUARANTINE_SCHEMA.names
     assert sorted(tuple(row.values()) for row in table.to_pylist()) == [
-        (7, "shard-0", 3, "never", b"3"),
-        (7, "shard-0", 5, "taken", b"5"),
-        (7, "shard-1", 13, "never", b"13"),
-        (7, "shard-1", 15, "taken", b"15"),
+        (7, "shard-0", 3, "never", b"3", None, "keyed"),
+        (7, "shard-0", 5, "taken", b"5", None, "keyed"),
+        (7, "shard-1", 13, "never", b"13", None, "keyed"),
+        (7, "shard-1", 15, "taken", b"15", None, "keyed"),
     ]
     assert set(world.keyed.read()) == set(range(10)) - {3, 5}
 

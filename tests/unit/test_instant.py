@@ -30,6 +30,8 @@ T, C = "20240229235959999", "20240301000000000"
         (Instant(T, Action.ROLLBACK, State.INFLIGHT), f"{T}.rollback.inflight"),
         (Instant(T, Action.ROLLBACK, State.COMPLETED, C), f"{T}_{C}.rollback"),
         (Instant(T, Action.REPLACECOMMIT, State.INFLIGHT), f"{T}.replacecommit.inflight"),
+        (Instant(T, Action.DELTACOMMIT, State.COMPLETED, C), f"{T}_{C}.deltacommit"),
+        (Instant(T, Action.COMPACTION, State.INFLIGHT), f"{T}.compaction.inflight"),
     ],
 )
 def test_names_are_those_of_hudis_timeline_layout_2(instant: Instant, name: str) -> None:
@@ -52,8 +54,8 @@ def test_names_are_those_of_hudis_timeline_layout_2(instant: Instant, name: str)
         f"{T}.commit.requested.crc",
         f".{T}.commit.requested",
         f"{T}.COMMIT.requested",
-        f"{T}.deltacommit.requested",
-        f"{T}.compaction.inflight",
+        f"{T}.frobnicate.requested",
+        f"{T}.schemacommit.inflight",
         f"{T}_{C}.commit.requested",
         f"{T}_{C}.inflight",
         f"{T}_{C}.",
@@ -73,8 +75,8 @@ def test_foreign_names_are_refused_with_the_name(name: str) -> None:
 
 
 def test_an_unknown_action_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(FormatError, match=r"'deltacommit', known are commit, rollback"):
-        parse_file_name(f"{T}_{C}.deltacommit")
+    with pytest.raises(FormatError, match=r"'frobnicate', known are commit, rollback"):
+        parse_file_name(f"{T}_{C}.frobnicate")
 
 
 def test_the_long_inflight_name_of_a_commit_is_refused_with_the_right_one() -> None:
@@ -119,5 +121,10 @@ def test_actions_and_states_are_hudis_words() -> None:
         "savepoint",
         "restore",
         "replacecommit",
+        "deltacommit",
+        "compaction",
+        "logcompaction",
+        "clustering",
+        "indexing",
     ]
     assert [state.value for state in State] == ["requested", "inflight", "completed"]

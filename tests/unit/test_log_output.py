@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from ingest.logs import configure_logging
+from ingest.logs import configure_logging, report_failure
+from timeline.epoch import EpochRef
 
 LOGGERS = ("", "timeline", "sinks", "ingest")
 
@@ -52,3 +53,22 @@ def test_with_details_a_library_has_its_say_in_json(capsys: pytest.CaptureFixtur
     (record,) = map(json.loads, capsys.readouterr().err.splitlines())
     assert record["message"] == "Exception while sending command."
     assert "ConnectionResetError" in record["error"]
+
+
+def test_a_record_about_an_epoch_has_its_ids_as_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(Console(stderr=True), as_json=True, verbose=False)
+    log = logging.getLogger("ingest.protocol")
+    log.info("%s: %s → %s", EpochRef(7, "20260301101530123", 3), "requested", "inflight")
+    log.warning("callback", extra={"epoch": 8, "instant": "20260301101530999"})
+    log.info("%s gone", EpochRef(-1, "20260301101530124", 3))
+    log.info("started")
+    report_failure("it failed", "TargetError", about=EpochRef(9, "20260301101530125", 3))
+    records = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(record.get("epoch"), record.get("instant")) for record in records] == [
+        (7, "20260301101530123"),
+        (8, "20260301101530999"),
+        (None, "20260301101530124"),
+        (None, None),
+        (9, "20260301101530125"),
+    ]
+    assert (records[-1]["level"], records[-1]["kind"]) == ("ERROR", "TargetError")

@@ -16,9 +16,9 @@ from ingest.build import open_source, open_timeline
 from ingest.config import load_config
 from ingest.console import ProgressLine, summary_text
 from ingest.epoch import EpochResult
+from ingest.look.instants import shown_instants
 from ingest.loop import BUSY_TRIES, IngestLoop, Mode, Observer, Summary
 from ingest.runner import LocalRunner, Runner
-from ingest.show import instant_rows
 from ingest.sources.base import SourcePlan
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
@@ -38,7 +38,7 @@ from tests.transaction_sink import (
 from timeline.errors import ConfigError, ReplayNeededError, TargetBusyError
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
-from timeline.store import ObjectStore, Retry
+from timeline.store import ObjectStore
 from timeline.view import Timeline
 
 
@@ -310,7 +310,7 @@ class TestWhatIsShown:
         assert rows.given == summary.rows == 5
         assert f"5 rows accepted, 1 quarantined in 1.0 s; keyed: {rows}" in words
         store = open_store(str(bench.folder / "timeline"))
-        (row,) = instant_rows(store, Timeline.load(store), Retry())
+        (row,) = shown_instants(Timeline.load(store).history())
         assert row.targets is not None
         assert row.targets["keyed"] == rows
         assert (row.rows, row.rejected, row.note) == (5, 1, f"keyed: {rows}")

@@ -55,7 +55,7 @@ def test_instants_come_in_the_order_of_their_times() -> None:
 
 
 def test_files_that_are_no_instants_are_kept_apart() -> None:
-    names = [commit_inflight(T[0]).file_name, "history", f"{T[1]}.deltacommit.requested", ""]
+    names = [commit_inflight(T[0]).file_name, "history", f"{T[1]}.frobnicate.requested", ""]
     timeline = Timeline.from_names(iter(names))
     assert len(timeline) == 1
     assert timeline.unreadable == tuple(names[1:])
@@ -103,6 +103,22 @@ def test_the_latest_time_counts_completion_times_too() -> None:
     assert Timeline().latest_time is None
     assert view(commit_completed(T[0], T[9]), commit_requested(T[6])).latest_time == T[9]
     assert view(commit_completed(T[0], T[1]), commit_requested(T[6])).latest_time == T[6]
+
+
+def test_an_empty_timeline_is_asked_for_its_layout_once_and_for_nothing_else() -> None:
+    store = ScriptedStore()
+    assert Timeline.load(store, AT_ONCE).instants == ()
+    assert store.calls == {"list": 1, "get": 1}
+
+
+def test_another_writers_instants_are_never_taken_for_ones_to_settle() -> None:
+    """Recovery settles pending commits and rollbacks; all else is someone else's, however far it is."""
+    foreign = [action for action in Action if action not in (Action.COMMIT, Action.ROLLBACK)]
+    instants = [Instant(T[number], action, State.INFLIGHT) for number, action in enumerate(foreign)]
+    timeline = view(*instants)
+    assert len(timeline.pending()) == len(foreign)
+    assert not timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants
+    assert timeline.unrequested == frozenset()
 
 
 def test_a_timeline_that_cannot_be_listed_is_not_an_empty_one() -> None:

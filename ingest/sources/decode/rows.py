@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -11,6 +12,12 @@ from ingest.sources.base import Decoded
 from ingest.sources.decode.records import Records
 from sinks.base import REJECTED_SCHEMA
 from timeline.errors import DataError
+
+NO_CONTEXT: pa.StringScalar = pa.scalar(None, pa.string())
+"""Of rejected rows whose bytes are all that is needed to decode them again."""
+
+HEADER = "header"
+"""Key of a context: the line that names the columns."""
 
 
 def decoded(
@@ -45,7 +52,7 @@ def select(
     at = pa.array(sorted(bad), pa.int64())
     keep = pc.invert(pc.is_in(pa.arange(0, records.rows), value_set=at))
     reasons = [bad[index] for index in at.to_pylist()]
-    rejected = rejects(records.shard, records.offsets.take(at), reasons, records.texts.take(at))
+    rejected = rejects(records.shard, records.offsets.take(at), reasons, records.texts.take(at), _context(records))
     kept = [column.filter(keep) for column in columns]
     offsets = records.offsets.filter(keep) if lineage else None
     return decoded(records.rows - len(bad), schema, kept, offsets, rejected)
@@ -57,10 +64,31 @@ def unreadable(shard: str, offset: int, reason: str, schema: pa.Schema, *, linea
     return Decoded(_empty(schema), _no_offsets(lineage), rejected)
 
 
-def rejects(shard: str, offsets: pa.Array, reasons: Sequence[str], raw: pa.Array) -> pa.RecordBatch:
-    """Rejected rows of one shard."""
-    columns = [pa.repeat(pa.scalar(shard), len(offsets)), offsets, pa.array(reasons, pa.string()), raw]
+def rejects(
+    shard: str,
+    offsets: pa.Array,
+    reasons: Sequence[str],
+    raw: pa.Array,
+    context: pa.Array | pa.StringScalar = NO_CONTEXT,
+) -> pa.RecordBatch:
+    """Rejected rows of one shard.
+
+    Args:
+        shard: whose records.
+        offsets: of each record.
+        reasons: why each was rejected.
+        raw: each one's bytes.
+        context: see `sinks.base.REJECTED_SCHEMA`; one for all, or one for each.
+    """
+    contexts = pa.repeat(context, len(offsets)) if isinstance(context, pa.StringScalar) else context
+    columns = [pa.repeat(pa.scalar(shard), len(offsets)), offsets, pa.array(reasons, pa.string()), raw, contexts]
     return pa.RecordBatch.from_arrays(columns, schema=REJECTED_SCHEMA)
+
+
+def _context(records: Records) -> pa.StringScalar:
+    if records.header is None:
+        return NO_CONTEXT
+    return pa.scalar(json.dumps({HEADER: records.header}, ensure_ascii=False), pa.string())
 
 
 def no_rejects() -> pa.RecordBatch:

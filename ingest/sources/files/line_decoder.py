@@ -1,21 +1,24 @@
-"""Decodes the blocks that a line reader makes: their lines are the records."""
+"""Decodes the blocks that a line reader makes: their lines are the records. And lines that were rejected before."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoded
 from ingest.sources.decode.lines import Lines, split_lines
-from ingest.sources.decode.records import RecordDecoder
-from ingest.sources.decode.rows import unreadable
+from ingest.sources.decode.records import RecordDecoder, TextRecords
+from ingest.sources.decode.rows import HEADER, unreadable
 
 
 @dataclass(frozen=True)
 class LineDecoder:
-    """Picklable; see `Decoder`.
+    """Picklable; see `Decoder`. A block's data is text, or the lines of `lines_again`.
 
     Attributes:
         records: decodes the lines.
@@ -32,7 +35,21 @@ class LineDecoder:
         if block.data is None:
             reason = str(block.detail["reason"])
             return unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage)
+        if isinstance(block.data, pa.RecordBatch):
+            header = block.detail.get(HEADER)
+            texts, offsets = block.data.column("raw"), block.data.column("offset")
+            return self.records.decode(
+                TextRecords(block.shard, texts, offsets, None if header is None else str(header))
+            )
         return self.records.decode(_BlockOfLines(block))
+
+
+def lines_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
+    """See `ingest.sources.base.Requeue`; lines below one header are one block."""
+    headers = pc.fill_null(rejected.column("context"), "{}")
+    for context in pc.unique(headers).to_pylist():
+        lines = rejected.filter(pc.equal(headers, context)).select(["offset", "raw"])
+        yield Block(shard, int(lines.column("offset")[0].as_py()), lines.num_rows, lines, json.loads(context))
 
 
 @dataclass(frozen=True)
@@ -55,7 +72,7 @@ class _BlockOfLines:
 
     @property
     def header(self) -> str | None:
-        header = self.block.detail.get("header")
+        header = self.block.detail.get(HEADER)
         return None if header is None else str(header)
 
     @property

@@ -77,7 +77,7 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
             if fs.isdir(path):
                 return Location(fs, path)
             return Location(fs, path.rpartition("/")[0], single=path)
-    except (ValueError, TypeError, ImportError, OSError) as failure:
+    except Exception as failure:  # of fsspec, or whatever the SDK of its storage raises when that does not answer
         raise SourceError(
             f"the source's path {without_credentials(url)} cannot be opened: "
             f"{untrusted(failure) or without_secrets(str(failure), storage)}; check it and storage"
@@ -104,7 +104,7 @@ def list_files(location: Location) -> list[FileInfo]:
             found = fs.find(location.root, detail=True)
     except FileNotFoundError:
         return []
-    except OSError as failure:
+    except Exception as failure:  # see resolve
         said = untrusted(failure) or without_secrets(str(failure), fs.storage_options)
         raise SourceError(f"{location.root} cannot be listed: {said}") from failure
     named = [

@@ -6,6 +6,7 @@ in the file. A row group that cannot be read further is one rejected row; the ot
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -161,7 +162,26 @@ def _plain(value: pa.Scalar) -> object:
         return value.cast(pa.string()).as_py()
 
 
+def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
+    """See `ingest.sources.base.Requeue`: each row from its JSON, alone, since the decoder numbers rows by itself."""
+    for offset, raw in zip(*(rejected.column(name).to_pylist() for name in ("offset", "raw")), strict=True):
+        row = json.loads(raw, object_hook=_from_json)
+        yield Block(shard, offset, 1, pa.RecordBatch.from_pylist([row]))
+
+
 def _row_text(batch: pa.RecordBatch, index: int) -> bytes:
     """A rejected row as JSON: Parquet has no bytes of one row."""
     row = {name: _plain(column[index]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    return json.dumps(row, default=str, ensure_ascii=False).encode()
+    return json.dumps(row, default=_as_json, ensure_ascii=False).encode()
+
+
+_BINARY = "$binary"
+
+
+def _as_json(value: object) -> object:
+    """What JSON has no word for: bytes in a form that is no text by chance, all else as text that Arrow can cast."""
+    return {_BINARY: base64.b64encode(value).decode()} if isinstance(value, bytes) else str(value)
+
+
+def _from_json(content: dict[str, object]) -> object:
+    return base64.b64decode(str(content[_BINARY])) if content.keys() == {_BINARY} else content

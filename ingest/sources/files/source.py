@@ -10,23 +10,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoder, Grain, RangeReader, SourcePlan
+from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, SourcePlan, Unit
 from ingest.sources.decode.csv_records import header_names, parse_csv
 from ingest.sources.decode.decoder import check_timestamp_formats, record_decoder, with_formatted_timestamps
 from ingest.sources.decode.infer import infer_groups, infer_json, infer_parquet, infer_texts
 from ingest.sources.decode.lines import split_lines
 from ingest.sources.decode.options import RecordFormat, UnknownField
-from ingest.sources.files.line_decoder import LineDecoder
-from ingest.sources.files.listing import resolve
+from ingest.sources.files.line_decoder import LineDecoder, lines_again
+from ingest.sources.files.listing import list_files, resolve
 from ingest.sources.files.options import FilesOptions
-from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
+from ingest.sources.files.parquet import ParquetDecoder, ParquetReader, rows_again
 from ingest.sources.files.plan import first_bytes, plan_files, split_range
 from ingest.sources.files.read import LineReader
+from ingest.sources.files.shards import ShardFile, match_shards
 from timeline.epoch import OffsetRange, Position
-from timeline.errors import SourceError
+from timeline.errors import ConfigError, SourceChangedError, SourceError
+from timeline.redact import without_credentials, without_secrets
 
 SAMPLE_BYTES = 1_000_000
 """How much of a plan a schema is inferred from."""
+
+
+_GONE = "the file is no longer there"
 
 
 class FilesSource:
@@ -55,6 +60,34 @@ class FilesSource:
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
         """See Source."""
         return plan_files(resolve(self._options.path, self._storage), self._options, after, self._now())
+
+    def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
+        """See Source; a file's end is its size, whether or not its last line or the whole file counts yet."""
+        try:
+            return self._ends(after)
+        except (SourceChangedError, FileNotFoundError):
+            pass  # a file that is rotated while it is looked for; the second look tells
+        except (ConfigError, SourceError):
+            raise
+        except Exception as failure:
+            # fsspec passes on whatever the SDK of its storage raises when that does not answer.
+            where, said = without_credentials(self._options.path), without_secrets(str(failure), self._storage)
+            raise SourceError(f"{where} cannot be listed: {said}") from failure
+        try:
+            return self._ends(after)
+        except FileNotFoundError as failure:
+            raise SourceError(f"a file vanished while it was looked for: {failure}; look again") from failure
+
+    def _ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
+        location = resolve(self._options.path, self._storage)
+        found = {one.shard: _end_of(one) for one in match_shards(location, list_files(location), after)}
+        gone = {shard: ShardEnd(after[shard].offset, None, 0, note=_GONE) for shard in after if shard not in found}
+        return found | gone
+
+    @property
+    def unit(self) -> Unit:
+        """See Source; of Parquet too, it is read by row groups but counted in bytes."""
+        return Unit.BYTES
 
     @property
     def grain(self) -> Grain:
@@ -105,6 +138,10 @@ class FilesSource:
         records = record_decoder(self._options, schema, self._on_unknown_field, lineage=lineage)
         return LineDecoder(records, schema, lineage)
 
+    def requeue(self) -> Requeue:
+        """See Source."""
+        return rows_again if self._options.format is RecordFormat.PARQUET else lines_again
+
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source; files are told nothing."""
 
@@ -135,6 +172,12 @@ class FilesSource:
             for name, column in zip(names, columns, strict=True):
                 found.setdefault(name, []).append(column.filter(good))
         return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
+
+
+def _end_of(one: ShardFile) -> ShardEnd:
+    size = one.file.size
+    note = "" if size >= one.offset else f"only {size} bytes are left of what was read: tideline run stops at this file"
+    return ShardEnd(one.offset, size, max(0, size - one.offset), note=note)
 
 
 def _data(block: Block) -> bytes:

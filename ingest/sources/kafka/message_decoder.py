@@ -6,6 +6,7 @@ text, a time that no column holds); the others go through the decoder that all s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ingest.sources.decode.options import RecordFormat
 from ingest.sources.decode.records import RecordDecoder, TextRecords
 from ingest.sources.decode.rows import rejects
 from ingest.sources.decode.timestamps import FIRST_MICROS, LAST_MICROS
+from ingest.sources.kafka.messages import contexts_of, messages_again
 from ingest.sources.kafka.options import KafkaColumns, KafkaOptions, Tombstones
 from ingest.sources.kafka.shards import Shard
 
@@ -85,6 +87,12 @@ class MessageDecoder:
             columns = [pa.concat_arrays([each, pa.nulls(len(blank), each.type)]).take(order) for each in columns]
         rows = pa.RecordBatch.from_arrays([*columns, *(each.take(at) for each in added)], schema=self.schema)
         return rows, offsets.take(at)
+
+
+def records_again(shard: str, rejected: pa.RecordBatch, columns: KafkaColumns) -> Iterator[Block]:
+    """See `ingest.sources.base.Requeue`; `columns` are those of the job now."""
+    messages = messages_again(rejected, columns)
+    yield Block(shard, int(messages.column("offset")[0].as_py()), messages.num_rows, messages)
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,11 @@ def _rejected(found: Decoded, bad: dict[int, str], shard: str, batch: pa.RecordB
     reasons = pa.concat_arrays([refused.column("reason"), pa.array(list(bad.values()), pa.string())])
     order = pc.sort_indices(at)
     at = at.take(order)
-    return rejects(shard, offsets.take(at), reasons.take(order).to_pylist(), batch.column("value").take(at))
+    refused_batch = batch.take(at)
+    values = refused_batch.column("value")
+    return rejects(
+        shard, refused_batch.column("offset"), reasons.take(order).to_pylist(), values, contexts_of(refused_batch)
+    )
 
 
 def _without(indices: pa.Array, bad: dict[int, str]) -> pa.Array:

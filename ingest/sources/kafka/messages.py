@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,3 +51,60 @@ def _offsets(messages: Sequence[Message]) -> pa.Array:
     if last - first == len(messages) - 1:  # no gap: not asked one by one
         return pa.arange(first, last + 1)
     return pa.array(list(map(Message.offset, messages)), pa.int64())
+
+
+def contexts_of(batch: pa.RecordBatch) -> pa.Array:
+    """What a job knows of each message besides its value, as `sinks.base.REJECTED_SCHEMA` keeps it.
+
+    Args:
+        batch: see `message_batch`.
+    """
+    known = batch.drop_columns(["offset", "value"]).to_pylist()
+    # Without a column there is still an object: it tells a tombstone from bytes that could not be read.
+    texts = [json.dumps(_as_text(message)) for message in known] if known else ["{}"] * batch.num_rows
+    return pa.array(texts, pa.string())
+
+
+def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns) -> pa.RecordBatch:
+    """Rejected messages as `message_batch` made them.
+
+    A column that the job did not have when they were rejected is null.
+
+    Args:
+        rejected: of one partition, with ``offset``, ``raw`` and ``context``.
+        columns: what the job wants of them now.
+    """
+    known = [json.loads(context or "{}") for context in rejected.column("context").to_pylist()]
+    found = {"offset": rejected.column("offset"), "value": rejected.column("raw")}
+    if columns.key or columns.key_bytes:
+        found["key"] = pa.array([_bytes(message.get("key")) for message in known], pa.binary())
+    if columns.timestamp:
+        found["time_ms"] = pa.array([message.get("time_ms") for message in known], pa.int64())
+    if columns.headers:
+        found["headers"] = pa.array([_headers(message.get("headers")) for message in known], HEADERS)
+    return pa.RecordBatch.from_pydict(found)
+
+
+def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in message.items():
+        match name:
+            case "key":
+                shown[name] = _text(value)
+            case "headers":
+                shown[name] = None if value is None else [[each["key"], _text(each["value"])] for each in value]
+            case _:
+                shown[name] = value
+    return shown
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _headers(shown: Sequence[tuple[str, str | None]] | None) -> list[tuple[str, bytes | None]] | None:
+    return None if shown is None else [(key, _bytes(value)) for key, value in shown]

@@ -8,16 +8,17 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
-from ingest.sources.base import Block, Decoder, Grain, RangeReader, SourcePlan
+from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, SourcePlan, Unit
 from ingest.sources.decode.decoder import record_decoder, with_formatted_timestamps
 from ingest.sources.decode.infer import infer_groups, infer_json
 from ingest.sources.decode.options import RecordFormat, UnknownField
 from ingest.sources.decode.raw_records import RAW_SCHEMA
 from ingest.sources.kafka.brokers import Brokers
-from ingest.sources.kafka.message_decoder import MessageDecoder
+from ingest.sources.kafka.message_decoder import MessageDecoder, records_again
 from ingest.sources.kafka.options import FromTime, KafkaOptions
 from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
 from ingest.sources.kafka.reader import KafkaReader
@@ -71,14 +72,7 @@ class KafkaSource:
             SourceChangedError: a topic was deleted or made anew, or a log cut off, and loss is not accepted.
             SourceError: the brokers refuse the job or do not answer, or there is no such topic.
         """
-        self._logs = self._brokers.logs(self._expected_topics(after))
-        self._require_named_topics(after)
-        if after:
-            stretches = go_on(self.options, self._logs, after, self._cuts(after))
-        else:
-            start = self.options.start
-            at_time = self._brokers.offsets_at(self._logs, start.time_ms) if isinstance(start, FromTime) else {}
-            stretches = begin(self.options, self._logs, at_time)
+        stretches = self._stretches(after)
         lost = loss_error(stretches)
         if lost is not None and not self._accept_loss:
             raise lost
@@ -89,6 +83,31 @@ class KafkaSource:
         usual = _mean(self._record_bytes.values())
         sizes = {at.topic: self._record_bytes.get(at.topic, usual) for at in self._logs}
         return plan_ranges(stretches, self.options, sizes)
+
+    def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
+        """See Source; a log's end is behind its last settled record, as readers of committed transactions see it.
+
+        Raises:
+            ConfigError: librdkafka does not take the job's options.
+            SourceError: the brokers refuse the job or do not answer, or there is no such topic.
+        """
+        found = {str(stretch.shard): _end_of(stretch) for stretch in self._stretches(after)}
+        return found | {shard: _without_log(position) for shard, position in after.items() if shard not in found}
+
+    def _stretches(self, after: Mapping[str, Position]) -> list[Stretch]:
+        """What each shard has to read now, whether or not something of it is lost."""
+        self._logs = self._brokers.logs(self._expected_topics(after))
+        self._require_named_topics(after)
+        if after:
+            return go_on(self.options, self._logs, after, self._cuts(after))
+        start = self.options.start
+        at_time = self._brokers.offsets_at(self._logs, start.time_ms) if isinstance(start, FromTime) else {}
+        return begin(self.options, self._logs, at_time)
+
+    @property
+    def unit(self) -> Unit:
+        """See Source."""
+        return Unit.RECORDS
 
     @property
     def grain(self) -> Grain:
@@ -139,6 +158,10 @@ class KafkaSource:
             )
         values = record_decoder(self.options, pa.schema(list(schema)[:ours]), self._on_unknown_field, lineage=True)
         return MessageDecoder(values, schema, self.options, lineage)
+
+    def requeue(self) -> Requeue:
+        """See Source."""
+        return partial(records_again, columns=self.options.columns)
 
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source; tells the group that the job file names."""
@@ -245,6 +268,18 @@ class KafkaSource:
         """The last records before an empty range."""
         begins = self._logs[Shard.parse(offsets.shard).partition].start
         return replace(offsets, start=max(begins, offsets.start - _SAMPLE_RECORDS))
+
+
+def _end_of(stretch: Stretch) -> ShardEnd:
+    if stretch.place.is_ended:
+        return ShardEnd(stretch.start, None, 0, stretch.hole, "its log is not continued")
+    return ShardEnd(stretch.start, stretch.end, stretch.records, stretch.hole)
+
+
+def _without_log(position: Position) -> ShardEnd:
+    """Of a shard that no plan asks for any more."""
+    is_ended = Place.of(position.detail).is_ended
+    return ShardEnd(position.offset, None, 0, note="ended" if is_ended else "not read by this job file")
 
 
 def _mean(sizes: Collection[int]) -> int:

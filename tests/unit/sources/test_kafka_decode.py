@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ingest.sources.base import Block, Decoder
 from ingest.sources.decode.options import UnknownField
-from ingest.sources.kafka.messages import message_batch, with_values
+from ingest.sources.kafka.messages import contexts_of, message_batch, messages_again, with_values
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.kafka.source import KafkaSource
 from tests.unit.sources.rows import outcome, schema_of
@@ -189,3 +189,28 @@ def test_what_becomes_of_a_record_does_not_depend_on_those_around_it(
     together = outcome(decoder.decode(block_of(messages, columns=columns)))
     alone = [outcome(decoder.decode(block_of([each], columns=columns))) for each in messages]
     assert together == ([row for rows, _ in alone for row in rows], [row for _, rows in alone for row in rows])
+
+
+def test_rejected_message_comes_back_with_all_that_was_known_of_it() -> None:
+    columns = options_of(columns={"key": "k", "headers": "h", "timestamp": "t"}).columns
+    headers = [("a", b"\x00\xff"), ("a", None), ("", b"")]
+    messages = [
+        message(7, b"value", key=b"\xff", headers=headers, timestamp=(TIMESTAMP_CREATE_TIME, 1_700_000_000_123)),
+        message(9, None),
+    ]
+    batch = message_batch(messages, columns)
+    rejected = pa.RecordBatch.from_pydict(
+        {"offset": batch.column("offset"), "raw": batch.column("value"), "context": contexts_of(batch)}
+    )
+    again = messages_again(rejected, columns)
+    assert again.select(batch.schema.names).equals(batch)
+
+
+def test_column_that_a_job_did_not_have_when_a_message_was_rejected_is_null() -> None:
+    batch = message_batch([message(7, b"value", key=b"key")], options_of().columns)
+    assert contexts_of(batch).to_pylist() == ["{}"]
+    rejected = pa.RecordBatch.from_pydict(
+        {"offset": batch.column("offset"), "raw": batch.column("value"), "context": contexts_of(batch)}
+    )
+    again = messages_again(rejected, options_of(columns={"key": "k"}).columns)
+    assert again.column("key").to_pylist() == [None]

@@ -1,0 +1,237 @@
+"""`tideline fsck`: timeline, targets and quarantine against each other.
+
+::
+
+    timeline ─► what should be there ─► each target: what is there ─► findings ─► fix: delete what was decided against
+
+A job that runs meanwhile changes what is compared; the comparison is made again until the timeline stood
+still, a few times at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ingest.build import Opened, build_job
+from ingest.job import Job
+from sinks.audit import Audit, AuditedSink, Expected, Fate, Finding, Problem, fixable
+from sinks.base import Sink
+from timeline.chain import load_chain
+from timeline.decision import Outcome
+from timeline.entry import Entry
+from timeline.epoch import Manifest, Part
+from timeline.errors import ConfigError, InvariantError
+from timeline.history import History
+from timeline.instant import Action
+from timeline.lease import LeaseObserver, WriterRecord, take_lease
+from timeline.view import Timeline
+
+TIMELINE = "timeline"
+"""Where findings are that belong to no target."""
+
+_MOST_COMPARISONS = 3
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What was compared, and what was found.
+
+    Attributes:
+        epochs: completed epochs that were looked at.
+        rows: rows that they accepted.
+        checked: for each target, what was compared, in words.
+        findings: what is not as it should be.
+        is_moving: whether the timeline went on during every comparison: some findings may be of that moment.
+        fixed: findings that were mended.
+    """
+
+    epochs: int
+    rows: int
+    checked: dict[str, str]
+    findings: Sequence[Finding]
+    is_moving: bool = False
+    fixed: Sequence[Finding] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found that is still there; what recovery will do anyway is no damage."""
+        return all(finding.problem is Problem.PENDING for finding in self.findings)
+
+
+def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
+    """Compare everything; reads only.
+
+    Args:
+        opened: the job's timeline.
+        is_deep: whether every data file is opened and its rows counted.
+
+    Raises:
+        StoreUnavailableError: something could not be looked at.
+    """
+    if opened.identity is None:
+        return Checkup(0, 0, {}, ())
+    job = build_job(opened)
+    for _ in range(_MOST_COMPARISONS):
+        before = Timeline.load(job.store, job.retry)
+        found = _compare(job, before, is_deep=is_deep)
+        if Timeline.load(job.store, job.retry) == before:
+            return found
+    return Checkup(found.epochs, found.rows, found.checked, found.findings, is_moving=True)
+
+
+def fix(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None) -> Checkup:
+    """Delete what a decision was made against, as the timeline's writer; everything else stays as it is.
+
+    Args:
+        opened: the job's timeline.
+        force: do not wait for a writer that may be alive.
+        on_wait: told before a silent writer's lease is watched.
+
+    Raises:
+        ConfigError: instants are pending; they are recovery's.
+        WriterBusyError: another process writes this timeline.
+        StoreUnavailableError: something could not be looked at or deleted; what was deleted was allowed to go.
+    """
+    if opened.identity is None:
+        return check(opened)
+    observer = LeaseObserver(opened.store, opened.retry)
+    if on_wait is not None and observer.writer is not None and not force:
+        on_wait(observer.writer)
+    lease = take_lease(
+        opened.store,
+        job=opened.config.name,
+        ttl_ms=round(opened.config.writer.lease_ttl * 1000),
+        retry=opened.retry,
+        observer=observer,
+        force=force,
+    )
+    lease.keep()
+    try:
+        job = build_job(opened)
+        if len(Timeline.load(job.store, job.retry).pending()):
+            raise ConfigError(f"{opened.store.url}: instants are pending; settle them first: tideline recover")
+        found = check(opened)
+        wanted = list(fixable(found.findings))
+        for sink in job.sinks:
+            own = [finding for finding in wanted if finding.where == sink.target]
+            if own and isinstance(sink, AuditedSink):
+                lease.check()
+                sink.delete(own)
+        after = check(opened)
+    finally:
+        lease.release()
+    left = set(after.findings)
+    fixed = [finding for finding in wanted if finding not in left]
+    return Checkup(after.epochs, after.rows, after.checked, after.findings, after.is_moving, fixed)
+
+
+def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
+    history = timeline.history()
+    committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
+    findings = [*_of_timeline(job, timeline, history), *_of_rows(job, committed)]
+    fates = dict(_fates(history))
+    checked: dict[str, str] = {}
+    for sink in job.sinks:
+        parts = [part for entry in committed for part in entry.parts if part.target == sink.target]
+        audit = _audit(sink, parts, fates, is_deep=is_deep)
+        checked[sink.target] = audit.checked
+        findings += audit.findings
+    rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
+    return Checkup(len(committed), rows, checked, findings)
+
+
+def _audit(sink: Sink, parts: Sequence[Part], fates: dict[str, Fate], *, is_deep: bool) -> Audit:
+    if not isinstance(sink, AuditedSink):
+        return Audit("nothing: it has no way to be compared", ())
+    return sink.audit(Expected(parts, fates, is_deep))
+
+
+def _fates(history: History) -> Iterator[tuple[str, Fate]]:
+    """What became of each commit instant; one that was rolled back is known by its rollback alone."""
+    for entry in history.entries:
+        instant = entry.instant
+        if instant.action is Action.ROLLBACK:
+            gone = [entry.rollback.instant] if entry.rollback else (entry.completed or {}).get("commitsRollback") or []
+            for time in gone:
+                yield time, Fate.PENDING if instant.is_pending else Fate.ROLLED_BACK
+        elif instant.action is Action.COMMIT:
+            yield instant.time, Fate.PENDING if instant.is_pending else Fate.COMMITTED
+
+
+def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Finding]:
+    """Instants, decisions and offsets against each other."""
+    for name in timeline.unreadable:
+        yield Finding(Problem.UNREADABLE, TIMELINE, name, "no instant that this version knows")
+    for entry in history.entries:
+        time = entry.instant.time
+        for problem in entry.problems:
+            yield Finding(Problem.UNREADABLE, TIMELINE, time, problem)
+        if entry.instant.is_pending:
+            state = f"{entry.instant.action.value} {entry.instant.state.value}"
+            yield Finding(Problem.PENDING, TIMELINE, time, f"{state}: tideline recover settles it")
+        elif entry.instant.action is Action.COMMIT and entry.is_tideline:
+            yield from _of_completed(entry)
+    try:
+        load_chain(job.store, timeline, job.retry)
+    except InvariantError as error:
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
+    yield from _of_offsets(history)
+
+
+def _of_completed(entry: Entry) -> Iterator[Finding]:
+    time, decision = entry.instant.time, entry.decision
+    if decision is None:
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, f"completed, but epoch {entry.epoch} has no decision")
+    elif not decision.commits(time):
+        detail = f"completed, but epoch {entry.epoch} is decided: {decision.outcome.value} of {decision.instant}"
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, detail)
+    elif entry.manifest is None:
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, "completed, but its manifest is gone")
+    if entry.plan is None:
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, "completed, but its plan is gone")
+
+
+def _of_offsets(history: History) -> Iterator[Finding]:
+    """Each shard's committed ranges have to follow one another without a gap."""
+    stands: dict[str, tuple[int, int]] = {}
+    committed = [entry for entry in history.entries if entry.outcome is Outcome.COMMIT and entry.plan is not None]
+    for entry in sorted(committed, key=lambda entry: entry.epoch or 0):
+        assert entry.plan is not None
+        epoch = entry.plan.ref.epoch
+        for offsets in entry.plan.ranges:
+            until, before = stands.get(offsets.shard, (offsets.start, epoch))
+            if offsets.start != until:
+                what = "again" if offsets.start < until else "behind a gap"
+                detail = f"epoch {epoch} reads {offsets} {what}: epoch {before} ends at {until}"
+                yield Finding(Problem.BROKEN_CHAIN, TIMELINE, entry.instant.time, detail)
+            stands[offsets.shard] = (offsets.until, epoch)
+
+
+def _of_rows(job: Job, committed: Sequence[Entry]) -> Iterator[Finding]:
+    """What was read is what was written and what was set aside, in every number that says so."""
+    for entry in committed:
+        assert entry.manifest is not None
+        for detail in _sums(entry.manifest, job.quarantine):
+            yield Finding(Problem.WRONG_ROWS, TIMELINE, entry.instant.time, detail)
+        told = [("decision", entry.decision.rows)] if entry.decision is not None else []
+        if "tideline.rows" in entry.extra:
+            told.append(("completed instant", int(entry.extra["tideline.rows"])))
+        for who, rows in told:
+            if rows != entry.manifest.rows:
+                detail = f"the {who} says {rows:,} rows, the manifest {entry.manifest.rows:,}"
+                yield Finding(Problem.WRONG_ROWS, TIMELINE, entry.instant.time, detail)
+
+
+def _sums(manifest: Manifest, quarantine: str) -> Iterator[str]:
+    for count in manifest.counts:
+        if count.read != count.accepted + count.rejected:
+            yield f"{count.shard}: {count.read:,} read, {count.accepted:,} accepted + {count.rejected:,} rejected"
+    for part in manifest.parts:
+        taken = part.rows + part.dropped + part.rejected
+        expected = manifest.rejected if part.target == quarantine else manifest.rows
+        if taken != expected:
+            yield f"{part.target}: {taken:,} rows taken, {expected:,} were given to it"
+        in_files = sum(file.rows for file in part.files)
+        if part.files and in_files != part.rows:
+            yield f"{part.target}: {in_files:,} rows in its files, {part.rows:,} in all"

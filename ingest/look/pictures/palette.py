@@ -1,0 +1,76 @@
+"""Colours and hatches of the pictures: the same thing looks the same everywhere, in print and to colour-blind people.
+
+Colours are those of Okabe and Ito ("Color Universal Design", 2008). Phases differ in lightness and in hatch as
+well, so that a picture copied in grey says the same.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+
+OKABE_ITO = (BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE)
+
+WHITE = "#FFFFFF"
+INK = "#222222"
+"""Texts and axes."""
+FAINT = "#6B6B6B"
+"""Texts of second rank; still readable on white (contrast 5.3)."""
+GRID = "#DDDDDD"
+
+
+class Phase(enum.Enum):
+    """What an instant was doing for a while."""
+
+    WRITE = "reading and writing (requested → prepared)"
+    DECIDE = "waiting for the decision (prepared → decided)"
+    APPLY = "applying to the targets (decided → completed)"
+    GIVEN_UP = "given up (requested → rolled back)"
+    OPEN = "pending: not at its end yet"
+    OTHER = "another writer's or another action"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How an area is drawn.
+
+    Attributes:
+        colour: its fill.
+        hatch: matplotlib's hatch pattern, empty for none.
+        hatch_colour: of its lines.
+    """
+
+    colour: str
+    hatch: str
+    hatch_colour: str = INK
+
+
+PHASES: Mapping[Phase, Style] = {
+    Phase.WRITE: Style(SKY, ""),
+    Phase.DECIDE: Style(YELLOW, "..."),
+    Phase.APPLY: Style(BLUE, "///", WHITE),
+    Phase.GIVEN_UP: Style(VERMILION, "xxx", WHITE),
+    Phase.OPEN: Style(WHITE, "---"),
+    Phase.OTHER: Style("#3A3A3A", ""),
+}
+"""How each phase looks."""
+
+LINES = (
+    (BLUE, "-", "o"),
+    (VERMILION, "--", "s"),
+    (GREEN, "-.", "^"),
+    (ORANGE, ":", "D"),
+    (PURPLE, (0, (5, 1, 1, 1, 1, 1)), "v"),
+    (BLACK, (0, (1, 1)), "P"),
+)
+"""Colour, dashes and marker of one line after the other."""

@@ -1,0 +1,51 @@
+"""Numbers as people read them: counts, durations, sizes, and texts that have to fit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``1,200 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A duration with two figures that matter: ``160 ms``, ``4.2 s``, ``3 min 20 s``, ``2 d 4 h``."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for (size, unit), (next_size, next_unit) in pairwise(_UNITS):
+        if whole >= size:
+            rest = int(whole % size // next_size)
+            return f"{int(whole // size)} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    return f"{seconds:.1f} s"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes in powers of ten: ``754.0 kB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size_bytes) < 1000:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:.1f} TB"
+
+
+def amount(units: int, unit: str) -> str:
+    """How much of a source: ``11.4 MB`` where it counts bytes, else ``1,200 records``."""
+    return size(units) if unit == "bytes" else f"{units:,} {unit}"
+
+
+def shortened(text: str, most: int) -> str:
+    """A text on one line, its end cut off where it is too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def shard_name(shard: str, most: int = 28) -> str:
+    """A shard's name; of a long one the end, which tells it from others."""
+    return shard if len(shard) <= most else "…" + shard[1 - most :]

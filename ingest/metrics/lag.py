@@ -1,0 +1,138 @@
+"""How far each shard is behind its source, between epochs and within long ones.
+
+A plan says exactly what it takes and how much it leaves, not which shards it leaves that in. While it
+leaves something, a thread asks the source for each shard's end, with a connection of its own, so that
+an epoch never waits for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ingest.sources.base import ShardEnd, SourcePlan, Unit
+from timeline.epoch import Position
+from timeline.errors import TidelineError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 15.0
+"""Seconds between two questions to the source, Prometheus' usual scrape interval."""
+
+WORST = 20
+"""Shards that have a lag of their own in the metrics; a source may have a million."""
+
+Ends = Callable[[Mapping[str, Position]], Mapping[str, ShardEnd]]
+"""See `ingest.sources.base.Source.ends`."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a job is behind.
+
+    Attributes:
+        unit: what offsets count.
+        units: all that is there and not committed.
+        shards: shards that have something new.
+        by_shard: lag of each shard, as far as it is known.
+    """
+
+    unit: Unit
+    units: int
+    shards: int
+    by_shard: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> list[tuple[str, int]]:
+        """The shards that are furthest behind, the worst first."""
+        return heapq.nlargest(WORST, self.by_shard.items(), key=lambda entry: entry[1])
+
+
+class LagWatch:
+    """Knows a job's lag at any time. Its methods are called from the loop and return at once."""
+
+    def __init__(self, open_ends: Callable[[], Ends], *, look_every_s: float = LOOK_EVERY_S) -> None:
+        """Nothing is asked before a plan leaves something behind.
+
+        Args:
+            open_ends: opens the source; called once, in the thread that asks it.
+            look_every_s: seconds between two questions.
+        """
+        self._open_ends = open_ends
+        self._look_every_s = look_every_s
+        self._lag: Lag | None = None
+        self._plan: SourcePlan | None = None
+        self._positions: Mapping[str, Position] = {}
+        self._wanted = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def lag(self) -> Lag | None:
+        """What is known now; None before the first plan."""
+        return self._lag
+
+    def planned(self, plan: SourcePlan, positions: Mapping[str, Position]) -> None:
+        """An epoch takes a part of what is there, or all."""
+        taken = {offsets.shard: offsets.until - offsets.start for offsets in plan.ranges}
+        known = self._lag.by_shard if self._lag is not None and plan.behind else {}
+        by_shard = {**known, **{shard: max(units, known.get(shard, 0)) for shard, units in taken.items()}}
+        shards = max(len(by_shard), plan.behind_shards)
+        self._lag = Lag(plan.unit, sum(taken.values()) + plan.behind, shards, by_shard)
+        self._plan, self._positions = plan, positions
+        if plan.behind:
+            self._wanted.set()
+            self._start()
+        else:
+            self._wanted.clear()
+
+    def completed(self) -> None:
+        """The epoch that was planned last is in every target."""
+        plan, lag = self._plan, self._lag
+        if plan is None or lag is None:
+            return
+        taken = {offsets.shard: offsets.until - offsets.start for offsets in plan.ranges}
+        left = {shard: units - taken.get(shard, 0) for shard, units in lag.by_shard.items()} if plan.behind else {}
+        by_shard = {shard: units for shard, units in left.items() if units > 0}
+        self._positions = {**self._positions, **{offsets.shard: offsets.end for offsets in plan.ranges}}
+        self._lag = Lag(plan.unit, plan.behind, plan.behind_shards, by_shard)
+
+    def caught_up(self) -> None:
+        """Nothing new is there."""
+        self._wanted.clear()
+        if self._lag is not None:
+            self._lag = Lag(self._lag.unit, 0, 0)
+
+    def close(self) -> None:
+        """Ask no more; a question that is under way is left to itself."""
+        self._ended.set()
+        self._wanted.set()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="tideline-lag", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        ends: Ends | None = None
+        while True:
+            self._wanted.wait()
+            if self._ended.is_set():
+                return
+            try:
+                ends = ends or self._open_ends()
+                self._look(ends)
+            except (TidelineError, OSError) as error:
+                # The loop asks the same source and says what is wrong with it.
+                log.debug("lag of single shards is not known: %s", error)
+            if self._ended.wait(self._look_every_s):
+                return
+
+    def _look(self, ends: Ends) -> None:
+        found = {shard: end.lag for shard, end in ends(self._positions).items() if end.lag}
+        lag = self._lag
+        if lag is not None and self._wanted.is_set():
+            self._lag = Lag(lag.unit, sum(found.values()), len(found), found)

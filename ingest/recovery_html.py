@@ -1,0 +1,52 @@
+"""What recovery found, and did or would do, as HTML for notebooks and pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ingest.recovery import Evidence
+from ingest.recovery_text import WOULD, recovery_json
+from timeline.html import Html, element, table
+
+if TYPE_CHECKING:
+    from ingest.takeover import Recovery
+
+_HEADS = ("instant", "epoch", "decision", "lease", "manifest", "step", "why", "recover would")
+
+
+def found_html(recovery: Recovery, **attributes: object) -> Html:
+    """Each pending instant with the evidence, and the step that follows from it."""
+    # The words of `recover --json`, so that a page and the command say the same.
+    words = cast("dict[str, list[dict[str, object]]]", recovery_json(recovery, dry_run=True))["found"]
+    rows = [
+        (
+            element("code", evidence.instant),
+            _epoch(evidence),
+            said["decision"],
+            said["lease"],
+            said["manifest"],
+            element("b", step.kind.value),
+            step.reason,
+            WOULD[step.kind],
+        )
+        for (evidence, step), said in zip(recovery.found, words, strict=True)
+    ]
+    return table(_HEADS, rows, **attributes)
+
+
+def recovery_html(recovery: Recovery) -> Html:
+    """What recovery found, and what became of it."""
+    parts = []
+    if recovery.writer is not None:
+        writer = recovery.writer
+        state = "ended by itself" if writer.released else "did not say that it ended"
+        parts.append(element("div", f"last writer: {writer.process}, generation {writer.generation}; it {state}"))
+    parts.append(found_html(recovery) if recovery.found else element("div", "nothing is pending"))
+    parts += [Html(settled._repr_html_()) for settled in (*recovery.settled, *recovery.replays)]
+    if recovery.is_waiting:
+        parts.append(element("div", "a writer that may be alive is waited for"))
+    return element("div", *parts)
+
+
+def _epoch(evidence: Evidence) -> str:
+    return str(evidence.plan.ref.epoch) if evidence.plan is not None else ""

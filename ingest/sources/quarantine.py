@@ -1,0 +1,140 @@
+"""The quarantine as a shard of its own: rejected records are read again as an epoch like any other.
+
+::
+
+    shard      tideline:quarantine
+    offset     number of an epoch: what epochs before it rejected has been replayed
+    range      [a, e): records that epochs a … e-1 rejected, replayed by epoch e
+
+Each record is replayed once, since a decision moves the shard like any other. What is rejected again
+stands in the quarantine under the epoch that replayed it, so the next replay begins with it. Rows that a
+target refused are not replayed: the other targets have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, Source, SourcePlan, Unit
+from sinks.delta_read import DeltaRows
+from timeline.epoch import OffsetRange, Position
+from timeline.errors import RangeGoneError
+
+QUARANTINE_SHARD = "tideline:quarantine"
+"""Name of the shard; no source has one like it."""
+
+_COLUMNS = ("shard", "offset", "raw", "context")
+_VERSION = "version"
+
+
+@dataclass(frozen=True)
+class WithQuarantine:
+    """A job's source, and what it gave that was rejected; see `Source`.
+
+    Attributes:
+        source: the job's own.
+        quarantine: where rejected records are; None where they cannot be read back.
+    """
+
+    source: Source
+    quarantine: DeltaRows | None
+
+    def plan(self, after: Mapping[str, Position]) -> SourcePlan:
+        """See Source; the quarantine is read only when it is asked for."""
+        return self.source.plan(source_positions(after))
+
+    def plan_rejected(self, after: Mapping[str, Position], epoch: int) -> SourcePlan:
+        """A plan of all that was rejected and not replayed; empty where there is nothing.
+
+        Args:
+            after: committed positions.
+            epoch: the epoch that will replay them.
+
+        Raises:
+            StoreUnavailableError: the quarantine cannot be read.
+        """
+        assert self.quarantine is not None, "a job file with another quarantine was refused"
+        start = after[QUARANTINE_SHARD].offset if QUARANTINE_SHARD in after else 0
+        version = self.quarantine.newest()
+        if version is None:
+            return SourcePlan((), unit=Unit.RECORDS)
+        found = self.quarantine.read(version, ["epoch"], _replayable(start, epoch))
+        if not any(batch.num_rows for batch in found):
+            return SourcePlan((), unit=Unit.RECORDS)
+        return SourcePlan((OffsetRange(QUARANTINE_SHARD, start, epoch, detail={_VERSION: version}),), unit=Unit.RECORDS)
+
+    def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
+        """See Source; of the source's own shards."""
+        return self.source.ends(source_positions(after))
+
+    @property
+    def unit(self) -> Unit:
+        """See Source."""
+        return self.source.unit
+
+    @property
+    def grain(self) -> Grain:
+        """See Source."""
+        return self.source.grain
+
+    def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
+        """See Source; a replay is one piece."""
+        return [offsets] if offsets.shard == QUARANTINE_SHARD else self.source.split(offsets, most)
+
+    def infer_schema(self, plan: SourcePlan) -> pa.Schema:
+        """See Source."""
+        return self.source.infer_schema(plan)
+
+    def reader(self) -> RangeReader:
+        """See Source."""
+        own = self.source.reader()
+        return own if self.quarantine is None else _Reader(own, self.quarantine, self.source.requeue())
+
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
+        """See Source."""
+        return self.source.decoder(schema, lineage=lineage)
+
+    def requeue(self) -> Requeue:
+        """See Source."""
+        return self.source.requeue()
+
+    def completed(self, positions: Mapping[str, Position]) -> None:
+        """See Source."""
+        self.source.completed(source_positions(positions))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    own: RangeReader
+    quarantine: DeltaRows
+    requeue: Requeue
+
+    def read(self, offsets: OffsetRange) -> Iterator[Block]:
+        return self._read_rejected(offsets) if offsets.shard == QUARANTINE_SHARD else self.own.read(offsets)
+
+    def _read_rejected(self, offsets: OffsetRange) -> Iterator[Block]:
+        version = offsets.detail[_VERSION]
+        if not isinstance(version, int):
+            raise RangeGoneError(f"{offsets}: no version of the quarantine is planned")
+        for batch in self.quarantine.read(version, _COLUMNS, _replayable(offsets.start, offsets.until)):
+            for shard in pc.unique(batch.column("shard")).to_pylist():
+                rejected = batch.filter(pc.equal(batch.column("shard"), shard))
+                for block in self.requeue(shard, rejected.drop_columns(["shard"])):
+                    yield replace(block, shard=shard)
+
+
+def _replayable(start: int, until: int) -> pc.Expression:
+    """Which rows of the quarantine epochs ``[start, until)`` have left that can be decoded again."""
+    epoch = pc.field("epoch")
+    # Without bytes and without context there is nothing to decode: the source could not read it.
+    has_bytes = pc.field("raw").is_valid() | pc.field("context").is_valid()
+    return (epoch >= start) & (epoch < until) & pc.field("target").is_null() & has_bytes
+
+
+def source_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
+    """Positions of the source's own shards."""
+    return {shard: position for shard, position in positions.items() if shard != QUARANTINE_SHARD}

@@ -1,0 +1,87 @@
+"""A target that says how many files it deletes, for metrics; in all else it is the target itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from ingest.events import Deleted, Listener
+from sinks.base import (
+    EpochRef,
+    KeyedWriter,
+    Lookup,
+    Part,
+    PartitionWriter,
+    Plan,
+    Sink,
+    SinkContext,
+    Spread,
+    TargetOptions,
+    WriteReport,
+    in_turn,
+)
+
+
+@dataclass(frozen=True)
+class WatchedSink:
+    """See `sinks.base.Sink`.
+
+    Attributes:
+        sink: the target.
+        tell: told what it deletes. Sinks know the names of files that do not count, not their sizes.
+    """
+
+    sink: Sink
+    tell: Listener
+
+    Options = TargetOptions
+
+    @classmethod
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """See Sink; no job file names this one."""
+        raise NotImplementedError("a target is opened first, and watched then")
+
+    @property
+    def target(self) -> str:
+        """See Sink."""
+        return self.sink.target
+
+    def ensure(self) -> None:
+        """See Sink."""
+        self.sink.ensure()
+
+    def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
+        """See Sink."""
+        return self.sink.begin(plan)
+
+    def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
+        """See Sink."""
+        return self.sink.prepare(epoch, reports)
+
+    def verify(self, part: Part) -> Sequence[str]:
+        """See Sink."""
+        return self.sink.verify(part)
+
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+        """See Sink."""
+        self.sink.commit(part, spread)
+
+    def lookup(self, epoch: EpochRef) -> Lookup:
+        """See Sink."""
+        return self.sink.lookup(epoch)
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """See Sink; tells how many files went."""
+        gone = self.sink.abort(epoch, part)
+        if gone:
+            self.tell(Deleted(self.target, len(gone)))
+        return gone
+
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
+        """See Sink."""
+        self.sink.release(epoch, part, final=final)
+
+    def leftovers(self) -> Sequence[str]:
+        """See Sink."""
+        return self.sink.leftovers()

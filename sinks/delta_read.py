@@ -1,0 +1,80 @@
+"""Rows of a Delta table as a task reads them: of one version, by delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
+from timeline.errors import StoreUnavailableError
+
+
+@dataclass(frozen=True)
+class DeltaRows:
+    """A table to read; picklable.
+
+    Attributes:
+        location: as delta-rs takes it.
+        storage_options: as delta-rs takes them; may hold secrets.
+        authorities: whom its clients trust, see `trusting`.
+    """
+
+    location: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    authorities: str | None = None
+
+    @classmethod
+    def at(cls, path: str, storage: Mapping[str, Any]) -> Self:
+        """The table at a path of the job file.
+
+        Raises:
+            ConfigError: delta-rs does not take such a path.
+        """
+        location = delta_location(path)
+        return cls(location, delta_storage_options(location, storage), trusted_authorities(location, storage))
+
+    def newest(self) -> int | None:
+        """The newest version; None where there is no table.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        table = self._table(None)
+        return None if table is None else table.version()
+
+    def read(self, version: int, columns: Sequence[str], where: pc.Expression) -> Iterator[pa.RecordBatch]:
+        """Rows of one version, in no particular order.
+
+        Args:
+            version: which one.
+            columns: which, in order.
+            where: of which rows.
+
+        Raises:
+            StoreUnavailableError: the version is not there any more, or cannot be read.
+        """
+        table = self._table(version)
+        if table is None:
+            raise StoreUnavailableError(f"{self.location}: there is no Delta table any more")
+        try:
+            with trusting(self.authorities):
+                dataset: ds.Dataset = table.to_pyarrow_dataset()
+                yield from dataset.to_batches(columns=list(columns), filter=where)
+        except (DeltaError, OSError, pa.ArrowInvalid) as error:
+            raise StoreUnavailableError(f"{self.location}: version {version} cannot be read: {error}") from error
+
+    def _table(self, version: int | None) -> DeltaTable | None:
+        try:
+            with trusting(self.authorities):
+                return DeltaTable(self.location, version=version, storage_options=dict(self.storage_options) or None)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise StoreUnavailableError(f"{self.location}: {str(error).partition(chr(10))[0]}") from error

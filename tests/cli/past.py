@@ -1,0 +1,42 @@
+"""A job with a past, made once for all tests that only look at it: a rollback, commits, and a prepared instant."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.job import Job
+
+
+def job_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Epoch 0 rolled back, epoch 1 committed, epoch 2 prepared by a writer that was killed; one file is new."""
+    return _made(tmp_path_factory.getbasetemp())
+
+
+@functools.cache
+def _made(base: Path) -> Job:
+    folder = base / "job-with-a-past"
+    folder.mkdir()
+    job = Job(folder)
+    job.write()
+    job.append("a.jsonl", range(100), bad=2)
+    killed_at(job, "written")
+    assert job.tideline("run").code == 0
+    job.append("a.jsonl", range(100, 150))
+    job.append("b.jsonl", range(150, 160))
+    killed_at(job, "manifest")
+    job.append("c.jsonl", range(160, 170))
+    return job
+
+
+def killed_at(job: Job, point: str) -> None:
+    """Run the job until it is killed at a named step of the protocol."""
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+
+
+def objects(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder with its bytes."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

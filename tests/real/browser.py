@@ -1,0 +1,163 @@
+"""A real browser without a window: Chromium on a page, what it shows, and what it asks the network for.
+
+``ensure()`` finds it, and where the process may, installs it. All that it would fetch goes to a recording proxy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socketserver
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.real.processes import HOST
+from tests.real.toolchain import MissingToolchainError
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+TIMEOUT_S = 60
+INSTALL_S = 900
+
+# Nothing of its own over the network, and no sandbox, which root does not get.
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--disable-extensions",
+    "--disable-domain-reliability",
+    "--disable-field-trial-config",
+    "--disable-features=NetworkTimeServiceQuerying,OptimizationHints,MediaRouter,Translate",
+    "--no-pings",
+    "--hide-scrollbars",
+)
+# What Chromium asks for itself whatever the flags say: its clock, its updates, its accounts. No page has these.
+_OWN_HOSTS = ("clients2.google.com", "update.googleapis.com", "accounts.google.com")
+
+
+def find() -> Path | None:
+    """The browser that is installed, if any."""
+    found = (shutil.which(name) for name in NAMES)
+    return next((Path(path) for path in found if path is not None), None)
+
+
+def ensure() -> Path:
+    """The browser; installed by apt-get where it is missing and this process is root.
+
+    Raises:
+        MissingToolchainError: it is missing and cannot be installed here; or apt-get does not find it.
+    """
+    there = find()
+    if there is not None:
+        return there
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise MissingToolchainError(f"the page's test needs {' or '.join(NAMES)}: apt-get install chromium")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+        try:
+            done = subprocess.run(
+                [apt, *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MissingToolchainError(f"apt-get {command[0]} did not end in {INSTALL_S} s") from error
+        if done.returncode:
+            raise MissingToolchainError(f"apt-get {' '.join(command)} failed: {done.stderr[-500:]}")
+    there = find()
+    if there is None:
+        raise MissingToolchainError("apt-get installed chromium, but it is not on the path")
+    return there
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of looking at a page.
+
+    Attributes:
+        dom: the document as the browser has it after loading.
+        screenshot: what it shows.
+        asked: first lines of the requests that the page made, over the network.
+    """
+
+    dom: str
+    screenshot: Path
+    asked: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Browser:
+    """An installed browser.
+
+    Attributes:
+        program: its path.
+        folder: for profiles and screenshots.
+    """
+
+    program: Path
+    folder: Path
+
+    def look(self, page: Path, *, width: int = 1200, height: int = 3200, dark: bool = False) -> Seen:
+        """Load a local file, and see."""
+        scheme = "--blink-settings=preferredColorScheme=" + ("0" if dark else "1")
+        shot = Path(tempfile.mkstemp(suffix=".png", prefix=f"{page.stem}-", dir=self.folder)[1])
+        with _recording() as (port, asked):
+            # Also what goes to this machine goes by the proxy; the page itself is a file.
+            proxy = (f"--proxy-server=http://{HOST}:{port}", "--proxy-bypass-list=<-loopback>")
+            dom = self._run(
+                page, *proxy, scheme, f"--window-size={width},{height}", f"--screenshot={shot}", "--dump-dom"
+            )
+        return Seen(dom, shot, tuple(line for line in asked if not any(host in line for host in _OWN_HOSTS)))
+
+    def _run(self, page: Path, *options: str) -> str:
+        profile = tempfile.mkdtemp(prefix="profile-", dir=self.folder)
+        try:
+            done = subprocess.run(
+                [str(self.program), *_FLAGS, f"--user-data-dir={profile}", *options, page.as_uri()],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=True,
+            )
+        finally:
+            shutil.rmtree(profile, ignore_errors=True)
+        return done.stdout
+
+
+@contextmanager
+def _recording() -> Iterator[tuple[int, list[str]]]:
+    """A proxy that reaches nothing, and the requests that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            line = self.rfile.readline().decode("latin-1").strip()
+            if line:
+                asked.append(line)
+                self.wfile.write(b"HTTP/1.1 502 closed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer((HOST, 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.server_address[1], asked
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,59 @@
+"""Locks below a job's prefix, compared with what the timeline says of their epochs."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinks.audit import Expected, Fate, Problem
+from sinks.tikv.transaction import Transaction, prewrite
+from tests.real.test_tikv_transactions import FEW, begun, encoded
+from tests.real.tikv_cluster import TikvCluster
+from tests.real.tikv_epochs import Place, committed, prepared, ref, rows, write_bucket
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def place(tikv: TikvCluster) -> Place:
+    return Place.in_(tikv)
+
+
+def test_locks_of_a_late_task_are_orphans_once_its_epoch_is_rolled_back_and_go_on_demand(place: Place) -> None:
+    committed(place.sink(), ref(0), rows(FEW, "before"))
+    sink, epoch = place.sink(lock_ttl=1), ref(1)
+    copy = begun(sink, epoch)
+    sink.abort(epoch, None)
+    sink.release(epoch, None)
+    write_bucket(copy, rows(FEW, "late"))
+    (finding,) = place.sink().audit(Expected((), {epoch.instant: Fate.ROLLED_BACK})).findings
+    assert finding.problem is Problem.ORPHAN and finding.is_fixable
+    assert f"{len(FEW)} locks" in finding.detail
+    place.sink().delete([finding])
+    assert place.locks() == []
+    assert not place.sink().audit(Expected((), {epoch.instant: Fate.ROLLED_BACK})).findings
+
+
+def test_locks_of_an_open_epoch_are_nobodys_business(place: Place) -> None:
+    sink, epoch = place.sink(), ref(0)
+    part = prepared(sink, epoch, rows(FEW, "open"))
+    assert place.locks()
+    assert not place.sink().audit(Expected((), {epoch.instant: Fate.PENDING})).findings
+    sink.abort(epoch, part)
+
+
+def test_locks_that_are_not_this_jobs_are_named_and_left_alone(place: Place) -> None:
+    client = place.client
+    theirs = encoded(place, rows(range(10), "theirs"))
+    prewrite(client, Transaction(client.pd.timestamp(), theirs.first_key, 60_000), theirs)
+    (finding,) = place.sink().audit(Expected((), {})).findings
+    assert finding.problem is Problem.UNKNOWN and not finding.is_fixable
+    place.sink().delete([finding])
+    assert len(place.locks()) == 10
+
+
+def test_completed_epoch_whose_record_is_gone_is_missed(place: Place) -> None:
+    sink, epoch = place.sink(), ref(0)
+    part = prepared(sink, epoch, rows(FEW, "never committed"))
+    sink.abort(epoch, part)
+    findings = place.sink().audit(Expected((part,), {epoch.instant: Fate.COMMITTED})).findings
+    assert [finding.problem for finding in findings] == [Problem.NOT_APPLIED]
