@@ -147,10 +147,17 @@ class LeftPending:
 
 @dataclass(frozen=True)
 class Deleted:
-    """Data files of an epoch that does not count were deleted."""
+    """Data files that do not count were deleted.
+
+    Attributes:
+        target: whose.
+        files: how many.
+        bytes: their size.
+    """
 
     target: str
     files: int
+    bytes: int
 
 
 @dataclass(frozen=True)

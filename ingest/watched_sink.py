@@ -1,8 +1,9 @@
-"""A target that says how many files it deletes, for metrics; in all else it is the target itself."""
+"""A target that says which data it deletes, for metrics; in all else it is the target itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,6 +18,7 @@ from sinks.base import (
     Sink,
     SinkContext,
     Spread,
+    SweepingSink,
     TargetOptions,
     WriteReport,
     in_turn,
@@ -29,7 +31,7 @@ class WatchedSink:
 
     Attributes:
         sink: the target.
-        tell: told what it deletes. Sinks know the names of files that do not count, not their sizes.
+        tell: told what it deletes.
     """
 
     sink: Sink
@@ -57,7 +59,8 @@ class WatchedSink:
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """See Sink."""
-        return self.sink.prepare(epoch, reports)
+        with self._sweeping():
+            return self.sink.prepare(epoch, reports)
 
     def verify(self, part: Part) -> Sequence[str]:
         """See Sink."""
@@ -72,16 +75,29 @@ class WatchedSink:
         return self.sink.lookup(epoch)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
-        """See Sink; tells how many files went."""
-        gone = self.sink.abort(epoch, part)
-        if gone:
-            self.tell(Deleted(self.target, len(gone)))
-        return gone
+        """See Sink."""
+        with self._sweeping():
+            return self.sink.abort(epoch, part)
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """See Sink."""
-        self.sink.release(epoch, part, final=final)
+        with self._sweeping():
+            self.sink.release(epoch, part, final=final)
 
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
         return self.sink.leftovers()
+
+    @contextmanager
+    def _sweeping(self) -> Iterator[None]:
+        """Tell what is deleted meanwhile, also where that ends with an error."""
+        if not isinstance(self.sink, SweepingSink):
+            yield
+            return
+        swept = self.sink.swept
+        files, size = swept.files, swept.bytes
+        try:
+            yield
+        finally:
+            if swept.files > files:
+                self.tell(Deleted(self.target, swept.files - files, swept.bytes - size))

@@ -83,6 +83,28 @@ class SinkContext:
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
+@dataclass
+class Swept:
+    """What a process has deleted of data that does not count, so far.
+
+    Attributes:
+        files: how many.
+        bytes: their size, as far as the store told it before they went.
+    """
+
+    files: int = 0
+    bytes: int = 0
+
+
+@runtime_checkable
+class SweepingSink(Protocol):
+    """A sink that leaves files behind, and counts those that it deletes; what `Sink` has is there as well."""
+
+    @property
+    def swept(self) -> Swept:
+        """What this process has deleted here."""
+
+
 class Lookup(enum.Enum):
     """Whether a target has applied an epoch."""
 

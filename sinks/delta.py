@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pydantic import ByteSize, Field
 
 from sinks.audit import Audit, Expected, Finding
-from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
+from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog, LogEntry, Snapshot
 from sinks.delta_rules import differences
@@ -80,6 +80,7 @@ class DeltaSink:
         retry: bounds of single reads and deletes.
         commit_retry: bounds of a commit that others are faster than.
         wall_clock: seconds since 1970, for the log's words to people.
+        swept: see `sinks.base.SweepingSink`.
     """
 
     target: str
@@ -92,6 +93,7 @@ class DeltaSink:
     retry: Retry = field(default_factory=Retry)
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     wall_clock: Callable[[], float] = time.time
+    swept: Swept = field(default_factory=Swept)
 
     Options = cast(type[TargetOptions], DeltaOptions)
 
@@ -224,7 +226,7 @@ class DeltaSink:
 
     @property
     def _markers(self) -> Markers:
-        return Markers(self.store, self.app_id, self.retry)
+        return Markers(self.store, self.app_id, self.retry, self.swept)
 
     def _commit_once(self, part: Part, put: _Put) -> None:
         table = self.log.load()

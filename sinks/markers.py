@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from sinks.base import Swept
 from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.failpoints import reach
 from timeline.store import ObjectStore, Retry
@@ -57,11 +58,13 @@ class Markers:
         store: the table's folder.
         app_id: the job's key; markers of other jobs are left alone.
         retry: bounds of every call.
+        swept: counts the data files that are deleted, where somebody wants to know; their sizes cost a request each.
     """
 
     store: ObjectStore
     app_id: str
     retry: Retry = field(default_factory=Retry)
+    swept: Swept | None = field(default=None, compare=False)
 
     def announce(self, instant: str, path: str) -> None:
         """Put a data file's marker; the file may be opened once this has returned."""
@@ -118,7 +121,12 @@ class Markers:
         """
         if paths:
             self.retry.call(partial(self.store.abandon, paths))
-        self._delete(paths)
+        for path in paths:
+            size = None if self.swept is None else self.retry.call(partial(self.store.size, path))
+            self._delete([path])
+            if self.swept is not None and size is not None:
+                self.swept.files += 1
+                self.swept.bytes += size
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -11,7 +11,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from timeline.errors import ConfigError
-from timeline.history import EpochRow, FileRow, History, InstantRow, OffsetRow, RejectedRow
+from timeline.history import History
+from timeline.rows import EpochRow, FileRow, InstantRow, OffsetRow, RejectedRow
 
 if typing.TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from timeline.html import Html, element, facts_table, mark, moment, table
 from timeline.instant import Instant, parse_time
 
 if TYPE_CHECKING:
-    from timeline.history import EpochRow
+    from timeline.rows import EpochRow
     from timeline.view import Timeline
 
 MOST_ROWS = 20

@@ -210,7 +210,7 @@ class Timeline:
         """One view of the timeline as an Arrow table.
 
         Args:
-            view: instants, epochs, offsets, files or rejected; columns are those of the rows in `timeline.history`.
+            view: instants, epochs, offsets, files or rejected; columns are those of the rows in `timeline.rows`.
 
         Raises:
             ValueError: no such view.

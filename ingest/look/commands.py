@@ -38,7 +38,7 @@ def show(
     from ingest.console import output
     from ingest.look.instants import instants_view, shown_instants
     from ingest.look.selection import Selection, parse_since, select
-    from timeline.history import as_json as json_word
+    from timeline.rows import as_json as json_word
     from timeline.view import Timeline
 
     now_ms = time.time_ns() // 1_000_000
@@ -86,7 +86,7 @@ def inspect(
     from ingest.look.inspection import inspect_instant, inspection_json
     from ingest.look.inspection_text import inspection_page
     from ingest.look.selection import find_instant
-    from timeline.history import as_json as json_word
+    from timeline.rows import as_json as json_word
     from timeline.view import Timeline
 
     opened = open_timeline(load_config(conf))

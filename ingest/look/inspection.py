@@ -14,9 +14,10 @@ from ingest.recovery_text import recovery_json
 from ingest.takeover import Recovery
 from timeline.entry import Entry, read_entry
 from timeline.errors import StoreUnavailableError, TidelineError
-from timeline.history import FileRow, History, OffsetRow, RejectedRow
+from timeline.history import History
 from timeline.instant import Action, Instant, parse_time
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
+from timeline.rows import FileRow, OffsetRow, RejectedRow
 from timeline.view import Timeline
 
 Object: TypeAlias = dict[str, object]

@@ -14,9 +14,10 @@ from ingest.counts import TargetRows, left_out
 from ingest.look.words import shard_name
 from timeline.decision import Outcome
 from timeline.entry import Entry
-from timeline.history import History, InstantRow
+from timeline.history import History
 from timeline.holes import Hole, lost
 from timeline.instant import Action
+from timeline.rows import InstantRow
 
 _DISPENSABLE = ("offsets", "outcome", "s", "size", "files")
 """Columns that a narrow terminal does without, the first one first."""

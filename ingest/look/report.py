@@ -20,9 +20,10 @@ from ingest.look.words import amount, count, duration
 from ingest.recovery import StepKind
 from ingest.takeover import Recovery, examine
 from timeline.errors import TidelineError
-from timeline.history import EpochRow, History
+from timeline.history import History
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState
+from timeline.rows import EpochRow
 from timeline.view import Timeline
 
 _IN_A_ROW = 3

@@ -22,9 +22,9 @@ from ingest.look.report import (
 )
 from ingest.look.words import count, duration, size
 from ingest.recovery_html import found_html
-from timeline.history import EpochRow, InstantRow
 from timeline.html import Html, element, facts_table, moment, table, together
 from timeline.lease import LeaseState
+from timeline.rows import EpochRow, InstantRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ from ingest.look.offsets import open_job_source
 from ingest.look.watch_screen import frame_json, watch_screen
 from ingest.look.watching import LagMeter, LagProbe, Watcher
 from timeline.errors import ConfigError
-from timeline.history import as_json as json_word
+from timeline.rows import as_json as json_word
 from timeline.store import Retry
 from timeline.units import parse_duration
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from ingest.console import amount_text, number_text, size_text
 from ingest.look.watching import Frame, Lag, Writer
 from ingest.look.words import count, duration, shard_name, shortened
-from timeline.history import EpochRow
 from timeline.lease import LeaseState
+from timeline.rows import EpochRow
 
 _EPOCH_STYLES = {"rolled back": "red", "pending": "yellow"}
 _MOST_PENDING = 5

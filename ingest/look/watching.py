@@ -25,9 +25,10 @@ from timeline.chain import Chain, load_chain
 from timeline.decision import read_decision
 from timeline.entry import Entry
 from timeline.errors import TidelineError
-from timeline.history import EpochRow, History
+from timeline.history import History
 from timeline.instant import Action, Instant
 from timeline.lease import LeaseObserver, LeaseState
+from timeline.rows import EpochRow
 from timeline.view import Timeline
 
 NEWEST = 40

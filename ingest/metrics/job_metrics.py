@@ -97,6 +97,7 @@ class JobMetrics:
         self._deleted = self._counter(
             "orphan_files_deleted", "Data files deleted that no commit names (rollbacks, late tasks)", "target"
         )
+        self._deleted_bytes = self._counter("orphan_deleted_bytes", "Bytes of the data files deleted", "target")
 
     def _define_events(self) -> None:
         job = self._job
@@ -165,8 +166,9 @@ class JobMetrics:
                 self._epochs.labels(job, "rolled_back").inc()
             case LeftPending():
                 self._epochs.labels(job, "pending").inc()
-            case Deleted(target, files):
+            case Deleted(target, files, size):
                 self._deleted.labels(job, target).inc(files)
+                self._deleted_bytes.labels(job, target).inc(size)
             case Fenced():
                 self._fenced.inc()
             case Idle():
@@ -194,7 +196,8 @@ class JobMetrics:
     def _opened(self, plan: Plan) -> None:
         self._pending[plan.ref.instant] = parse_time(plan.ref.instant) / 1000
         for target in plan.targets:
-            for metric in (self._rows_written, self._rows_dropped, self._files, self._bytes, self._deleted):
+            deleted = (self._deleted, self._deleted_bytes)
+            for metric in (self._rows_written, self._rows_dropped, self._files, self._bytes, *deleted):
                 metric.labels(self._job, target)
 
     def _completed(self, result: EpochResult, is_recovered: bool) -> None:

@@ -104,6 +104,8 @@ def test_a_rollback_is_counted_with_the_files_that_went(watched_job: Job) -> Non
     assert seen("rollbacks_total") == seen("epochs_total", outcome="rolled_back") == 1
     assert seen("orphan_files_deleted_total", target=target(watched_job)) == 1
     assert seen("orphan_files_deleted_total", target="quarantine") == 1
+    size = seen("orphan_deleted_bytes_total", target=target(watched_job))
+    assert size is not None and size > 500, "a Parquet file"
     assert seen("epochs_total", outcome="committed") == seen("rows_committed_total") == 0
     assert seen("oldest_pending_instant_age_seconds") == 0
     assert seen("last_completed_epoch") is None

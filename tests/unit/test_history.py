@@ -16,7 +16,7 @@ from timeline.decision import DECISION, Decision, Outcome, decision_path
 from timeline.entry import read_entry
 from timeline.epoch import MANIFEST, PLAN, EpochRef, Manifest, OffsetRange, Part, Plan, ShardCount, WrittenFile
 from timeline.errors import ConfigError, StoreUnavailableError
-from timeline.history import EpochRow, FileRow, History, InstantRow, OffsetRow, RejectedRow, to_json
+from timeline.history import History
 from timeline.holes import Hole, holes_json
 from timeline.hudi import commit_body, rollback_body
 from timeline.instant import (
@@ -29,6 +29,7 @@ from timeline.instant import (
     format_time,
 )
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
+from timeline.rows import EpochRow, FileRow, InstantRow, OffsetRow, RejectedRow, to_json
 from timeline.view import Timeline
 
 START_MS = 1_709_251_199_000

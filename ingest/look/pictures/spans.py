@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from ingest.look.pictures.palette import Phase
 from timeline.entry import Entry
 from timeline.errors import FormatError
-from timeline.history import History, InstantRow
+from timeline.history import History
 from timeline.instant import Action, parse_time
+from timeline.rows import InstantRow
 
 TIDELINE = "tideline"
 

@@ -13,8 +13,8 @@ from ingest.look.instants import ShownInstant
 from ingest.look.watch_screen import frame_json, watch_screen
 from ingest.look.watching import Frame, Lag, Writer, rate_of
 from ingest.sources.base import Unit
-from timeline.history import EpochRow, as_json
 from timeline.lease import LeaseState
+from timeline.rows import EpochRow, as_json
 
 NOW = datetime(2026, 3, 1, 10, 15, 30, tzinfo=UTC)
 
