@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError, FormatError
 from timeline.fsspec_store import open_store
 from timeline.hudi import TableIdentity, create_identity, read_identity
+from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.process import this_process
 from timeline.store import ObjectStore, Retry
 
@@ -48,6 +50,20 @@ class Opened:
     store: ObjectStore
     retry: Retry
     identity: TableIdentity | None
+
+    def take_lease(
+        self, observer: LeaseObserver, *, force: bool = False, sleep: Callable[[float], None] = time.sleep
+    ) -> WriterLease:
+        """Become the timeline's writer; see `timeline.lease.take_lease`."""
+        return take_lease(
+            self.store,
+            job=self.config.name,
+            ttl_ms=round(self.config.writer.lease_ttl * 1000),
+            retry=self.retry,
+            observer=observer,
+            sleep=sleep,
+            force=force,
+        )
 
 
 def open_timeline(config: JobConfig) -> Opened:

@@ -38,7 +38,7 @@ from ingest.look import commands, picture_commands, repair_commands
 from ingest.loop import IngestLoop, Mode
 from ingest.package import main_script, write_package
 from ingest.recovery import StepKind
-from ingest.recovery_text import recovery_json, recovery_lines
+from ingest.recovery_text import recovery_json, recovery_lines, waiting_text
 from ingest.runner import Runner
 from ingest.signals import StopSignals
 from ingest.takeover import examine, run_recovery
@@ -146,10 +146,7 @@ def recover(
         result = run_recovery(
             opened,
             force=force,
-            on_wait=lambda writer: console.print(
-                f"{writer.process} (generation {writer.generation}) may be alive: "
-                f"watching its lease for up to {writer.ttl_ms / 1000:.0f} s; --force takes over at once"
-            ),
+            on_wait=lambda writer: console.print(waiting_text(writer)),
         )
     if as_json:
         typer.echo(json.dumps(recovery_json(result, dry_run=dry_run), indent=2))

@@ -12,27 +12,9 @@ from ingest.counts import left_out, rows_by_target, rows_read
 from ingest.epoch import EpochResult
 from ingest.loop import Summary
 from ingest.sources.base import SourcePlan, Unit
+from ingest.words import amount
 
 log = logging.getLogger(__name__)
-
-
-def size_text(size: float) -> str:
-    """Bytes as people read them, in powers of ten."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def number_text(value: int | None) -> str:
-    """A number with its thousands set apart; "" where there is none."""
-    return "" if value is None else f"{value:,}"
-
-
-def amount_text(units: int, unit: Unit) -> str:
-    """Bytes as a size, records as a number."""
-    return size_text(units) if unit is Unit.BYTES else f"{units:,} records"
 
 
 def output() -> Console:
@@ -89,10 +71,10 @@ class ProgressLine:
             result.manifest.rows,
             result.manifest.rejected,
             _in_brackets(left_out(rows_by_target(result.manifest))),
-            amount_text(self._planned_units, plan.unit),
+            amount(self._planned_units, plan.unit.value),
             elapsed_s,
             ", ".join(rates),
-            amount_text(plan.behind, plan.unit),
+            amount(plan.behind, plan.unit.value),
             _shards(plan.behind_shards, plan.unit),
             extra={"epoch": epoch, "instant": result.manifest.ref.instant},
         )
@@ -112,7 +94,7 @@ class ProgressLine:
 
 
 def _left(shards: int, units: int, unit: Unit) -> str:
-    return f"{_shards(shards, unit)} left, {amount_text(units, unit)} behind"
+    return f"{_shards(shards, unit)} left, {amount(units, unit.value)} behind"
 
 
 def _shards(shards: int, unit: Unit) -> str:

@@ -24,7 +24,7 @@ from timeline.epoch import Manifest, Part
 from timeline.errors import ConfigError, InvariantError
 from timeline.history import History
 from timeline.instant import Action
-from timeline.lease import LeaseObserver, WriterRecord, take_lease
+from timeline.lease import LeaseObserver, LeaseState, WriterRecord
 from timeline.view import Timeline
 
 TIMELINE = "timeline"
@@ -96,16 +96,10 @@ def fix(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord]
     if opened.identity is None:
         return check(opened)
     observer = LeaseObserver(opened.store, opened.retry)
-    if on_wait is not None and observer.writer is not None and not force:
+    may_live = observer.look() is LeaseState.LIVE
+    if on_wait is not None and may_live and observer.writer is not None and not force:
         on_wait(observer.writer)
-    lease = take_lease(
-        opened.store,
-        job=opened.config.name,
-        ttl_ms=round(opened.config.writer.lease_ttl * 1000),
-        retry=opened.retry,
-        observer=observer,
-        force=force,
-    )
+    lease = opened.take_lease(observer, force=force)
     lease.keep()
     try:
         job = build_job(opened)

@@ -41,7 +41,7 @@ from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import Decision, Outcome, read_decision
 from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
 from timeline.failpoints import reach
-from timeline.lease import LeaseObserver, WriterLease, take_lease
+from timeline.lease import LeaseObserver, WriterLease
 from timeline.view import Timeline
 
 __all__ = ["BUSY_TRIES", "IngestLoop", "Mode", "Observer", "Summary"]
@@ -174,14 +174,7 @@ class IngestLoop:
             if self._stop.wait(wait_s):
                 raise StoppedError("another writer's lease was waited for")
 
-        return take_lease(
-            opened.store,
-            job=opened.config.name,
-            ttl_ms=round(opened.config.writer.lease_ttl * 1000),
-            retry=opened.retry,
-            observer=LeaseObserver(opened.store, opened.retry),
-            sleep=sleep,
-        )
+        return opened.take_lease(LeaseObserver(opened.store, opened.retry), sleep=sleep)
 
     def _run(self, lease: WriterLease) -> Summary:
         summary = Summary()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ingest.recovery import Damaged, Evidence, RecoveryStep, Settled, StepKind, Unknown
 from timeline.decision import Decision
 from timeline.epoch import Json, Manifest
-from timeline.lease import LeaseState
+from timeline.lease import LeaseState, WriterRecord
 
 if TYPE_CHECKING:
     from ingest.takeover import Recovery
@@ -120,3 +120,11 @@ def _manifest(evidence: Evidence) -> str:
             return f"prepared: {manifest.rows} rows, {manifest.rejected} rejected, {files} files"
         case None:
             return "none"
+
+
+def waiting_text(writer: WriterRecord) -> str:
+    """Why nothing happens for a while: a writer that may be alive is watched."""
+    return (
+        f"{writer.process} (generation {writer.generation}) may be alive: "
+        f"watching its lease for up to {writer.ttl_ms / 1000:.0f} s; --force takes over at once"
+    )

@@ -22,7 +22,7 @@ from ingest.recovery_html import recovery_html
 from ingest.stores import probe_stores
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.instant import Action
-from timeline.lease import LeaseObserver, LeaseState, WriterRecord, take_lease
+from timeline.lease import LeaseObserver, LeaseState, WriterRecord
 from timeline.view import Timeline
 
 
@@ -99,14 +99,7 @@ def run_recovery(
         on_wait(observer.writer)
     probe_stores(opened)
     try:
-        lease = take_lease(
-            opened.store,
-            job=opened.config.name,
-            ttl_ms=round(opened.config.writer.lease_ttl * 1000),
-            retry=opened.retry,
-            observer=observer,
-            force=force,
-        )
+        lease = opened.take_lease(observer, force=force)
     except WriterBusyError:
         return replace(before, is_waiting=True)
     lease.keep()

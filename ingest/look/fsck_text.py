@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ingest.console import size_text
 from ingest.fsck import Checkup
+from ingest.words import size
 from sinks.audit import Finding, Problem
 
 _SHOWN = 20
@@ -46,8 +46,8 @@ def checkup_lines(found: Checkup) -> Iterator[str]:
 
 
 def _kind(problem: Problem, findings: Sequence[Finding]) -> Iterator[str]:
-    size = sum(finding.bytes for finding in findings)
-    of = f", {size_text(size)}" if size else ""
+    total = sum(finding.bytes for finding in findings)
+    of = f", {size(total)}" if total else ""
     yield f"{problem.value}: {len(findings):,}{of}: {_ADVICE[problem]}"
     for finding in findings[:_SHOWN]:
         yield f"  {_line(finding)}"

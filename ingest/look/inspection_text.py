@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ingest.console import number_text, size_text
 from ingest.look.inspection import Inspection
 from ingest.look.instants import instant_style
 from ingest.recovery_text import recovery_lines
+from ingest.words import number, size
 from timeline.entry import Entry
 from timeline.instant import Action
 
@@ -135,7 +135,7 @@ def _targets(entry: Entry) -> Table:
     table = _table("target", "rows>", "dropped>", "rejected>", "files>", "size>")
     for part in entry.parts:
         numbers = (part.rows, part.dropped, part.rejected, len(part.files))
-        table.add_row(Text(part.target), *map(number_text, numbers), size_text(part.bytes))
+        table.add_row(Text(part.target), *map(number, numbers), size(part.bytes))
     return table
 
 
@@ -145,7 +145,7 @@ def _shards(inspection: Inspection) -> Table:
     for row in inspection.offsets[:MOST_SHARDS]:
         numbers = (row.start, row.until, row.read, row.accepted, row.rejected)
         lost = (Text(row.lost or "", style="red"),) if has_lost else ()
-        table.add_row(Text(row.shard), *map(number_text, numbers), *lost)
+        table.add_row(Text(row.shard), *map(number, numbers), *lost)
     return table
 
 
@@ -161,7 +161,7 @@ def _files(inspection: Inspection, most_files: int) -> Table:
     is_known = any(file.rows is not None for file in files)
     table = _table("target", *(("rows>", "size>") if is_known else ()), "path")
     for file in files:
-        sizes = (number_text(file.rows), "" if file.bytes is None else size_text(file.bytes)) if is_known else ()
+        sizes = (number(file.rows), "" if file.bytes is None else size(file.bytes)) if is_known else ()
         table.add_row(Text(file.target or ""), *sizes, Text(file.path))
     return table
 

@@ -9,9 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ingest.console import number_text, size_text
 from ingest.counts import TargetRows, left_out
-from ingest.look.words import shard_name
+from ingest.words import number, shard_name, size
 from timeline.decision import Outcome
 from timeline.entry import Entry
 from timeline.history import History
@@ -143,10 +142,10 @@ def _cells(row: ShownInstant) -> dict[str, str]:
         "state": row.state,
         "epoch": "" if row.epoch is None else str(row.epoch),
         "outcome": row.outcome or "",
-        "rows": number_text(row.rows),
-        "rejected": number_text(row.rejected),
-        "files": number_text(row.files),
-        "size": "" if row.bytes is None else size_text(row.bytes),
+        "rows": number(row.rows),
+        "rejected": number(row.rejected),
+        "files": number(row.files),
+        "size": "" if row.bytes is None else size(row.bytes),
         "s": "" if row.seconds is None else f"{row.seconds:.1f}",
         "offsets": _offsets(row.offsets),
         "note": row.note or "",

@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ingest.console import amount_text, number_text
 from ingest.look.offsets import JobOffsets, ShardOffsets, ShardState
-from ingest.look.words import count, shard_name
+from ingest.words import amount, count, number, shard_name
 
 _STYLES = {ShardState.LOST: "red", ShardState.GONE: "dim", ShardState.BEHIND: "yellow", ShardState.NEW: "yellow"}
 _URGENT = (
@@ -57,7 +56,7 @@ def _summary(offsets: JobOffsets) -> Text:
         shards = f"no epoch yet, {shards}"
     words = [shards]
     if offsets.lag is not None and offsets.unit is not None:
-        words.append(f"{amount_text(offsets.lag, offsets.unit)} behind" if offsets.lag else "nothing behind")
+        words.append(f"{amount(offsets.lag, offsets.unit.value)} behind" if offsets.lag else "nothing behind")
     words += [f"{offsets.count(state)} {state.value}" for state in (ShardState.LOST, ShardState.GONE)]
     return Text(" · ".join(word for word in words if not word.startswith("0 ") or "behind" in word), style="bold")
 
@@ -79,10 +78,10 @@ _HEADS = ("state", "committed", "newest", "lag", "epoch")
 
 
 def _numbers(row: ShardOffsets) -> tuple[str, ...]:
-    committed = "-" if row.committed is None else number_text(row.committed)
-    newest = "?" if row.state is ShardState.UNKNOWN else "-" if row.newest is None else number_text(row.newest)
-    lag = "?" if row.state is ShardState.UNKNOWN else number_text(row.lag)
-    return row.state.value, committed, newest, lag, number_text(row.epoch)
+    committed = "-" if row.committed is None else number(row.committed)
+    newest = "?" if row.state is ShardState.UNKNOWN else "-" if row.newest is None else number(row.newest)
+    lag = "?" if row.state is ShardState.UNKNOWN else number(row.lag)
+    return row.state.value, committed, newest, lag, number(row.epoch)
 
 
 def _remarks(row: ShardOffsets) -> Iterator[Text]:

@@ -12,6 +12,7 @@ from ingest.app import AsJson, Conf, LogJson, Verbose, app
 from ingest.build import open_timeline
 from ingest.config import load_config
 from ingest.logs import configure_logging
+from ingest.recovery_text import waiting_text
 
 
 @app.command(short_help="Compare timeline and targets; delete what was decided against.")
@@ -34,7 +35,10 @@ def fsck(
     console = Console(stderr=True)
     configure_logging(console, as_json=False, verbose=verbose)
     opened = open_timeline(load_config(conf))
-    found = checks.fix(opened, force=force) if fix else checks.check(opened, is_deep=deep)
+    if fix:
+        found = checks.fix(opened, force=force, on_wait=lambda writer: console.print(waiting_text(writer)))
+    else:
+        found = checks.check(opened, is_deep=deep)
     if as_json:
         typer.echo(json.dumps(checkup_json(found), indent=2))
     else:

@@ -16,9 +16,9 @@ from datetime import datetime
 from ingest.build import Opened
 from ingest.look.offsets import JobOffsets, ShardOffsets, ShardState, job_offsets
 from ingest.look.selection import Selection, select
-from ingest.look.words import amount, count, duration
 from ingest.recovery import StepKind
 from ingest.takeover import Recovery, examine
+from ingest.words import amount, count, duration
 from timeline.errors import TidelineError
 from timeline.history import History
 from timeline.instant import Action

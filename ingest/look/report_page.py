@@ -20,8 +20,8 @@ from ingest.look.report import (
     situation,
     waiting,
 )
-from ingest.look.words import count, duration, size
 from ingest.recovery_html import found_html
+from ingest.words import count, duration, size
 from timeline.html import Html, element, facts_table, moment, table, together
 from timeline.lease import LeaseState
 from timeline.rows import EpochRow, InstantRow

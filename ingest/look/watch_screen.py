@@ -10,9 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ingest.console import amount_text, number_text, size_text
 from ingest.look.watching import Frame, Lag, Writer
-from ingest.look.words import count, duration, shard_name, shortened
+from ingest.words import amount, count, duration, number, shard_name, shortened, size
 from timeline.lease import LeaseState
 from timeline.rows import EpochRow
 
@@ -87,7 +86,7 @@ def _rate_words(frame: Frame) -> str:
     rate = frame.rate
     done = max(epoch.completed for epoch in frame.epochs if epoch.completed and epoch.state == "committed")
     return (
-        f"last commit {_ago(done, frame.at)}; {rate.rows_per_s:,.0f} rows/s, {size_text(rate.bytes_per_s)}/s written "
+        f"last commit {_ago(done, frame.at)}; {rate.rows_per_s:,.0f} rows/s, {size(rate.bytes_per_s)}/s written "
         f"over {count(rate.epochs, 'epoch')} in {duration(rate.over_s)}"
     )
 
@@ -102,9 +101,10 @@ def _lag_words(lag: Lag | None, at: datetime) -> tuple[str, str]:
     lost = f"{lag.lost} LOST RECORDS, see tideline offsets; " if lag.lost else ""
     if not lag.units:
         return f"{old}{lost}nothing behind, {lag.shards:,} shards", "red" if lost else "green"
-    most = ", ".join(f"{shard_name(shard)} {amount_text(units, lag.unit)}" for shard, units in lag.most)
-    return f"{old}{lost}{amount_text(lag.units, lag.unit)} in {lag.behind:,} of {lag.shards:,} shards; most: {most}", (
-        "red" if lost else "yellow"
+    most = ", ".join(f"{shard_name(shard)} {amount(units, lag.unit.value)}" for shard, units in lag.most)
+    return (
+        f"{old}{lost}{amount(lag.units, lag.unit.value)} in {lag.behind:,} of {lag.shards:,} shards; most: {most}",
+        ("red" if lost else "yellow"),
     )
 
 
@@ -145,9 +145,9 @@ def _epochs(epochs: list[EpochRow], at: datetime, width: int) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for epoch in epochs:
         took_s = _seconds(epoch.requested, epoch.completed) if epoch.requested and epoch.completed else None
-        cells = [number_text(epoch.rows), number_text(epoch.rejected)]
+        cells = [number(epoch.rows), number(epoch.rejected)]
         if is_wide:
-            cells += [number_text(epoch.files), "" if epoch.bytes is None else size_text(epoch.bytes)]
+            cells += [number(epoch.files), "" if epoch.bytes is None else size(epoch.bytes)]
         per_s = f"{epoch.rows / max(took_s, 1e-3):,.0f}" if took_s is not None and epoch.rows is not None else ""
         age = "" if epoch.requested is None else duration(_seconds(epoch.completed or epoch.requested, at))
         cells += ["" if took_s is None else f"{took_s:.1f}", per_s, age]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ingest.look.pictures.gaps import Squeezed
 from ingest.look.pictures.palette import FAINT, GRID, INK, PHASES, Phase, Style
-from ingest.look.words import duration
+from ingest.words import duration
 from timeline.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ingest.look.pictures.canvas import (
 from ingest.look.pictures.gaps import Squeezed
 from ingest.look.pictures.palette import FAINT, INK, PHASES, VERMILION
 from ingest.look.pictures.spans import Bar, Fate, bars, newest
-from ingest.look.words import count, duration, shortened
+from ingest.words import count, duration, shortened
 from timeline.history import History
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingest.look.pictures.canvas import describe, drawable, new_figure, nothing_to_see, plain, time_axis
 from ingest.look.pictures.palette import FAINT, INK, LINES, ORANGE, SKY, VERMILION
-from ingest.look.words import amount, count, shard_name
+from ingest.words import amount, count, shard_name
 from timeline.history import History
 
 if TYPE_CHECKING:

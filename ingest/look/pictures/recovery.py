@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ingest.look.pictures.canvas import describe, drawable, new_figure, nothing_to_see, plain
 from ingest.look.pictures.palette import BLUE, FAINT, GRID, INK, VERMILION
 from ingest.look.pictures.spans import Bar, Fate, bars
-from ingest.look.words import count, duration, shortened
+from ingest.words import count, duration, shortened
 from timeline.entry import Entry
 from timeline.history import History
 from timeline.instant import Action

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ingest.look.pictures.canvas import describe, drawable, dress, key, new_figure, nothing_to_see, plain
 from ingest.look.pictures.palette import BLUE, INK, ORANGE, WHITE, Style
-from ingest.look.words import count, shortened, size
+from ingest.words import count, shortened, size
 from timeline.history import History
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ingest.look.pictures.canvas import describe, new_figure, nothing_to_see, plain, time_axis
 from ingest.look.pictures.palette import BLUE, FAINT, INK, SKY, VERMILION
-from ingest.look.words import count, size
+from ingest.words import count, size
 from timeline.history import History
 
 if TYPE_CHECKING:

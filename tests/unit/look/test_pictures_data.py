@@ -13,7 +13,7 @@ from ingest.look.pictures.recovery import rescues
 from ingest.look.pictures.sizes import begin_of, class_of, file_sizes
 from ingest.look.pictures.spans import Fate, bars, newest
 from ingest.look.pictures.throughput import rates
-from ingest.look.words import count, duration, shard_name, shortened, size
+from ingest.words import count, duration, shard_name, shortened, size
 from tests.unit.look import made_histories as made
 from timeline.entry import Entry
 from timeline.history import History

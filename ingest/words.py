@@ -35,6 +35,11 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.1f} TB"
 
 
+def number(value: int | None) -> str:
+    """A number with its thousands set apart; "" where there is none."""
+    return "" if value is None else f"{value:,}"
+
+
 def amount(units: int, unit: str) -> str:
     """How much of a source: ``11.4 MB`` where it counts bytes, else ``1,200 records``."""
     return size(units) if unit == "bytes" else f"{units:,} {unit}"
