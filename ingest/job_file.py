@@ -86,7 +86,9 @@ class JobFile:
             while path[:-1] and path not in self._lines:
                 path = path[:-1]
         if not any(problem.path == path for problem in self.problems):
-            self.add(path, "not a valid value" if is_secret(path) and path in self._written else message, show=show)
+            # What is said of a whole block is Tideline's own; of a value in it, the validator may quote the value.
+            may_quote = len(path) > 1 and is_secret(path) and path in self._written
+            self.add(path, "not a valid value" if may_quote else message, show=show)
 
     def _shown(self, path: KeyPath) -> str | None:
         """The value as written: a reference is shown as one, a secret not at all."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -256,7 +257,10 @@ class TransactionSink(TikvPlace):
         )
         self._note([attempt])
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
-        return _Open(transaction, Heart(client, transaction, self._service, began_s))
+        heart = Heart(client, transaction, self._service, began_s)
+        # Who drops the target without an end, after an error in a process that lives on, lets the locks' TTL run out.
+        weakref.finalize(self, heart.stop)
+        return _Open(transaction, heart)
 
     def _end(self, attempt: Attempt) -> int | None:
         """Bring a transaction to its end and resolve its locks; its commit timestamp, None where it is rolled back.

@@ -31,6 +31,8 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """Runs a command in this process, through the entry point; for commands that start neither Spark nor tasks."""
     signals = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    # A test runner may have told its own width, and people's terminals have others.
+    monkeypatch.delenv("COLUMNS", raising=False)
     loggers = [logging.getLogger(name) for name in (None, "timeline", "sinks", "ingest")]
     before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
 

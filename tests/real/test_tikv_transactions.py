@@ -499,6 +499,19 @@ while time.monotonic() < until:
 """
 
 
+def test_target_that_is_dropped_without_an_end_keeps_no_lock_alive(place: Place) -> None:
+    def hearts() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "tikv-heart" and thread.is_alive()}
+
+    before = hearts()
+    sink = place.sink(lock_ttl=1)
+    begun(sink, ref(0))
+    (heart,) = hearts() - before
+    del sink
+    heart.join(timeout=60)
+    assert not heart.is_alive()
+
+
 def test_driver_that_was_frozen_beyond_the_ttl_learns_that_its_epoch_is_lost(place: Place) -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", DRIVER, place.pd[0], place.prefix]

@@ -99,7 +99,8 @@ def warnings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) 
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    own = [record for record in caplog.records if record.name.startswith("ingest.")]
+    return [record.getMessage() for record in own if record.levelno >= logging.WARNING]
 
 
 def completed(epoch: int = 7, *, shards: int = 1, is_recovered: bool = False) -> Completed:

@@ -13,9 +13,6 @@ from ingest.sources.decode.records import Records
 from sinks.base import REJECTED_SCHEMA
 from timeline.errors import DataError
 
-NO_CONTEXT: pa.StringScalar = pa.scalar(None, pa.string())
-"""Of rejected rows whose bytes are all that is needed to decode them again."""
-
 HEADER = "header"
 """Key of a context: the line that names the columns."""
 
@@ -69,7 +66,7 @@ def rejects(
     offsets: pa.Array,
     reasons: Sequence[str],
     raw: pa.Array,
-    context: pa.Array | pa.StringScalar = NO_CONTEXT,
+    context: pa.Array | str | None = None,
 ) -> pa.RecordBatch:
     """Rejected rows of one shard.
 
@@ -78,17 +75,15 @@ def rejects(
         offsets: of each record.
         reasons: why each was rejected.
         raw: each one's bytes.
-        context: see `sinks.base.REJECTED_SCHEMA`; one for all, or one for each.
+        context: see `sinks.base.REJECTED_SCHEMA`; one for all, or one for each; None where the bytes are enough.
     """
-    contexts = pa.repeat(context, len(offsets)) if isinstance(context, pa.StringScalar) else context
+    contexts = context if isinstance(context, pa.Array) else pa.repeat(pa.scalar(context, pa.string()), len(offsets))
     columns = [pa.repeat(pa.scalar(shard), len(offsets)), offsets, pa.array(reasons, pa.string()), raw, contexts]
     return pa.RecordBatch.from_arrays(columns, schema=REJECTED_SCHEMA)
 
 
-def _context(records: Records) -> pa.StringScalar:
-    if records.header is None:
-        return NO_CONTEXT
-    return pa.scalar(json.dumps({HEADER: records.header}, ensure_ascii=False), pa.string())
+def _context(records: Records) -> str | None:
+    return None if records.header is None else json.dumps({HEADER: records.header}, ensure_ascii=False)
 
 
 def no_rejects() -> pa.RecordBatch:

@@ -1,0 +1,124 @@
+"""`tideline fsck` and `replay-quarantine` against real servers: messages, objects, keys."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.job import Job
+from tests.real.kafka_server import KafkaServer
+from tests.real.kafka_topics import KafkaRecord
+from tests.real.s3_server import S3Server
+from tests.real.test_s3_job import S3Job
+from tests.real.tikv_cluster import TikvCluster
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+_numbers = count()
+
+
+def test_rejected_messages_come_back_with_key_time_and_headers(kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = f"mended-{next(_numbers)}"
+    kafka.create_topic(topic, 2)
+    kafka.produce(
+        topic,
+        [
+            KafkaRecord(
+                json.dumps({"id": number, "at": f"0{number}.03.2026"}),
+                key=f"key-{number}",
+                headers=[("trace", b"\xff%d" % number)],
+                timestamp_ms=1_700_000_000_000 + number,
+            )
+            for number in range(1, 7)
+        ],
+    )
+    job = Job(tmp_path)
+    source: dict[str, Any] = {
+        "type": "kafka",
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "topics": [topic],
+        "format": "json",
+        "columns": {"key": "k", "timestamp": "t", "headers": "h"},
+        "timestamp_format": "%Y-%m-%d",
+    }
+    job.write(source=source, schema={"id": "bigint", "at": "timestamp"}, lineage=True)
+    assert job.tideline("run").code == 0
+    assert not job.ids()
+    job.write(
+        source=source | {"timestamp_format": "%d.%m.%Y"}, schema={"id": "bigint", "at": "timestamp"}, lineage=True
+    )
+    replayed = job.tideline("replay-quarantine")
+    assert replayed.out == "cli: 6 records replayed: 6 accepted, none rejected again\n", replayed.err
+    table = job.table()
+    assert table is not None
+    rows = {row["id"]: row for row in table.to_pyarrow_table().to_pylist()}
+    assert rows.keys() == set(range(1, 7))
+    for number, row in rows.items():
+        assert (row["k"], row["at"].day) == (f"key-{number}", number)
+        assert row["h"] == [{"key": "trace", "value": b"\xff%d" % number}]
+        assert round(row["t"].timestamp() * 1000) == 1_700_000_000_000 + number
+        assert row["_shard"].startswith(topic)
+    assert job.tideline("fsck").code == 0
+
+
+def test_everything_on_s3_is_compared_mended_and_replayed(s3: S3Server, tmp_path: Path) -> None:
+    job = S3Job(tmp_path, s3)
+    job.put("a.jsonl", range(50), bad=3)
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "task-written"}).code < 0
+    assert job.tideline("recover").code == 0
+    assert job.tideline("run").code == 0
+    assert job.tideline("fsck").out.splitlines()[-1] == "clean"
+    (file,) = [path for path in job.fs.find(f"{job.prefix}/table") if path.endswith(".parquet") and "_log" not in path]
+    copy = file.replace(file.rpartition("/")[2][:8], "0badc0de")
+    job.fs.copy(file, copy)
+    found = job.tideline("fsck")
+    assert found.code == 6 and "orphan: 1" in found.out and copy.rpartition("/")[2] in found.out
+    text = (tmp_path / "job.yaml").read_text()
+    (tmp_path / "job.yaml").write_text(text.replace("format: json", "format: text\n  pattern: '\\{(?P<host>.*)'"))
+    replayed = job.tideline("replay-quarantine")
+    assert replayed.out == "on-s3: 3 records replayed: 3 accepted, none rejected again\n", replayed.err
+    (tmp_path / "job.yaml").write_text(text)
+    assert job.tideline("run").code == 0
+    assert Counter(job.ids()) == Counter(range(50)) + Counter({None: 3})
+    assert job.fs.exists(copy), "a run deletes nothing that it did not announce"
+
+
+def test_replay_into_tikv_and_delta_leaves_out_what_a_target_refused(tikv: TikvCluster, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    keyed = {
+        "type": "tikv",
+        "name": "keyed",
+        "pd": list(tikv.pd),
+        "prefix": f"tmended{next(_numbers)}_",
+        "key": ["id"],
+        "mode": "insert",
+        "on_existing": "quarantine",
+    }
+    targets = [{"type": "delta", "path": f"{tmp_path}/lake"}, keyed]
+    schema = {"id": "bigint", "at": "timestamp"}
+
+    def write(timestamp_format: str) -> None:
+        job.write(source=job.source(timestamp_format=timestamp_format), schema=schema, targets=targets)
+
+    write("%Y-%m-%d")
+    with (tmp_path / "logs" / "a.jsonl").open("w") as out:
+        out.writelines(f'{{"id": {day}, "at": "2026-03-0{day}"}}\n' for day in (1, 2))
+        out.writelines(f'{{"id": {day}, "at": "0{day}.03.2026"}}\n' for day in (3, 4))
+    assert job.tideline("run").code == 0
+    with (tmp_path / "logs" / "b.jsonl").open("w") as out:
+        out.write('{"id": 1, "at": "2026-03-09"}\n')
+    assert job.tideline("run").code == 0, "its key exists: the quarantine has it"
+    write("%d.%m.%Y")
+    replayed = job.tideline("replay-quarantine")
+    assert replayed.out == "cli: 2 records replayed: 2 accepted, none rejected again\n", replayed.err
+    assert job.ids() == Counter({1: 2, 2: 1, 3: 1, 4: 1})
+    read = [json.loads(line)["id"] for line in job.tideline("read", "--json").out.splitlines()]
+    assert read == [1, 2, 3, 4]
+    checked = job.tideline("fsck")
+    assert checked.code == 0, checked.out
+    assert "0 locks" in checked.out
