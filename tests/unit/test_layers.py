@@ -56,6 +56,11 @@ def test_importing_every_module_does_nothing_else() -> None:
     loaded_by(*MODULES)
 
 
+def test_command_line_starts_without_what_only_some_commands_need() -> None:
+    heavy = {"pandas", "matplotlib", "pyspark", "grpc", "s3fs", "confluent_kafka", "prometheus_client"}
+    assert not heavy & {name.partition(".")[0] for name in loaded_by("ingest.cli")}
+
+
 def test_timeline_loads_no_engine() -> None:
     modules = [module for module in MODULES if module.startswith("timeline") and module not in ON_DEMAND]
     assert not loaded_by(*modules) & {"pyspark", "deltalake", "pyarrow", "s3fs", "boto3", "botocore"}
