@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,30 @@ from timeline.instant import Action
 from timeline.view import Timeline
 
 
-@pytest.fixture
-def settled(job: Job) -> Job:
-    """A job with two completed epochs and one between them that was rolled back."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job with two completed epochs and one between them that was rolled back, and beside it a copy of its folder."""
+    job = Job(tmp_path_factory.mktemp("fsck") / "job")
+    job.folder.mkdir()
+    job.write()
+    job.append("a.jsonl", range(100), bad=2)
     assert job.tideline("run").code == 0
     job.append("a.jsonl", range(100, 150))
     assert job.tideline("run", env={"TIDELINE_CRASH_AT": "task-written"}).code < 0
     assert job.tideline("recover", "--force").code == 0
     assert job.tideline("run").code == 0
+    shutil.copytree(job.folder, job.folder.with_name("copy"))
     return job
+
+
+@pytest.fixture
+def settled(made: Job) -> Iterator[Job]:
+    """The job as it was made: names of targets hold its path, so each test gets it at the same place."""
+    shutil.rmtree(made.folder)
+    shutil.copytree(made.folder.with_name("copy"), made.folder)
+    job = Job(made.folder)
+    yield job
+    job.close()
 
 
 def found(job: Job, call: Call, *options: str) -> Any:

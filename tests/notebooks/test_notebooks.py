@@ -67,7 +67,9 @@ def shown(cell: Any) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            found.append((output.name, output.text))
+            # A program's output comes in as many pieces as the pipe makes of it.
+            before = found.pop()[1] if found and found[-1][0] == output.name else ""
+            found.append((output.name, before + output.text))
         else:
             for kind, content in sorted(output.get("data", {}).items()):
                 found.append((kind, "" if kind.startswith("image/") or VARIES in tags(cell) else content))
