@@ -12,7 +12,7 @@ Every target decides for itself: a row that one target rejects is written to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from timeline.epoch import Manifest, Part, Plan, ShardCount, WriteReport
@@ -89,25 +89,35 @@ def check_counts(
     planned = {offsets.shard for offsets in plan.ranges}
     if {count.shard for count in counts} != planned:
         raise RowCountError(f"{plan.ref}: planned shards {sorted(planned)}, counted {[c.shard for c in counts]}")
+    for misfit in misfits(counts, {target: TargetRows.of(each) for target, each in reports.items()}, quarantine):
+        raise RowCountError(f"{plan.ref}: {misfit}")
+
+
+def misfits(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quarantine: str) -> Iterator[str]:
+    """What of an epoch's rows does not add up, in words.
+
+    Args:
+        counts: what became of each shard's records.
+        taken: what became of the rows in each target.
+        quarantine: name of the target that takes rejected rows.
+    """
     for count in counts:
         if count.read != count.accepted + count.rejected:
-            raise RowCountError(
-                f"{plan.ref}: shard {count.shard}: {count.read} rows read, "
-                f"{count.accepted} accepted + {count.rejected} rejected"
+            yield (
+                f"shard {count.shard}: {count.read} rows read, {count.accepted} accepted + {count.rejected} rejected"
             )
     accepted = sum(count.accepted for count in counts)
     undecodable = sum(count.rejected for count in counts)
-    taken = {target: TargetRows.of(each) for target, each in reports.items()}
-    quarantined = taken.pop(quarantine)
-    for target, rows in taken.items():
+    accepting = {target: rows for target, rows in taken.items() if target != quarantine}
+    for target, rows in accepting.items():
         if rows.given != accepted:
-            raise RowCountError(f"{plan.ref}: target {target} took {rows} = {rows.given} rows, expected {accepted}")
-    refused = sum(rows.rejected for rows in taken.values())
+            yield f"target {target} took {rows} = {rows.given} rows, expected {accepted}"
+    refused = sum(rows.rejected for rows in accepting.values())
+    quarantined = taken.get(quarantine)
     if quarantined != TargetRows(undecodable + refused):
-        by_targets = "".join(f" + {rows.rejected} rejected by {target}" for target, rows in taken.items())
-        raise RowCountError(
-            f"{plan.ref}: target {quarantine} took {quarantined} rows, "
-            f"expected {undecodable} rejected by the decoder{by_targets}"
+        by_targets = "".join(f" + {rows.rejected} rejected by {target}" for target, rows in accepting.items())
+        yield (
+            f"target {quarantine} took {quarantined} rows, expected {undecodable} rejected by the decoder{by_targets}"
         )
 
 

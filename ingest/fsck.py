@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ingest.build import Opened, build_job
+from ingest.counts import TargetRows, misfits
 from ingest.job import Job
 from sinks.audit import Audit, AuditedSink, Expected, Fate, Finding, Problem, fixable
 from sinks.base import Sink
@@ -218,14 +219,8 @@ def _of_rows(job: Job, committed: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _sums(manifest: Manifest, quarantine: str) -> Iterator[str]:
-    for count in manifest.counts:
-        if count.read != count.accepted + count.rejected:
-            yield f"{count.shard}: {count.read:,} read, {count.accepted:,} accepted + {count.rejected:,} rejected"
+    yield from misfits(manifest.counts, {part.target: TargetRows.of(part) for part in manifest.parts}, quarantine)
     for part in manifest.parts:
-        taken = part.rows + part.dropped + part.rejected
-        expected = manifest.rejected if part.target == quarantine else manifest.rows
-        if taken != expected:
-            yield f"{part.target}: {taken:,} rows taken, {expected:,} were given to it"
         in_files = sum(file.rows for file in part.files)
         if part.files and in_files != part.rows:
             yield f"{part.target}: {in_files:,} rows in its files, {part.rows:,} in all"

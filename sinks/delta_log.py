@@ -1,4 +1,4 @@
-"""A Delta table's log through delta-rs: load it, put the next version. The one place that calls delta-rs.
+"""A Delta table's log through delta-rs: load it, put the next version. The one place that opens tables.
 
 Every failure is one error, StoreUnavailableError: what delta-rs says about a put that did not
 return says too little to tell whether it landed. Only the log itself tells.
@@ -112,7 +112,7 @@ class DeltaLog:
         # would see nothing. So its newest entry has to be there still, byte by byte.
         if known is not None and self._newest_entry is not None and self._entry(known.version) == self._newest_entry:
             handle = known.handle
-            with self._foreign_errors():
+            with foreign_errors(self.location):
                 handle.update_incremental()
         else:
             known = None
@@ -148,7 +148,7 @@ class DeltaLog:
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
-        with self._foreign_errors(), trusting(self.authorities):
+        with foreign_errors(self.location), trusting(self.authorities):
             create_table_with_add_actions(
                 self.location,
                 delta_schema(schema),
@@ -169,7 +169,7 @@ class DeltaLog:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
         handle = after.handle
-        with self._foreign_errors():
+        with foreign_errors(self.location):
             handle.create_write_transaction(
                 [*_add_actions(entry)],
                 "append",
@@ -180,13 +180,10 @@ class DeltaLog:
 
     def _open(self) -> DeltaTable | None:
         try:
-            with self._foreign_errors(), trusting(self.authorities):
-                return DeltaTable(self.location, storage_options=dict(self.storage_options) or None)
+            return open_table(self.location, self.storage_options, self.authorities)
         except StoreUnavailableError as error:
-            if not isinstance(error.__cause__, TableNotFoundError):
-                raise
             # Says so too when the table is just being created, or its log is damaged.
-            if any(info.path.endswith(".json") for info in self.store.list(LOG_FOLDER)):
+            if not is_missing(error) or any(info.path.endswith(".json") for info in self.store.list(LOG_FOLDER)):
                 raise
             return None
 
@@ -196,12 +193,37 @@ class DeltaLog:
         except NotFoundError:
             return None  # cleaned up behind a checkpoint, or the table is gone
 
-    @contextmanager
-    def _foreign_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (DeltaError, OSError) as error:
-            raise StoreUnavailableError(f"{self.location}: {_reason(error)}") from error
+
+def open_table(
+    location: str, storage_options: Mapping[str, str], authorities: str | None, version: int | None = None
+) -> DeltaTable:
+    """A table as delta-rs sees it.
+
+    Args:
+        location: as delta-rs takes it.
+        storage_options: as delta-rs takes them; may hold secrets.
+        authorities: whom its clients trust, see `trusting`.
+        version: which one; None for the newest.
+
+    Raises:
+        StoreUnavailableError: it cannot be opened; `is_missing` tells whether that is for there being none.
+    """
+    with foreign_errors(location), trusting(authorities):
+        return DeltaTable(location, version=version, storage_options=dict(storage_options) or None)
+
+
+def is_missing(error: StoreUnavailableError) -> bool:
+    """Whether a table could not be opened because delta-rs finds none."""
+    return isinstance(error.__cause__, TableNotFoundError)
+
+
+@contextmanager
+def foreign_errors(location: str) -> Iterator[None]:
+    """Turn whatever delta-rs raises into the one error that is known here."""
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise StoreUnavailableError(f"{location}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

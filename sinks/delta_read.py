@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
+from sinks.delta_log import is_missing, open_table
 from timeline.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -49,8 +49,12 @@ class DeltaRows:
         Raises:
             StoreUnavailableError: the log cannot be read.
         """
-        table = self._table(None)
-        return None if table is None else table.version()
+        try:
+            return open_table(self.location, self.storage_options, self.authorities).version()
+        except StoreUnavailableError as error:
+            if is_missing(error):
+                return None
+            raise
 
     def read(self, version: int, columns: Sequence[str], where: pc.Expression) -> Iterator[pa.RecordBatch]:
         """Rows of one version, in no particular order.
@@ -63,21 +67,11 @@ class DeltaRows:
         Raises:
             StoreUnavailableError: the version is not there any more, or cannot be read.
         """
-        table = self._table(version)
-        if table is None:
-            raise StoreUnavailableError(f"{self.location}: there is no Delta table any more")
+        table = open_table(self.location, self.storage_options, self.authorities, version)
+        with trusting(self.authorities):
+            dataset: ds.Dataset = table.to_pyarrow_dataset()
+        # The process's environment is not held while a reader waits: clients keep their trust.
         try:
-            with trusting(self.authorities):
-                dataset: ds.Dataset = table.to_pyarrow_dataset()
-                yield from dataset.to_batches(columns=list(columns), filter=where)
+            yield from dataset.to_batches(columns=list(columns), filter=where)
         except (DeltaError, OSError, pa.ArrowInvalid) as error:
             raise StoreUnavailableError(f"{self.location}: version {version} cannot be read: {error}") from error
-
-    def _table(self, version: int | None) -> DeltaTable | None:
-        try:
-            with trusting(self.authorities):
-                return DeltaTable(self.location, version=version, storage_options=dict(self.storage_options) or None)
-        except TableNotFoundError:
-            return None
-        except (DeltaError, OSError) as error:
-            raise StoreUnavailableError(f"{self.location}: {str(error).partition(chr(10))[0]}") from error

@@ -57,10 +57,14 @@ def test_one_key_makes_driver_executors_and_delta_trust_a_private_authority(on_s
     assert killed.code < 0, killed.err
     recovered = on_s3.tideline("recover")
     assert recovered.code == 0, recovered.err
-    on_s3.put("c.jsonl", range(150, 180))
+    on_s3.put("c.jsonl", range(150, 180), bad=1)
     ended = on_s3.tideline("run", SPARK)
     assert ended.code == 0, ended.err
     assert ids(on_s3, "table") == ids(on_s3, "copy") == Counter(range(180))
+    checked = on_s3.tideline("fsck")
+    assert checked.code == 0, checked.err
+    replayed = on_s3.tideline("replay-quarantine")
+    assert replayed.code == 0 and "rejected would be accepted now" in replayed.out, replayed.err
 
 
 def test_trust_by_the_variable_that_s3fs_knows_holds_for_delta_too(on_s3: S3Job, s3_tls: S3Server) -> None:
