@@ -24,7 +24,7 @@ def output() -> Console:
 
 
 class ProgressLine:
-    """One line that tells where ingestion is: epoch, rows/s, MB/s, what is left. See `ingest.loop.Observer`."""
+    """One line that tells where ingestion is: epoch, rows/s, MB/s, what is left. See `ingest.events.Observer`."""
 
     def __init__(self, console: Console) -> None:
         self._status: Status | None = console.status("starting") if console.is_terminal else None

@@ -44,8 +44,6 @@ from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
 from timeline.view import Timeline
 
-__all__ = ["BUSY_TRIES", "IngestLoop", "Mode", "Observer", "Summary"]
-
 log = logging.getLogger(__name__)
 
 BUSY_TRIES = 5

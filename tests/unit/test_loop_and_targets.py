@@ -16,8 +16,9 @@ from ingest.build import open_source, open_timeline
 from ingest.config import load_config
 from ingest.console import ProgressLine, summary_text
 from ingest.epoch import EpochResult
+from ingest.events import Observer
 from ingest.look.instants import shown_instants
-from ingest.loop import BUSY_TRIES, IngestLoop, Mode, Observer, Summary
+from ingest.loop import BUSY_TRIES, IngestLoop, Mode, Summary
 from ingest.runner import LocalRunner, Runner
 from ingest.sources.base import SourcePlan
 from ingest.sources.files.options import FilesOptions
