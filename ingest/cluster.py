@@ -16,7 +16,7 @@ _SUBMIT_DEFAULT = "local[*]"
 """What spark-submit says where it was not told a master."""
 
 _SOURCE_MODULES = {"kafka": "confluent_kafka"}
-_SINK_MODULES = {"tikv": ("grpc", "google.protobuf", "numpy")}
+_SINK_MODULES = {"tikv": ("grpc", "google.protobuf")}
 
 
 def with_submitted_master(config: JobConfig, submitted: str | None) -> JobConfig:
@@ -47,7 +47,7 @@ def with_submitted_master(config: JobConfig, submitted: str | None) -> JobConfig
 def needed_modules(config: JobConfig) -> dict[str, str]:
     """What a job's tasks import: module → the version that it must have, "" for any."""
     # Schemas travel pickled: both ends have to be the same Arrow.
-    needed = {"pyarrow": pa.__version__, "pydantic": "", "fsspec": ""}
+    needed = {"pyarrow": pa.__version__, "numpy": "", "pydantic": "", "fsspec": ""}
     if config.source.type in _SOURCE_MODULES:
         needed[_SOURCE_MODULES[config.source.type]] = ""
     tables = (*config.targets, config.quarantine)

@@ -89,10 +89,13 @@ def call_in_task(calls: Iterable[Callable[[], None]]) -> list[Failure]:
 
 
 def _attempt() -> TaskAttempt:
+    """What Spark calls the task that this is called in. It is the first that each task asks for."""
     from pyspark import TaskContext
 
+    from ingest.worker import spare_next_tasks
     from sinks.base import TaskAttempt
 
+    spare_next_tasks()
     context = TaskContext.get()
     assert context is not None
     return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())

@@ -28,8 +28,9 @@ from pydantic import ByteSize, Field
 
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
+from sinks.delta_entry import LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
-from sinks.delta_log import DeltaLog, LogEntry, Snapshot
+from sinks.delta_log import DeltaLog, Snapshot
 from sinks.delta_rules import differences
 from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
@@ -116,6 +117,7 @@ class DeltaSink:
             log=DeltaLog(
                 location,
                 store,
+                context.app_id,
                 delta_storage_options(location, context.storage),
                 trusted_authorities(location, context.storage),
             ),
@@ -202,11 +204,7 @@ class DeltaSink:
         """See AuditedSink."""
         # The table first: a file that a commit makes visible meanwhile is in the listing then.
         snapshot = self.retry.call(self.log.load)
-        table = (
-            Table(snapshot.applied_epoch(self.app_id), snapshot.files(), self._removed)
-            if snapshot is not None
-            else None
-        )
+        table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
         listed = {info.path: info for info in self.retry.call(lambda: self.store.list("", recursive=True))}
         return LakeAudit(self.target, self.app_id, listed, table, self._rows_in).compare(expected)
 
@@ -234,7 +232,6 @@ class DeltaSink:
         if self._has(table, part.epoch):
             return
         entry = LogEntry(
-            app_id=self.app_id,
             epoch=part.epoch.epoch,
             files=part.files,
             metadata={
@@ -273,8 +270,7 @@ class DeltaSink:
         ) from error
 
     def _has(self, table: Snapshot | None, epoch: EpochRef) -> bool:
-        applied = table.applied_epoch(self.app_id) if table is not None else None
-        return applied is not None and applied >= epoch.epoch
+        return table is not None and table.applied is not None and table.applied >= epoch.epoch
 
     def _refuse_unless_fit(self, table: Snapshot) -> None:
         found = differences(table.state, self.table_schema, self.partition_columns)

@@ -1,33 +1,52 @@
-"""A Delta table's log through delta-rs: load it, put the next version. The one place that opens tables.
+"""A Delta table's log: read it, put the next version.
 
-Every failure is one error, StoreUnavailableError: what delta-rs says about a put that did not
-return says too little to tell whether it landed. Only the log itself tells.
+::
+
+    load      first: delta-rs reads the log ─→ version, marker, schema and rules; its view is dropped
+              later: the newest entry is there still ─→ entries behind it, one by one
+    append    our own entry, put-if-absent as version + 1 ── every 100th ─→ a checkpoint, by a process of its own
+
+delta-rs keeps a view of all of a table's files, and looks it through for each commit: 6 ms at 10
+versions, 67 at 2,000. What an epoch adds needs none of it: a blind append conflicts with nothing but a
+change of the table's rules, and that is in the entries that came between.
+
+Every failure is one error, StoreUnavailableError: what is said about a put that did not return says
+too little to tell whether it landed. Only the log itself tells.
+
+Source: Delta Transaction Log Protocol, sections "Delta Log Entries" and "Actions".
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
+from sinks.delta_checkpoint import Checkpoints, Request
+from sinks.delta_entry import LogEntry, Seen, append_text, read_entry, stats_text
 from sinks.delta_location import trusting
 from sinks.delta_rules import TableState, delta_schema
-from timeline.epoch import WrittenFile
-from timeline.errors import NotFoundError, StoreUnavailableError
+from sinks.delta_table import foreign_errors, is_missing, open_table
+from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
 from timeline.store import ObjectStore
+
+_LOG = logging.getLogger(__name__)
 
 LOG_FOLDER = "_delta_log"
 """Folder of the log below the table's root (Delta Transaction Log Protocol, section "Delta Log Entries")."""
 
 _ENTRY = re.compile(rf"{LOG_FOLDER}/\d{{20}}\.json")
+_CHECKPOINT_EVERY = 100
+_MOST_FOLLOWED = 100
+"""Entries that are read one by one before opening the table anew, from its checkpoint, is cheaper."""
 
 
 @dataclass(frozen=True)
@@ -36,51 +55,20 @@ class Snapshot:
 
     Attributes:
         version: of the newest log entry.
-        handle: delta-rs's own view of this version.
+        applied: the newest epoch that the job's marker names; None where it has none.
+        state: what the log says about the table.
+        newest: the newest entry as it is stored; None where it was cleaned up behind a checkpoint.
     """
 
     version: int
-    handle: DeltaTable
+    applied: int | None
+    state: TableState
+    newest: bytes | None = field(repr=False)
 
-    def applied_epoch(self, app_id: str) -> int | None:
-        """The newest epoch that the job's marker names; None where it has none."""
-        return self.handle.transaction_version(app_id)
-
-    def files(self) -> dict[str, int | None]:
-        """Rows of each data file that readers see, by its path as it is stored; None where the log tells none."""
-        actions = pa.table(self.handle.get_add_actions(flatten=True)).select(["path", "num_records"])
-        return {unquote(action["path"]): action["num_records"] for action in actions.to_pylist()}
-
-    @property
-    def state(self) -> TableState:
-        """What the log says about the table."""
-        metadata, protocol = self.handle.metadata(), self.handle.protocol()
-        return TableState(
-            schema_json=self.handle.schema().to_json(),
-            partition_columns=tuple(metadata.partition_columns),
-            configuration=metadata.configuration,
-            writer_features=frozenset(protocol.writer_features or ()),
-            reader_features=frozenset(protocol.reader_features or ()),
-        )
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """One commit: files, the job's marker, and words for people.
-
-    Attributes:
-        app_id: key of the marker.
-        epoch: the marker's value.
-        files: data files that become visible.
-        metadata: what ``DESCRIBE HISTORY`` shows.
-        written_ms: when the files were written, milliseconds since 1970.
-    """
-
-    app_id: str
-    epoch: int
-    files: Sequence[WrittenFile]
-    metadata: Mapping[str, str]
-    written_ms: int
+    def after(self, body: bytes, seen: Seen) -> Snapshot:
+        """The same with one more entry, which changes nothing but the marker."""
+        applied = self.applied if seen.marker is None else seen.marker
+        return replace(self, version=self.version + 1, applied=applied, newest=body)
 
 
 @dataclass
@@ -89,17 +77,20 @@ class DeltaLog:
 
     Attributes:
         location: the table's place as delta-rs takes it.
-        store: the same place, for what delta-rs does not tell.
+        store: the same place.
+        app_id: key of the job's marker.
         storage_options: as delta-rs takes them; may hold secrets.
         authorities: whom its clients trust, see `trusting`.
+        checkpoints: those that this process makes.
     """
 
     location: str
     store: ObjectStore
+    app_id: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     authorities: str | None = None
+    checkpoints: Checkpoints = field(default_factory=Checkpoints, init=False, repr=False)
     _known: Snapshot | None = field(default=None, init=False, repr=False)
-    _newest_entry: bytes | None = field(default=None, init=False, repr=False)
 
     def load(self) -> Snapshot | None:
         """The table as its log is now; None where there is no log.
@@ -108,22 +99,18 @@ class DeltaLog:
             StoreUnavailableError: the log cannot be read.
         """
         known, self._known = self._known, None  # whatever fails below, the next call starts from the log
-        # A handle only ever looks for higher versions: of a table that was deleted and made again it
-        # would see nothing. So its newest entry has to be there still, byte by byte.
-        if known is not None and self._newest_entry is not None and self._entry(known.version) == self._newest_entry:
-            handle = known.handle
-            with foreign_errors(self.location):
-                handle.update_incremental()
-        else:
-            known = None
-            opened = self._open()
-            if opened is None:
-                return None
-            handle = opened
-        self._known = Snapshot(handle.version(), handle)
-        if known is None or known.version != self._known.version:
-            self._newest_entry = self._entry(self._known.version)
+        self._known = (self._followed(known) if known is not None else None) or self._opened()
         return self._known
+
+    def files(self, snapshot: Snapshot) -> dict[str, int | None]:
+        """Rows of each data file that readers see, by its path as it is stored; None where the log tells none.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        handle = open_table(self.location, self.storage_options, self.authorities, snapshot.version)
+        actions = pa.table(handle.get_add_actions(flatten=True)).select(["path", "num_records"])
+        return {unquote(action["path"]): action["num_records"] for action in actions.to_pylist()}
 
     def removed(self) -> frozenset[str] | None:
         """Paths of all files that were ever taken out of the table; None where the log does not go back to its begin.
@@ -157,80 +144,65 @@ class DeltaLog:
                 partition_by=list(partition_columns),
                 configuration=_configuration(schema),
                 storage_options=dict(self.storage_options) or None,
-                commit_properties=_properties(entry),
+                commit_properties=CommitProperties(
+                    custom_metadata=dict(entry.metadata),
+                    max_commit_retries=0,
+                    app_transactions=[Transaction(self.app_id, entry.epoch)],
+                ),
             )
 
     def append(self, after: Snapshot, entry: LogEntry) -> None:
         """Put the version that follows `after`, and no other.
 
-        delta-rs compares neither markers nor schemas here: compare them on `after` before.
+        Nothing is compared here, neither markers nor schemas: compare them on `after` before.
 
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
-        handle = after.handle
-        with foreign_errors(self.location):
-            handle.create_write_transaction(
-                [*_add_actions(entry)],
-                "append",
-                handle.schema(),
-                partition_by=list(handle.metadata().partition_columns),
-                commit_properties=_properties(entry),
-            )
-
-    def _open(self) -> DeltaTable | None:
+        self._known = None
+        body = append_text(self.app_id, entry, after.state.partition_columns)
+        version = after.version + 1
         try:
-            return open_table(self.location, self.storage_options, self.authorities)
+            self.store.put_if_absent(_entry_path(version), body)
+        except AlreadyExistsError as error:
+            raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
+        self._known = after.after(body, Seen(marker=entry.epoch))
+        if version % _checkpoint_interval(after.state) == 0:
+            self.checkpoints.start(Request(self.location, self.storage_options, self.authorities, version))
+
+    def _followed(self, known: Snapshot) -> Snapshot | None:
+        """What was known, and the entries behind it; None where the table has to be opened anew."""
+        # Who only looks for higher versions would see nothing of a table that was deleted and made again.
+        if known.newest is None or self._entry(known.version) != known.newest:
+            return None
+        for version in itertools.count(known.version + 1):
+            body = self._entry(version)
+            if body is None:
+                return known
+            seen = read_entry(body, self.app_id)
+            if seen.changes_rules or version - known.version > _MOST_FOLLOWED:
+                return None
+            known = known.after(body, seen)
+        raise AssertionError("unreachable: versions end")
+
+    def _opened(self) -> Snapshot | None:
+        """The table as delta-rs sees it, without its files."""
+        try:
+            handle = open_table(self.location, self.storage_options, self.authorities)
         except StoreUnavailableError as error:
             # Says so too when the table is just being created, or its log is damaged.
             if not is_missing(error) or any(info.path.endswith(".json") for info in self.store.list(LOG_FOLDER)):
                 raise
             return None
+        with foreign_errors(self.location):
+            version, applied, state = handle.version(), handle.transaction_version(self.app_id), _state(handle)
+        return Snapshot(version, applied, state, self._entry(version))
 
     def _entry(self, version: int) -> bytes | None:
         try:
-            return self.store.get(f"{LOG_FOLDER}/{version:020d}.json")
+            return self.store.get(_entry_path(version))
         except NotFoundError:
-            return None  # cleaned up behind a checkpoint, or the table is gone
-
-
-def open_table(
-    location: str, storage_options: Mapping[str, str], authorities: str | None, version: int | None = None
-) -> DeltaTable:
-    """A table as delta-rs sees it.
-
-    Args:
-        location: as delta-rs takes it.
-        storage_options: as delta-rs takes them; may hold secrets.
-        authorities: whom its clients trust, see `trusting`.
-        version: which one; None for the newest.
-
-    Raises:
-        StoreUnavailableError: it cannot be opened; `is_missing` tells whether that is for there being none.
-    """
-    with foreign_errors(location), trusting(authorities):
-        return DeltaTable(location, version=version, storage_options=dict(storage_options) or None)
-
-
-def is_missing(error: StoreUnavailableError) -> bool:
-    """Whether a table could not be opened because delta-rs finds none."""
-    return isinstance(error.__cause__, TableNotFoundError)
-
-
-@contextmanager
-def foreign_errors(location: str) -> Iterator[None]:
-    """Turn whatever delta-rs raises into the one error that is known here."""
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise StoreUnavailableError(f"{location}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """The first line of what delta-rs says, and the system's error below it; the rest may quote a whole answer."""
-    first, _, rest = str(error).partition("\n")
-    found = re.search(r"[A-Z][\w ,'-]+ \(os error \d+\)", rest)
-    return f"{first.rstrip()}: {found[0]}" if found else first
+            return None  # not there yet, cleaned up behind a checkpoint, or the table is gone
 
 
 def _configuration(schema: pa.Schema) -> dict[str, str | None]:
@@ -247,16 +219,27 @@ def _add_actions(entry: LogEntry) -> list[AddAction]:
             partition_values=dict(file.partition),
             modification_time=entry.written_ms,
             data_change=True,
-            stats=json.dumps(file.stats, allow_nan=False),
+            stats=stats_text(file),
         )
         for file in entry.files
     ]
 
 
-def _properties(entry: LogEntry) -> CommitProperties:
-    # Without retries a put can only be the version after the one that was looked at.
-    return CommitProperties(
-        custom_metadata=dict(entry.metadata),
-        max_commit_retries=0,
-        app_transactions=[Transaction(entry.app_id, entry.epoch)],
+def _entry_path(version: int) -> str:
+    return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def _state(handle: DeltaTable) -> TableState:
+    metadata, protocol = handle.metadata(), handle.protocol()
+    return TableState(
+        schema_json=handle.schema().to_json(),
+        partition_columns=tuple(metadata.partition_columns),
+        configuration=metadata.configuration,
+        writer_features=frozenset(protocol.writer_features or ()),
+        reader_features=frozenset(protocol.reader_features or ()),
     )
+
+
+def _checkpoint_interval(state: TableState) -> int:
+    given = state.configuration.get("delta.checkpointInterval", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else _CHECKPOINT_EVERY

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
-from sinks.delta_log import is_missing, open_table
+from sinks.delta_table import is_missing, open_table
 from timeline.errors import StoreUnavailableError
 
 if TYPE_CHECKING:

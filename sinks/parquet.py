@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sinks.base import BatchWriter, TaskAttempt
+from sinks.encoding import dictionary_columns
 from sinks.markers import Markers, draw_file_id, file_id
 from sinks.partition import (
     PartitionField,
@@ -175,9 +176,8 @@ class ParquetBatchWriter:
         self._attempt = attempt
         self._columns = [field.column for field in writer.partition_by]
         self._schema = partitioned_schema(writer.schema, writer.partition_by).remove_metadata()
-        # Statistics pass over NaN, and a dictionary tells -0.0 from 0.0: for either Spark would skip
-        # row groups with rows that match.
-        self._plain = [".".join(leaf.path) for leaf in leaves(self._schema) if not leaf.is_float]
+        # Statistics pass over NaN: Spark would skip row groups with rows that match.
+        self._bounded = [".".join(leaf.path) for leaf in leaves(self._schema) if not leaf.is_float]
         self._waiting: dict[Partition, _Waiting] = {}
         self._waiting_bytes = 0
         self._open: OrderedDict[Partition, _OpenFile] = OrderedDict()  # least recently used first
@@ -281,12 +281,12 @@ class ParquetBatchWriter:
         if partition not in self._open:
             while len(self._open) >= self._writer.settings.max_open_files:
                 self._finish(next(iter(self._open)))
-            self._open[partition] = self._opened(partition)
+            self._open[partition] = self._opened(partition, rows)
         self._open.move_to_end(partition)
         if self._open[partition].append(rows) >= self._writer.settings.target_file_bytes:
             self._finish(partition)
 
-    def _opened(self, partition: Partition) -> _OpenFile:
+    def _opened(self, partition: Partition, first: pa.Table) -> _OpenFile:
         writer, attempt = self._writer, self._attempt
         values = dict(zip(self._columns, partition, strict=True))
         drawn = file_id(writer.markers.app_id, draw_file_id())
@@ -301,8 +301,8 @@ class ParquetBatchWriter:
             valve,
             self._schema,
             compression=writer.settings.compression,
-            use_dictionary=self._plain,
-            write_statistics=self._plain,
+            use_dictionary=dictionary_columns(first),
+            write_statistics=self._bounded,
             write_page_index=True,
             store_decimal_as_integer=True,
             metadata_collector=footers,

@@ -76,6 +76,14 @@ def _leaves_of(field: pa.Field, above: tuple[str, ...], repeated: bool) -> Itera
         yield Leaf(path, field.type, repeated)
 
 
+def values_of(rows: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    """The values of a leaf outside of lists and maps."""
+    column = rows.column(path[0])
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
 class FloatStatistics:
     """Null counts and bounds of the float columns outside lists and maps, from the values themselves."""
 
@@ -89,9 +97,7 @@ class FloatStatistics:
     def add(self, batch: pa.RecordBatch) -> None:
         """Take these rows into account."""
         for path in self._paths:
-            column = batch.column(path[0])
-            for name in path[1:]:
-                column = pc.struct_field(column, name)
+            column = values_of(batch, path)
             self.nulls[path] += column.null_count
             if path in self._with_nan or column.null_count == len(column):
                 continue

@@ -1,4 +1,4 @@
-"""The checks that use more than the store: commits by delta-rs, and the whole protocol killed and recovered."""
+"""The checks that use more than the store: commits to a Delta table, and the whole protocol killed and recovered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
-from sinks.delta_log import DeltaLog, LogEntry
+from sinks.delta_entry import LogEntry
+from sinks.delta_log import DeltaLog
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import CRASH_POINTS
 from timeline.fsspec_store import open_store
@@ -24,27 +25,27 @@ _OF_A_ROLLBACK = tuple(point for point in CRASH_POINTS if point.startswith("roll
 
 
 def one_table_version_wins(ground: Ground) -> Outcome:
-    """Of two delta-rs commits of the same version exactly one lands."""
+    """Of two commits of the same version exactly one lands."""
     if ground.protocol == "memory":
         return skipped("delta-rs does not write here")
     url, barrier = f"{ground.url}/versions", threading.Barrier(2)
-    _log(url, ground.storage).create(NUMBER_SCHEMA, [], _entry(0, 0))
+    _log(url, ground.storage, "first").create(NUMBER_SCHEMA, [], _entry(0))
 
-    def lands(log: DeltaLog, racer: int, epoch: int) -> bool:
+    def lands(log: DeltaLog, epoch: int) -> bool:
         table = log.load()
         assert table is not None
         barrier.wait()
         try:
-            log.append(table, _entry(racer, epoch))
+            log.append(table, _entry(epoch))
         except StoreUnavailableError:
             return False
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        logs = [_log(url, ground.storage) for _ in range(2)]
+        logs = [_log(url, ground.storage, f"writer {racer}") for racer in range(2)]
         for number in ground.each_round():
-            answers = list(pool.map(lands, logs, range(2), [number + 1] * 2))
-            table = _log(url, ground.storage).load()
+            answers = list(pool.map(lands, logs, [number + 1] * 2))
+            table = _log(url, ground.storage, "reader").load()
             assert table is not None
             if all(answers):
                 return failed(f"two writers were both told that they had committed version {number + 1}")
@@ -78,11 +79,11 @@ def _lake(ground: Ground, name: str) -> Lake:
     return DeltaLake(url, ground.storage)
 
 
-def _log(url: str, storage: Mapping[str, Any]) -> DeltaLog:
+def _log(url: str, storage: Mapping[str, Any], app_id: str) -> DeltaLog:
     location = delta_location(url)
     options = delta_storage_options(location, storage)
-    return DeltaLog(location, open_store(url, storage), options, trusted_authorities(location, storage))
+    return DeltaLog(location, open_store(url, storage), app_id, options, trusted_authorities(location, storage))
 
 
-def _entry(racer: int, epoch: int) -> LogEntry:
-    return LogEntry(app_id=f"writer {racer}", epoch=epoch, files=(), metadata={}, written_ms=0)
+def _entry(epoch: int) -> LogEntry:
+    return LogEntry(epoch=epoch, files=(), metadata={}, written_ms=0)

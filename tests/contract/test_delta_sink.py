@@ -20,8 +20,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
 from sinks.base import Lookup, Sink, SinkContext, TaskAttempt
 from sinks.delta import DeltaOptions, DeltaSink
+from sinks.delta_entry import LogEntry
 from sinks.delta_location import delta_location, delta_storage_options
-from sinks.delta_log import DeltaLog, LogEntry, Snapshot
+from sinks.delta_log import DeltaLog, Snapshot
 from sinks.partition import PartitionField, Transform
 from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write
 from tests.real.s3_server import S3Server
@@ -102,7 +103,7 @@ class DeltaRig:
 
     def with_log(self, log: type[DeltaLog], **options: Any) -> DeltaSink:
         sink = self.sink()
-        made = log(sink.log.location, sink.store, sink.log.storage_options, **options)
+        made = log(sink.log.location, sink.store, sink.app_id, sink.log.storage_options, **options)
         return replace(sink, log=made, retry=AT_ONCE, commit_retry=AT_ONCE)
 
     @property
@@ -127,6 +128,12 @@ class DeltaRig:
     def table(self) -> pa.Table:
         log = self.sink().log
         return pa.table(DeltaTable(log.location, storage_options=dict(log.storage_options)).scan().read_all())
+
+    @property
+    def snapshot(self) -> Snapshot:
+        loaded = self.sink().log.load()
+        assert loaded is not None
+        return loaded
 
     @property
     def versions(self) -> int:
@@ -158,16 +165,33 @@ class TestDeltaSinkOnS3(LakeSinkContract):
         return DeltaRig(tmp_path, url=url, storage=s3.options)
 
 
+KEYS = ["a b", "a/b=c%d", "%41", "+#?&;", "..", "q\"'", "ü", "[]{}^~|", "a:b", None]
+
+
+def commit_keys(rig: DeltaRig, keys: list[str | None]) -> dict[int, str]:
+    """What is read of the keys as partitions, committed twice: by the entry that creates the table and by another."""
+    for epoch in range(2):
+        sink = rig.sink()
+        writer = sink.begin(planned(ref(epoch))).open(TaskAttempt(0, 0, 0))
+        ids = [epoch * len(keys) + number for number in range(len(keys))]
+        writer.write(pa.RecordBatch.from_pydict({"id": ids, "text": keys}, schema=SCHEMA))
+        sink.commit(sink.prepare(ref(epoch), [writer.close()]))
+    return {row["id"]: row["text"] for row in rig.table().to_pylist()}
+
+
+def test_partition_values_of_any_kind_are_found(tmp_path: Path) -> None:
+    rig = DeltaRig(tmp_path / "t", partition_by=(PartitionField("text"),))
+    assert commit_keys(rig, KEYS) == dict(enumerate(KEYS * 2))
+    assert sorted(rig.sink().log.files(rig.snapshot)) == sorted(
+        path for path in rig.traces() if path.endswith(".parquet")
+    )
+
+
 @pytest.mark.real
 def test_partition_values_of_any_kind_are_found_on_s3(s3: S3Server, tmp_path: Path) -> None:
-    keys = ["a b", "a/b=c%d", "%41", "+#?&;", "..", "q\"'", "ü", "[]{}^~|", "x" * 300, None]
-    by = (PartitionField("text"),)
+    by, keys = (PartitionField("text"),), [*KEYS, "x" * 300]
     rig = DeltaRig(tmp_path, partition_by=by, url=f"s3://lake/{uuid.uuid4().hex}/t", storage=s3.options)
-    sink = rig.sink()
-    writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
-    writer.write(pa.RecordBatch.from_pydict({"id": list(range(len(keys))), "text": keys}, schema=SCHEMA))
-    sink.commit(sink.prepare(ref(0), [writer.close()]))
-    assert {row["id"]: row["text"] for row in rig.table().to_pylist()} == dict(enumerate(keys))
+    assert commit_keys(rig, keys) == dict(enumerate(keys * 2))
 
 
 class TestCommit:
@@ -226,6 +250,40 @@ class TestCommit:
         sink.commit(prepared(sink, ref(1), [2]))
         assert table.visible() == [-1, 1, 2]
 
+    def test_an_epoch_that_another_process_has_committed_meanwhile_is_known(self, table: DeltaRig) -> None:
+        sink, other = table.sink(), table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        part = prepared(other, ref(1), [2])
+        other.commit(part)
+        assert sink.lookup(ref(1)) is Lookup.COMMITTED
+        sink.commit(part)
+        assert table.visible() == [1, 2]
+
+    def test_more_foreign_commits_than_are_read_one_by_one_are_no_obstacle(
+        self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sinks.delta_log._MOST_FOLLOWED", 3)
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        for _ in range(5):
+            _append_foreign(table.path)
+        sink.commit(prepared(sink, ref(1), [2]))
+        assert sorted(set(table.visible())) == [-1, 1, 2]
+        assert table.versions == 7
+
+    def test_a_job_of_another_timeline_does_not_pass_for_this_one(self, table: DeltaRig) -> None:
+        mine, other = table.sink("job-a"), table.sink("job-b")
+        mine.commit(prepared(mine, ref(0), [1]))
+        other.commit(prepared(other, ref(7), [2]))
+        assert mine.lookup(ref(7)) is Lookup.NOT_COMMITTED
+        assert table.sink("job-a").lookup(ref(7)) is Lookup.NOT_COMMITTED
+
+    def test_an_entry_that_is_not_written_to_its_end_is_not_passed_over(self, table: DeltaRig) -> None:
+        sink = replace(table.sink(), retry=AT_ONCE)
+        sink.commit(prepared(sink, ref(0), [1]))
+        (table.path / "_delta_log" / f"{1:020d}.json").write_text('{"txn": {"appId": ')
+        assert sink.lookup(ref(1)) is Lookup.UNKNOWN
+
     def test_a_table_that_was_deleted_and_made_again_is_not_taken_for_the_old_one(self, table: DeltaRig) -> None:
         sink = table.sink()
         for epoch in range(5):
@@ -254,9 +312,33 @@ class TestCommit:
         part = prepared(sink, ref(0), [1])
         for epoch in range(101):
             sink.commit(replace(part, epoch=ref(epoch)))
+        sink.log.checkpoints.wait()
         assert list((table.path / "_delta_log").glob("*.checkpoint.parquet"))
         assert table.sink().lookup(ref(100)) is Lookup.COMMITTED
         assert table.sink().lookup(ref(101)) is Lookup.NOT_COMMITTED
+
+    def test_the_table_says_how_often_it_wants_a_checkpoint(self, table: DeltaRig) -> None:
+        configuration = {"delta.checkpointInterval": "4"}
+        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA), configuration=configuration)
+        sink = table.sink()
+        part = prepared(sink, ref(0), [1])
+        for epoch in range(9):
+            sink.commit(replace(part, epoch=ref(epoch)))
+            sink.log.checkpoints.wait()
+        found = sorted(path.name for path in (table.path / "_delta_log").glob("*.checkpoint.parquet"))
+        assert found == [f"{version:020d}.checkpoint.parquet" for version in (4, 8)]
+
+    def test_a_checkpoint_that_fails_does_not_fail_the_commit(
+        self, table: DeltaRig, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        configuration = {"delta.checkpointInterval": "1"}
+        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA), configuration=configuration)
+        (table.path / "_delta_log" / f"{1:020d}.checkpoint.parquet").mkdir()
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        sink.log.checkpoints.wait()
+        assert table.visible() == [1]
+        assert "no checkpoint of version 1" in caplog.text
 
     def test_the_marker_survives_a_checkpoint_and_log_cleanup(self, table: DeltaRig) -> None:
         sink = table.sink()

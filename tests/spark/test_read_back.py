@@ -131,7 +131,9 @@ ROWS: list[dict[str, Any]] = [
 
 
 def test_both_readers_give_the_rows_that_were_written(spark: SparkSession, tmp_path: Path) -> None:
-    commit(sink(tmp_path / "t", SCHEMA), 0, ROWS[:1], ROWS[1:])
+    target = sink(tmp_path / "t", SCHEMA)
+    commit(target, 0, ROWS[:1])
+    commit(target, 1, ROWS[1:])
     wanted = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA).to_pylist()
     assert read_delta_rs(tmp_path / "t") == wanted
     assert read_spark(spark, tmp_path / "t") == wanted
@@ -161,7 +163,9 @@ KEYS = [
 def test_both_readers_find_every_partition_whatever_its_value_is(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("key", pa.string()), ("n", pa.int32())])
     rows = [{"id": index, "key": key, "n": 1} for index, key in enumerate(KEYS)]
-    commit(sink(tmp_path / "t a #ü", schema, "key"), 0, rows)
+    target = sink(tmp_path / "t a #ü", schema, "key")
+    commit(target, 0, rows[:1])
+    commit(target, 1, rows[1:])
     wanted = [{**row, "key": row["key"] or None} for row in rows]
     assert read_delta_rs(tmp_path / "t a #ü") == wanted
     assert read_spark(spark, tmp_path / "t a #ü") == wanted
@@ -200,7 +204,9 @@ def test_both_readers_give_the_partition_columns(
         {"id": 2, "ts": datetime.datetime(2024, 1, 2, tzinfo=UTC), "wall": datetime.datetime(1, 1, 1), "flag": True},
         {"id": 3},
     ]
-    commit(sink(tmp_path / "t", schema, *by), 0, rows)
+    target = sink(tmp_path / "t", schema, *by)
+    commit(target, 0, rows[:1])
+    commit(target, 1, rows[1:])
     wanted = [
         {**row, **more}
         for row, more in zip(pa.RecordBatch.from_pylist(rows, schema=schema).to_pylist(), added, strict=True)
@@ -252,9 +258,10 @@ FILTERS = [
 def skip_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten files of ten rows each, in order."""
     path = tmp_path_factory.mktemp("skip") / "t"
-    commit(
-        sink(path, SKIP_SCHEMA), 0, *[[_skip_row(n) for n in range(start, start + 10)] for start in range(0, 100, 10)]
-    )
+    files = [[_skip_row(n) for n in range(start, start + 10)] for start in range(0, 100, 10)]
+    target = sink(path, SKIP_SCHEMA)
+    commit(target, 0, *files[:5])
+    commit(target, 1, *files[5:])
     return path
 
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
 from ingest.sources.decode.arrow_json import Parsed, Refused, parse_block, usable_by_arrow
-from ingest.sources.decode.lines import invalid_utf8, positions_of
+from ingest.sources.decode.lines import LineBounds, invalid_utf8, positions_of
 from ingest.sources.decode.narrow import Taken, suspicious, take_what_parses
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import Records
@@ -137,10 +137,8 @@ class JsonDecoder:
 
 def _is_plain(data: bytes, rows: int) -> bool:
     """Whether every line begins with ``{`` and ends with ``}``, in valid UTF-8 without NUL."""
-    end = len(data) - (2 if data.endswith(b"\r\n") else 1 if data.endswith(b"\n") else 0)
-    if not data.startswith(b"{") or data[end - 1 : end] != b"}" or b"\0" in data:
-        return False
-    if data.count(b"}\n{") + (data.count(b"}\r\n{") if b"\r" in data else 0) != rows - 1:
+    bounds = LineBounds.of(data)
+    if len(bounds.starts) != rows or not bounds.enclosed(b"{", b"}") or b"\0" in data:
         return False
     return _is_utf8(data)
 

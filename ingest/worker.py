@@ -1,0 +1,53 @@
+"""What Spark's Python worker does again for each task, although it is one process for many of them.
+
+::
+
+    before a task   importlib.invalidate_caches()   reads the directories of pyspark.zip and the others again: 80 ms
+    after a task    gc.collect()                    looks at every object of every module again: 14 ms and more
+
+Measured with PySpark 4.1.3: a job of two empty tasks took 272 ms, and 106 ms once both are spared.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import zipimport
+from typing import TypeAlias
+
+_Stamp: TypeAlias = tuple[int, int, int]
+
+
+@functools.cache
+def spare_next_tasks() -> None:
+    """Make what surrounds the later tasks of this process cheap; to be called in a task, once modules are loaded.
+
+    Only the first call in a process does something.
+    """
+    _read_changed_zips_only()
+    gc.collect()
+    gc.freeze()
+
+
+def _read_changed_zips_only() -> None:
+    """Let importers forget a zip's directory where the zip is another one, and else keep it."""
+    read_again = zipimport.zipimporter.invalidate_caches
+    read: dict[zipimport.zipimporter, _Stamp | None] = {}
+
+    def invalidate_caches(importer: zipimport.zipimporter) -> None:
+        stamp = _stamp_of(importer.archive)
+        if stamp is None or read.get(importer) != stamp:
+            read_again(importer)
+            read[importer] = stamp
+
+    setattr(zipimport.zipimporter, "invalidate_caches", invalidate_caches)  # noqa: B010 - mypy takes it for a plain method
+
+
+def _stamp_of(archive: str) -> _Stamp | None:
+    """What tells a file from one that replaced it; None where there is no file."""
+    try:
+        status = os.stat(archive)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

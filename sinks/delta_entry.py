@@ -1,0 +1,113 @@
+"""The text of a Delta log entry: one that appends files is written, others' are read for what concerns a job.
+
+Source: Delta Transaction Log Protocol, section "Actions"; paths are URIs there, percent-encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from timeline.epoch import Json, WrittenFile
+from timeline.errors import StoreUnavailableError
+
+_RULES = ("metaData", "protocol")
+_ENGINE = "Tideline"
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One commit: files, the value of the job's marker, and words for people.
+
+    Attributes:
+        epoch: the marker's value.
+        files: data files that become visible.
+        metadata: what ``DESCRIBE HISTORY`` shows.
+        written_ms: when the files were written, milliseconds since 1970.
+    """
+
+    epoch: int
+    files: Sequence[WrittenFile]
+    metadata: Mapping[str, str]
+    written_ms: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an entry says that a later append has to know.
+
+    Attributes:
+        marker: the epoch that it gives the job's marker; None where it leaves that alone.
+        changes_rules: whether it changes the table's schema, properties or protocol.
+    """
+
+    marker: int | None = None
+    changes_rules: bool = False
+
+
+def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> bytes:
+    """The entry that adds files to a table.
+
+    Args:
+        app_id: key of the job's marker.
+        entry: what is added.
+        partition_by: the table's partition columns.
+    """
+    info: dict[str, Json] = {
+        "timestamp": entry.written_ms,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(partition_by))},
+        "operationMetrics": {
+            "numFiles": str(len(entry.files)),
+            "numOutputRows": str(sum(file.rows for file in entry.files)),
+            "numOutputBytes": str(sum(file.size for file in entry.files)),
+        },
+        "isBlindAppend": True,
+        "engineInfo": _ENGINE,
+        **entry.metadata,
+    }
+    marker: Json = {"appId": app_id, "version": entry.epoch, "lastUpdated": entry.written_ms}
+    actions = [{"commitInfo": info}, {"txn": marker}, *(_added(file, entry.written_ms) for file in entry.files)]
+    return "".join(f"{json.dumps(action, allow_nan=False)}\n" for action in actions).encode()
+
+
+def read_entry(body: bytes, app_id: str) -> Seen:
+    """What somebody's entry says that a later append has to know.
+
+    Args:
+        body: the entry.
+        app_id: key of the job's marker.
+
+    Raises:
+        StoreUnavailableError: it is not written to its end yet, or damaged.
+    """
+    marker, changes_rules = None, False
+    try:
+        for line in body.splitlines():
+            action = json.loads(line)
+            changes_rules = changes_rules or any(rule in action for rule in _RULES)
+            if "txn" in action and action["txn"]["appId"] == app_id:
+                marker = int(action["txn"]["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreUnavailableError(f"an entry of the table's log cannot be read: {error}") from error
+    return Seen(marker, changes_rules)
+
+
+def stats_text(file: WrittenFile) -> str:
+    """A file's statistics as the log holds them."""
+    return json.dumps(file.stats, allow_nan=False)
+
+
+def _added(file: WrittenFile, written_ms: int) -> dict[str, Json]:
+    return {
+        "add": {
+            "path": quote(file.path, safe="/="),
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+            "modificationTime": written_ms,
+            "dataChange": True,
+            "stats": stats_text(file),
+        }
+    }
