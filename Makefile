@@ -44,6 +44,12 @@ MINUTES ?= 20
 soak: env ## a real job under random faults (SEED=, MINUTES=); the last line says how it went
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+QUICK ?=
+
+.PHONY: bench
+bench: env ## measure beside what people use instead, and write docs/benchmarks.md (LOGS= a folder of real logs; QUICK=1)
+	@$(BIN)/python -m bench $(if $(QUICK),--quick)
+
 .PHONY: lint
 lint: env ## ruff (rules and format) and the direction of imports
 	@$(BIN)/ruff check
@@ -64,7 +70,7 @@ services-stop: env ## end them; their data and logs stay in .services/
 
 .PHONY: lock
 lock: env ## pin the newest versions that setup.cfg allows into requirements.lock
-	@$(BIN)/uv pip compile setup.cfg --extra kafka --extra s3 --extra stream --extra look --extra tikv --extra dev --generate-hashes --python-version 3.11 \
+	@$(BIN)/uv pip compile setup.cfg --extra kafka --extra s3 --extra stream --extra transform --extra look --extra tikv --extra dev --generate-hashes --python-version 3.11 \
 		--no-header --upgrade --quiet --output-file requirements.lock
 
 .PHONY: stubs

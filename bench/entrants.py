@@ -1,0 +1,114 @@
+"""Who takes part: ours, and what people would use instead; and how they are told of an input."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench import pins
+from bench.contest import System, say
+from bench.logs import Log
+from bench.table import OURS
+from tests.real.toolchain import MissingToolchainError
+
+SPARK = "Spark alone"
+DELTA = "Delta's streaming sink"
+ICEBERG = "Iceberg streaming append"
+HUDI_STREAM = "Hudi streaming bulk_insert"
+HUDI_BULK_INSERT = "Hudi bulk_insert"
+HUDI_INSERT = "Hudi insert"
+HUDI_SPARK = f"Spark {pins.HUDI_SPARK} alone"
+"""The same in Hudi's environment: what Hudi's figures are told by, since it has no bundle for Spark 4.1."""
+
+HUDI = (HUDI_STREAM, HUDI_BULK_INSERT, HUDI_INSERT)
+BATCH_ONLY = (SPARK, HUDI_BULK_INSERT, HUDI_INSERT, HUDI_SPARK)
+"""Those that have no stream: they take all there is, once."""
+
+
+def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = "") -> list[System]:
+    """Everyone whose packages are there; who is left out is named on stderr.
+
+    Args:
+        scratch: where they may write what is no target.
+        s3: endpoint, region, key and secret of the server that targets lie on; None: they are local. Hudi then stays
+            out: its Spark would need another S3A.
+        only: names, or parts of names, with commas between; ours always takes part.
+    """
+    settings: dict[str, Any] = {"scratch": str(scratch)}
+    here: dict[str, Any] = settings | ({"s3": dict(s3)} if s3 else {})
+    storage = {} if s3 is None else {"storage": _storage(s3)}
+    found = [System(OURS, "bench.systems.tideline", settings | storage)]
+
+    def jars(own: Callable[[], list[Path]]) -> dict[str, Any]:
+        paths = [*own(), *pins.kafka_jars(), *(pins.s3_jars() if s3 else ())]
+        return here | {"jars": [str(path) for path in paths]}
+
+    def add(name: str, make: Callable[[], System]) -> None:
+        if only and not any(part.strip() in name for part in only.split(",")):
+            return
+        try:
+            found.append(make())
+        except (MissingToolchainError, subprocess.CalledProcessError, OSError) as error:
+            say(f"left out: {name}: {error}")
+
+    def hudi(operation: str, *, is_stream: bool = False) -> System:
+        start = settings | {"jars": [str(path) for path in pins.hudi_jars()]}
+        work = {"operation": operation, "is_stream": is_stream}
+        return System(HUDI_STREAM, "bench.systems.hudi", start, work, pins.hudi_python())
+
+    add(SPARK, lambda: System(SPARK, "bench.systems.spark", jars(list)))
+    add(DELTA, lambda: System(DELTA, "bench.systems.delta", jars(pins.delta_jars)))
+    add(ICEBERG, lambda: System(ICEBERG, "bench.systems.iceberg", jars(pins.iceberg_jars)))
+    if s3 is None:
+        add(HUDI_SPARK, lambda: System(HUDI_SPARK, "bench.systems.spark", settings, python=pins.hudi_python()))
+        add(HUDI_STREAM, lambda: hudi("bulk_insert", is_stream=True))
+        add(HUDI_BULK_INSERT, lambda: _named(HUDI_BULK_INSERT, hudi("bulk_insert")))
+        add(HUDI_INSERT, lambda: _named(HUDI_INSERT, hudi("insert")))
+    return found
+
+
+def files_work(log: Log, **changes: Any) -> dict[str, Any]:
+    """A log in files, as every system is told of it.
+
+    Args:
+        log: the input.
+        changes: of our source block, for example ``max_files_per_epoch``.
+    """
+    path = f"{log.folder}/*.jsonl"
+    source = {"type": "files", "path": path, "format": "json", "close_after": "0s"} | changes
+    return {
+        "source": "files",
+        "input": str(log.folder),
+        "schema": log.ddl,
+        "columns": log.columns,
+        "tideline_source": source,
+    }
+
+
+def kafka_work(log: Log, bootstrap_servers: str, topic: str) -> dict[str, Any]:
+    """A log in a topic, as every system is told of it."""
+    return {
+        "source": "kafka",
+        "bootstrap_servers": bootstrap_servers,
+        "topic": topic,
+        "schema": log.ddl,
+        "columns": log.columns,
+        "tideline_source": {
+            "type": "kafka",
+            "bootstrap_servers": bootstrap_servers,
+            "topics": [topic],
+            "format": "json",
+            "start": "earliest",
+        },
+    }
+
+
+def _named(name: str, system: System) -> System:
+    return System(name, system.module, system.settings, system.work, system.python)
+
+
+def _storage(s3: Mapping[str, str]) -> dict[str, Any]:
+    client = {"endpoint_url": s3["endpoint"], "region_name": s3["region"]}
+    return {"key": s3["key"], "secret": s3["secret"], "client_kwargs": client}

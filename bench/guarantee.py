@@ -1,0 +1,78 @@
+"""What exactly-once costs: epochs by the protocol beside the same tasks without it. Table 2 of docs/benchmarks.md.
+
+    python -m bench.guarantee [--quick] [--works 8]
+
+Both in one session, in turn: the loop as ``tideline run --once`` runs it, and the same plans' tasks handed to the same
+runner one after another: no timeline, no lease, no decision, no manifest, no completed instant, no commit to a target.
+Files are announced by markers in both: that is part of what a task does. A run's start and end are in the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.contest import Contest, Round, System, Task, say
+from bench.entrants import entrants, files_work
+from bench.goals import Goal, Key, ratio
+from bench.logs import ROWS, generated
+from bench.run import Options, finish, main, parse, scratch
+from bench.table import OURS
+
+TABLE = "guarantee"
+BARE = "the same tasks, no protocol"
+WALL = "s"
+CPU = "CPU s"
+
+_WORKS: Mapping[str, tuple[int, int, int]] = {
+    "256 MB an epoch": (256, ROWS, ROWS // 4),
+    "8 MB an epoch": (8, ROWS // 4, ROWS // 32),
+}
+"""Work → size of its epochs in 10^6 bytes, and rows: of 8 epochs and of 64; with ``--quick`` of 2 and of 8."""
+
+_LIMITS = {"256 MB an epoch": 1.03, "8 MB an epoch": 1.10}
+
+GOALS = tuple(
+    Goal(
+        f"{work}: {metric}, as a multiple of: {BARE}",
+        ratio(Key(TABLE, work, OURS, metric), Key(TABLE, work, BARE, metric)),
+        _LIMITS[work],
+        False,
+    )
+    for work in _WORKS
+    for metric in (WALL, CPU)
+)
+
+
+def _figures(task: Task, done: Round) -> dict[str, float]:
+    epochs = done.own["epochs"]
+    return {
+        WALL: done.wall_s,
+        CPU: done.cpu_s,
+        "ms an epoch": 1000 * done.wall_s / epochs,
+        "CPU ms an epoch": 1000 * done.cpu_s / epochs,
+        "epochs": epochs,
+    }
+
+
+def measure(options: Options) -> int:
+    """Do the table; the exit code."""
+    wake = generated(2_000, files=2)
+    with scratch(options) as folder:
+        ours = entrants(folder, only="none besides")[0]
+        systems = [ours, System(BARE, ours.module, ours.settings, {"is_bare": True}, ours.python)]
+        with Contest(systems, folder).running() as contest:
+            for work, (epoch_mb, rows, few) in _WORKS.items():
+                if options.wants(work):
+                    log = generated(few if options.quick else rows)
+                    limit = {"max_bytes_per_epoch": epoch_mb * 1_000_000}
+                    task = Task(work, files_work(log, **limit), log.rows, 1, wake=files_work(wake))
+                    measured = contest.measure(task, options.rounds, _figures, warm_ups=options.warm_ups)
+                    if measured:
+                        finish(TABLE, options, measured, f"{log.rows:,} rows, {log.bytes / 1e9:.2f} GB")
+    for problem in contest.problems:
+        say(f"missing in the table: {problem}")
+    return 1 if contest.problems else 0
+
+
+if __name__ == "__main__":
+    main(lambda: measure(parse(__doc__)))

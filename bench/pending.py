@@ -1,0 +1,229 @@
+"""Jobs with something for recovery to do, made in seconds, and commands on them as processes that are measured.
+
+What the protocol writes is written by its own code. Data files, of which there are up to 10,000, are made once by the
+real writer for each partition; the others are hard links to them, and their markers are touched: bytes and names are
+as tasks would have left them. The S3 server keeps objects as files, so the same holds there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline
+from ingest.config import load_config
+from ingest.job import Job
+from ingest.protocol import open_instant, prepare
+from sinks.base import TaskAttempt
+from sinks.markers import draw_file_id, file_id, marker_path
+from tests.real import s3_server
+from timeline.chain import Chain
+from timeline.epoch import OffsetRange, Plan, ShardCount, WriteReport, WrittenFile
+from timeline.lease import LeaseObserver, WriterLease
+from timeline.view import Timeline
+
+ROOT = Path(__file__).parents[1]
+_ROWS = 100
+
+
+@dataclass(frozen=True)
+class Medium:
+    """Where timelines and tables are kept.
+
+    Attributes:
+        name: for people.
+        url: folder or prefix that jobs have their own below.
+        folder: the same place as files.
+        storage: fsspec's options.
+        log: the server's access log, a line for each request; None where there is no server.
+    """
+
+    name: str
+    url: str
+    folder: Path
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    log: Path | None = None
+
+    def requests(self) -> int:
+        """Requests that the server has answered so far."""
+        return self.log.read_bytes().count(b"\n") if self.log is not None and self.log.exists() else 0
+
+
+@contextlib.contextmanager
+def media(scratch: Path) -> Iterator[tuple[Medium, ...]]:
+    """Local files and S3, as long as the block runs."""
+    local, bucket, log = scratch / "files", scratch / "s3" / "lake", scratch / "requests.log"
+    for folder in (local, bucket):
+        folder.mkdir(parents=True)
+    os.environ["VGW_ACCESS_LOG"] = str(log)  # the server's own option; its log counts what all processes ask
+    with s3_server.running(bucket.parent) as server:
+        yield Medium("files", str(local), local), Medium("S3", "s3://lake", bucket, server.options, log)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One job of its own.
+
+    Attributes:
+        medium: where its lake is kept.
+        name: of its folder.
+        job: the job file.
+    """
+
+    medium: Medium
+    name: str
+    job: Path
+
+    @property
+    def lake(self) -> Path:
+        """Timeline and table as files."""
+        return self.medium.folder / self.name
+
+    def opened(self) -> Opened:
+        """Its timeline."""
+        return open_timeline(load_config(self.job))
+
+    def remove(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self.lake, ignore_errors=True)
+        shutil.rmtree(self.job.parent, ignore_errors=True)
+
+
+def new_place(medium: Medium, scratch: Path) -> Place:
+    """A job file for a new folder; its source is the folder ``logs`` beside it."""
+    name = uuid.uuid4().hex
+    place = Place(medium, name, scratch / name / "job.yaml")
+    (place.job.parent / "logs").mkdir(parents=True)
+    settings = {
+        "name": "bench",
+        "source": {
+            "type": "files",
+            "path": f"{place.job.parent}/logs/*.jsonl",
+            "format": "json",
+            "close_after": "0s",
+            "max_bytes_per_epoch": 50,
+        },
+        "schema": {"id": "bigint", "part": "string"},
+        "partition_by": ["part"],
+        "targets": [{"type": "delta", "path": f"{medium.url}/{name}"}],
+        "storage": dict(medium.storage),
+        "writer": {"lease_ttl": "10s"},
+    }
+    place.job.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value}))
+    return place
+
+
+def born(place: Place) -> tuple[Job, WriterLease]:
+    """The job on its new timeline, and its writer's lease."""
+    opened = place.opened()
+    schema = known_schema(opened)
+    assert schema is not None
+    opened = give_birth(opened, schema)
+    lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
+    return build_job(opened), lease
+
+
+def leave_pending(place: Place, files: int, *, is_prepared: bool) -> None:
+    """An epoch with so many data files whose writer is gone, before or after its manifest was put."""
+    job, lease = born(place)
+    plan = open_instant(job, Chain(), lease, (OffsetRange("a.jsonl", 0, files * _ROWS),))
+    written = write_files(place, job, plan, files)
+    if is_prepared:
+        rows = sum(file.rows for file in written)
+        report = WriteReport(rows, sum(file.size for file in written), tuple(written))
+        reports = {job.sinks[0].target: [report], job.quarantine: [WriteReport(0, 0)]}
+        prepare(job, plan, [ShardCount("a.jsonl", rows, rows, 0)], reports)
+    lease.release()
+
+
+def write_files(place: Place, job: Job, plan: Plan, files: int) -> Sequence[WrittenFile]:
+    """Data files and their markers, in as many partitions as the root of their number."""
+    target, app_id = job.sinks[0].begin(plan), f"tideline-{job.identity.timeline_id}"
+    partitions = max(1, round(files**0.5))
+    made: list[WrittenFile] = []
+    for partition in range(partitions):
+        writer = target.open(TaskAttempt(partition, 0, 0))
+        values = {"id": pa.array(range(_ROWS), pa.int64()), "part": pa.array([f"p{partition:04}"] * _ROWS)}
+        writer.write(pa.record_batch(values))
+        made += writer.close().files
+    linked: list[WrittenFile] = []
+    for number in range(partitions, files):
+        of = made[number % partitions]
+        folder = of.path.rpartition("/")[0]
+        name = f"{file_id(app_id, draw_file_id())}-0_{number}-0-0_{plan.ref.instant}.parquet"
+        linked.append(WrittenFile(f"{folder}/{name}", of.size, of.rows, of.partition, of.stats))
+        os.link(place.lake / of.path, place.lake / linked[-1].path)
+        (place.lake / marker_path(plan.ref.instant, linked[-1].path)).touch()
+    return [*made, *linked]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one command took.
+
+    Attributes:
+        wall_s: from the process's start to its end.
+        cpu_s: user and system time, of processes that it waited for too.
+        peak_mb: its resident set at most, in 10^6 bytes.
+        requests: to the S3 server.
+    """
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    requests: int
+
+    def figures(self, medium: Medium) -> dict[str, float]:
+        """By metric."""
+        asked = {} if medium.log is None else {"requests": float(self.requests)}
+        return {"wall s": self.wall_s, "cpu s": self.cpu_s, "peak MB": self.peak_mb} | asked
+
+
+def run(place: Place, *words: str) -> Cost:
+    """Run a command of Tideline on the job as a process of its own.
+
+    Raises:
+        SystemExit: it did not end with 0, or something is pending afterwards.
+    """
+    before = place.medium.requests()
+    command = [sys.executable, "-m", "ingest", words[0], str(place.job), *words[1:]]
+    with (place.job.parent / "output.log").open("wb") as log:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        peaks, done = [0.0], threading.Event()
+        watch = threading.Thread(target=_watch, args=(process.pid, peaks, done))
+        watch.start()
+        _, status, used = os.wait4(process.pid, 0)
+        wall_s = time.perf_counter() - began
+        done.set()
+        watch.join()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    requests = place.medium.requests() - before
+    opened = place.opened()
+    pending = Timeline.load(opened.store, opened.retry).pending()
+    if process.returncode or len(pending):
+        said = (place.job.parent / "output.log").read_text()
+        raise SystemExit(f"{command} ended with {process.returncode}, {len(pending)} pending:\n{said[-3000:]}")
+    return Cost(wall_s, used.ru_utime + used.ru_stime, max(peaks), requests)
+
+
+def _watch(pid: int, peaks: list[float], done: threading.Event) -> None:
+    """Look for the largest resident set; what `wait4` tells counts the parent's at the fork too."""
+    while not done.wait(0.02):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    peaks.append(int(line.split()[1]) * 1024 / 1e6)

@@ -1,0 +1,113 @@
+"""What a process and all below it take, seen from outside: CPU seconds, and memory at its peak.
+
+CPU seconds of processes that have ended are counted: the kernel hands them to the parent that waits for them, so the
+sum over a tree never loses any while its root lives. Memory is PSS, the sum of which counts a page that several
+processes share once; forked Python workers share most of theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_LOOK_S = 0.25
+_TICKS = os.sysconf("SC_CLK_TCK")
+_TIMES = slice(11, 15)
+"""utime, stime, cutime, cstime behind the command's name in /proc/<pid>/stat; see proc(5)."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What some work took.
+
+    Attributes:
+        wall_s: by the clock.
+        cpu_s: user and system time of the tree, that of processes which ended meanwhile included.
+        peak_mb: the largest PSS of the tree that was seen, in 10^6 bytes; looked at four times a second.
+    """
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+class Meter:
+    """Measures work that another process does with all that it has started."""
+
+    def __init__(self, pid: int) -> None:
+        """Nothing is measured yet.
+
+        Args:
+            pid: the root of the tree; it has to live as long as this is used.
+        """
+        self._root = psutil.Process(pid)
+        self._taken: Taken | None = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure the block; `taken` has the result."""
+        self._taken = None
+        done = threading.Event()
+        peaks = [self.pss_bytes()]
+        watch = threading.Thread(target=self._watch, args=(done, peaks), name="bench-memory", daemon=True)
+        watch.start()
+        cpu, began = self.cpu_s(), time.perf_counter()
+        try:
+            yield
+            wall_s = time.perf_counter() - began
+            cpu_s = self.cpu_s() - cpu
+        finally:
+            done.set()
+            watch.join()
+        self._taken = Taken(wall_s, cpu_s, max(*peaks, self.pss_bytes()) / 1e6)
+
+    @property
+    def taken(self) -> Taken:
+        """What the last block took."""
+        assert self._taken is not None, "nothing was measured"
+        return self._taken
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the tree since it was started."""
+        return sum(_cpu_s(pid) for pid in self._pids())
+
+    def pss_bytes(self) -> int:
+        """Memory of the tree now."""
+        return sum(_pss_bytes(pid) for pid in self._pids())
+
+    def _watch(self, done: threading.Event, peaks: list[int]) -> None:
+        while not done.wait(_LOOK_S):
+            peaks.append(self.pss_bytes())
+
+    def _pids(self) -> list[int]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [self._root.pid, *(child.pid for child in self._root.children(recursive=True))]
+        return []
+
+
+def written_bytes(folder: Path) -> int:
+    """Size of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _cpu_s(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        # The command's name is in brackets and may hold anything, brackets too.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(int(ticks) for ticks in fields[_TIMES]) / _TICKS
+    return 0.0
+
+
+def _pss_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0

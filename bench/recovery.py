@@ -1,0 +1,77 @@
+"""Seconds from `tideline recover` to done, with 1, 100 and 10,000 data files in the pending epoch, on files and S3.
+
+    python -m bench.recovery [--quick] [--rounds 5] [--works files,S3]
+
+``recommit``: the epoch is prepared, so recovery checks its files, decides, commits and completes it. ``roll back``: it
+is written and not prepared, so recovery decides against it and deletes its files. The command is a process of its own,
+from its start to its end, Python's and its libraries' start included. ``--quick`` has 1,000 files at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from bench.goals import Goal, Key, figure_of
+from bench.pending import Medium, leave_pending, media, new_place, run
+from bench.run import finish, main, parse, scratch
+from bench.table import OURS, Measured
+
+FILES = (1, 100, 10_000)
+_LIMITS_S = {1: 1.0, 100: 1.5, 10_000: 5.0}
+_WAYS = ("recommit", "roll back")
+_MEDIA = ("files", "S3")
+
+
+def _work(way: str, files: int, medium: str) -> str:
+    return f"{way}, {files:,} files, {medium}"
+
+
+GOALS = tuple(
+    Goal(f"{work}: seconds", figure_of(Key("recovery", work, OURS, "wall s")), limit, False)
+    for files, limit in _LIMITS_S.items()
+    for work in (_work(way, files, medium) for way in _WAYS for medium in _MEDIA)
+)
+
+
+def measure() -> int:
+    """Measure and keep the table; the exit code."""
+    options = parse(__doc__)
+    counts = FILES if not options.quick else (1, 100, 1_000)
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    with scratch(options) as folder, media(folder) as places:
+        works = [
+            (_work(way, files, medium.name), medium, files, way)
+            for files in counts
+            for way in _WAYS
+            for medium in places
+        ]
+        for number in range(-options.warm_ups, options.rounds):
+            for work, medium, files, way in works:
+                if options.wants(work):
+                    figures = once(folder, medium, files, is_prepared=way == "recommit")
+                    for metric, value in figures.items() if number >= 0 else ():
+                        found[work, metric].append(value)
+    measured = [Measured(work, OURS, metric, tuple(values)) for (work, metric), values in found.items()]
+    sizes = ", ".join(f"{files:,}" for files in counts) + " files of 100 rows, √n partitions"
+    finish("recovery", options, measured, sizes)
+    return 0
+
+
+def once(folder: Path, medium: Medium, files: int, *, is_prepared: bool) -> dict[str, float]:
+    """One recovery of one new job."""
+    place = new_place(medium, folder)
+    try:
+        leave_pending(place, files, is_prepared=is_prepared)
+        figures = run(place, "recover").figures(medium)
+        data = [path for path in place.lake.rglob("*-0_*.parquet") if ".hoodie" not in path.parts]
+        expected = files if is_prepared else 0
+        if len(data) != expected:
+            raise SystemExit(f"{len(data)} data files are there after recovery, {expected} expected")
+        return figures
+    finally:
+        place.remove()
+
+
+if __name__ == "__main__":
+    main(measure)

@@ -1,0 +1,162 @@
+"""What every script of a table does around its measurements: options, a place to work, results, conditions."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import psutil
+
+from bench import pins
+from bench.contest import say
+from bench.table import RESULTS, Measured, save, show
+from tests.real import kafka_server, s3_server
+from tests.real.toolchain import find_java
+
+QUICK_SHARE = 10
+"""``--quick`` takes one part in so many."""
+
+QUICK = RESULTS / "quick"
+"""Where results of ``--quick`` are kept."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a script was told.
+
+    Attributes:
+        quick: minutes instead of an hour: a tenth of the data.
+        rounds: measured rounds.
+        warm_ups: rounds before, of which nothing is told: the JVM compiles what it sees often.
+        works: parts of names of the works to do; all where it is empty.
+        systems: parts of names of the systems that take part besides ours; all where it is empty.
+        results: where results are kept.
+        scratch: where to work; a folder of its own in it, which goes.
+    """
+
+    quick: bool
+    rounds: int
+    warm_ups: int
+    works: str
+    systems: str
+    results: Path
+    scratch: Path | None
+
+    def wants(self, work: str) -> bool:
+        """Whether a work is to be done."""
+        return not self.works or any(part.strip() in work for part in self.works.split(","))
+
+    def share(self, amount: int) -> int:
+        """How much to take of what the table asks for: rows, epochs, megabytes."""
+        return amount // QUICK_SHARE if self.quick else amount
+
+
+def parse(doc: str | None, argv: Sequence[str] | None = None) -> Options:
+    """The options of a script, from its command line."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data: minutes")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm-ups", type=int, help="unmeasured rounds before (1; 2 where they are short)")
+    parser.add_argument("--works", default="", help="only works with one of these, with commas between, in their names")
+    parser.add_argument("--systems", default="", help="only peers with one of these in their names; ours always")
+    parser.add_argument("--results", type=Path, help="folder of the JSON files (bench/results; --quick: quick in it)")
+    parser.add_argument("--scratch", type=Path, default=None, help="where to work (the system's temporary folder)")
+    given = parser.parse_args(argv)
+    if given.warm_ups is None:
+        given.warm_ups = 2 if given.quick else 1
+    # Quick figures are no record: they never take the place of those on the page.
+    given.results = given.results or (QUICK if given.quick else RESULTS)
+    return Options(**vars(given))
+
+
+@contextlib.contextmanager
+def scratch(options: Options) -> Iterator[Path]:
+    """A folder of its own to work in until the block ends; SIGTERM ends the block as Ctrl-C does."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    if options.scratch is not None:
+        options.scratch.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tideline-bench-", dir=options.scratch) as folder:
+            yield Path(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def finish(table: str, options: Options, measured: Sequence[Measured], sizes: str) -> None:
+    """Keep and print what was measured.
+
+    Args:
+        table: its name.
+        options: what the script was told.
+        measured: what was measured.
+        sizes: of what, for people.
+    """
+    path = save(table, measured, conditions=conditions(table, options, sizes), folder=options.results)
+    show(table, measured)
+    say(f"kept in {path}")
+
+
+def conditions(table: str, options: Options, sizes: str) -> dict[str, str]:
+    """Under what something is measured, for people."""
+    # Not as it was typed: folders of this machine say nothing to others.
+    words = [f"python -m bench.{table}", *(["--quick"] if options.quick else [])]
+    words += [f"--works {shlex.quote(options.works)}"] if options.works else []
+    words += [f"--systems {shlex.quote(options.systems)}"] if options.systems else []
+    return {
+        "command": " ".join(words),
+        "sizes": sizes,
+        "rounds": f"{options.rounds}, {options.warm_ups} unmeasured before them",
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def machine() -> str:
+    """The machine, for people."""
+    names = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    name = names[0].partition(":")[2].strip() if names else platform.processor()
+    cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().total / (1 << 30)
+    return f"{cores} cores ({name or platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"
+
+
+def versions() -> str:
+    """Of ours and of the peers, for people."""
+    java = subprocess.run([find_java("Spark"), "-version"], capture_output=True, text=True).stderr
+    ours = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "deltalake", "confluent-kafka"))
+    peers = (
+        f"Delta {pins.DELTA}, Iceberg {pins.ICEBERG}, Hudi {pins.HUDI} on Spark {pins.HUDI_SPARK}, "
+        f"Hadoop's S3A {pins.HADOOP}, versitygw {s3_server.VERSION.removeprefix('v')}, Kafka {kafka_server.VERSION}"
+    )
+    return f"Python {platform.python_version()}, {(java.splitlines() or ['no Java'])[0]}, {ours}; {peers}"
+
+
+def main(measure: Callable[[], int]) -> None:
+    """Run a script to its exit code; Ctrl-C is no traceback."""
+    try:
+        code = measure()
+    except KeyboardInterrupt:
+        say("stopped; what was started has ended")
+        code = 130
+    raise SystemExit(code)
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return ""

@@ -1,0 +1,66 @@
+"""A system as a process of its own: it starts once, then does one round after another as it is told to.
+
+::
+
+    parent ── {"do": "round", …}\\n ──▶ stdin  │ system │ stdout ── {"ok": true, …}\\n ──▶ parent
+                                              │        │ stderr ──▶ a log
+
+So the systems that are compared can take turns while the others idle, each with its own session, and what one takes is
+measured from outside. Needs the standard library only: Hudi's environment has nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+Work = Mapping[str, Any]
+"""What is to be done; values of JSON. ``target`` is where to, everything else is between a script and its systems."""
+
+
+class Served(Protocol):
+    """A system whose session runs."""
+
+    def round(self, work: Work) -> Mapping[str, float]:
+        """Do the work once, into a target that is not there yet; figures that only the system itself knows."""
+
+    def count(self, work: Work) -> int:
+        """Rows that the target of a round has, as its readers see it."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+def serve(start: Callable[[Work], Served]) -> None:
+    """Do what the parent says until it closes stdin, or is gone.
+
+    Args:
+        start: starts the session, by the settings of the first line.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # Whatever a session prints belongs to the log, not between the answers.
+    os.dup2(2, 1)
+    served: Served | None = None
+    try:
+        for line in sys.stdin:
+            asked: Work = json.loads(line)
+            try:
+                answer: dict[str, Any] = {"ok": True}
+                if served is None:
+                    served = start(asked)
+                elif asked["do"] == "round":
+                    answer |= served.round(asked)
+                else:
+                    answer["rows"] = served.count(asked)
+            except Exception as error:  # the process's edge: the parent says what to do now
+                traceback.print_exc()
+                answer = {"ok": False, "error": f"{type(error).__name__}: {str(error)[:2000]}"}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    finally:
+        if served is not None:
+            served.close()

@@ -1,0 +1,77 @@
+"""What every peer reads, as Spark's own sources read it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+from bench.serve import Work
+
+
+def read(spark: SparkSession, work: Work) -> DataFrame:
+    """All of the input as a batch."""
+    if work["source"] == "kafka":
+        raw = spark.read.format("kafka").options(**_kafka(work)).load()
+        return _decoded(raw, work)
+    return _transformed(spark, spark.read.schema(work["schema"]).json(work["input"]), work)
+
+
+def read_stream(spark: SparkSession, work: Work) -> DataFrame:
+    """The same as a stream; ``files_per_batch`` bounds a micro-batch where it is given."""
+    if work["source"] == "kafka":
+        return _decoded(spark.readStream.format("kafka").options(**_kafka(work)).load(), work)
+    # Files are told by a glob where a batch may take all, as ours: a thousand are a batch's default.
+    # https://spark.apache.org/docs/latest/streaming/apis-on-dataframes-and-datasets.html#input-sources
+    options = {"maxFilesPerTrigger": str(work.get("files_per_batch", 1000))}
+    return spark.readStream.schema(work["schema"]).options(**options).json(work["input"])
+
+
+def run_stream(
+    rows: DataFrame, work: Work, output_format: str, table: str | None = None, **options: str
+) -> dict[str, float]:
+    """Take all that is there now and end, as ``tideline run --once`` does.
+
+    Args:
+        rows: a stream.
+        work: says where to.
+        output_format: the sink's.
+        table: name of a table that is there; None: the sink makes it at its path.
+        options: the sink's.
+
+    Returns:
+        ``batches``, and ``in_batch_s``: the time inside of them as Spark tells it.
+    """
+    writer = rows.writeStream.format(output_format).outputMode("append").options(**options)
+    writer = writer.option("checkpointLocation", f"{work['target']}/checkpoint")
+    writer = writer.trigger(availableNow=True)
+    query = writer.start(table_path(work)) if table is None else writer.toTable(table)
+    query.awaitTermination()
+    batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    in_batch_ms = sum(int(progress["durationMs"]["triggerExecution"]) for progress in batches)
+    return {"batches": len(batches), "in_batch_s": in_batch_ms / 1000}
+
+
+def table_path(work: Work) -> str:
+    """Where the table of a round lies."""
+    return f"{work['target']}/table"
+
+
+def _decoded(raw: DataFrame, work: Work) -> DataFrame:
+    return raw.select(from_json(col("value").cast("string"), work["schema"]).alias("row")).select("row.*")
+
+
+def _transformed(spark: SparkSession, rows: DataFrame, work: Work) -> DataFrame:
+    if not work.get("transform"):
+        return rows
+    rows.createOrReplaceTempView("source")
+    return spark.sql(work["transform"])
+
+
+def _kafka(work: Work) -> dict[str, str]:
+    # The defaults are tuned for throughput: a task for each partition, consumers kept over batches.
+    # https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
+    return {
+        "kafka.bootstrap.servers": work["bootstrap_servers"],
+        "subscribe": work["topic"],
+        "startingOffsets": "earliest",
+    }

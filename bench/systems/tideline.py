@@ -1,0 +1,156 @@
+"""Ours: the loop that ``tideline run --once`` runs, over and over on one session.
+
+Beside it, for the price of the guarantee, the same tasks without anything around them: no timeline, no decision, no
+target's commit.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from deltalake import DeltaTable
+
+from bench.serve import Work, serve
+from ingest.build import build_job, give_birth, open_source, open_timeline
+from ingest.config import load_config
+from ingest.config_models import JobConfig, SparkConfig
+from ingest.epoch import EpochResult, Pipeline, raise_failure
+from ingest.loop import IngestLoop, Mode
+from ingest.runner import open_runner
+from ingest.sources.base import SourcePlan
+from ingest.spark import SparkRunner
+from ingest.task import Outputs
+from sinks.delta_location import delta_storage_options
+from timeline.epoch import EpochRef, Plan, Position
+from timeline.fsspec_store import open_store
+
+MASTER = "local[2]"
+DRIVER_MEMORY = "2g"
+
+_PUT_BYTES = 400
+"""About what the small objects of an epoch have: plan, empty inflight, manifest, decision, completed body."""
+
+
+class KeptRunner(SparkRunner):
+    """A runner whose session outlives the loop that it is lent to."""
+
+    def close(self) -> None:
+        """Nothing: see `end`."""
+
+    def end(self) -> None:
+        """Stop the session."""
+        super().close()
+
+
+class Unwatched:
+    """See `ingest.events.Observer`: nobody looks."""
+
+    def planned(self, epoch: int, plan: SourcePlan) -> None:
+        """See Observer."""
+
+    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
+        """See Observer."""
+
+    def idle(self, wait_s: float) -> None:
+        """See Observer."""
+
+
+class Tideline:
+    """See `bench.serve.Served`. Rounds are done by the protocol, or where ``is_bare`` is set without it."""
+
+    def __init__(self, work: Work) -> None:
+        """Start a session."""
+        conf = {"spark.driver.memory": DRIVER_MEMORY}
+        self._spark = SparkConfig(master=work.get("master", MASTER), conf=conf)
+        self._runner = KeptRunner("bench", self._spark)
+        self._storage: dict[str, Any] = dict(work.get("storage") or {})
+        self._scratch = Path(work["scratch"])
+        self._bare_rows = 0
+
+    def round(self, work: Work) -> Mapping[str, float]:
+        """See Served."""
+        config = self._config(work)
+        return {"epochs": self._bare(config, work) if work.get("is_bare") else self._guarded(config)}
+
+    def count(self, work: Work) -> int:
+        """See Served."""
+        target = f"{work['target']}/table"
+        if work.get("is_bare"):
+            return self._bare_rows
+        options = delta_storage_options(target, self._storage)
+        added = DeltaTable(target, storage_options=options).get_add_actions(flatten=True)
+        return int(sum(added["num_records"].to_pylist()))
+
+    def close(self) -> None:
+        """See Served."""
+        self._runner.end()
+
+    def _guarded(self, config: JobConfig) -> int:
+        loop = IngestLoop(
+            open_timeline(config),
+            lambda: open_runner(config, lambda: self._runner),
+            mode=Mode.ONCE,
+            stop=threading.Event(),
+            observer=Unwatched(),
+        )
+        return loop.run().epochs
+
+    def _bare(self, config: JobConfig, work: Work) -> int:
+        """The same tasks, and where the work asks for them a number of small puts an epoch."""
+        opened = open_timeline(config)
+        source = open_source(config)
+        positions: dict[str, Position] = {}
+        job, pipeline, epoch = None, None, 0
+        self._bare_rows = 0
+        scratch = open_store(f"{work['target']}/puts", self._storage)
+        while (planned := source.plan(positions)).ranges:
+            if job is None or pipeline is None:
+                assert config.arrow_schema is not None
+                job = build_job(give_birth(opened, config.arrow_schema))
+                pipeline = Pipeline(source, config.arrow_schema, config.lineage, self._runner)
+            ref = EpochRef(epoch, job.clock.next(), 0)
+            targets = tuple(sink.target for sink in job.sinks)
+            plan = Plan(ref, job.name, job.by, planned.ranges, targets, job.identity.schema, job.token())
+            begun = {sink.target: sink.begin(plan) for sink in job.sinks}
+            reports = pipeline.write(plan, Outputs.of(begun, job.quarantine), threading.Event())
+            raise_failure(reports)
+            self._bare_rows += sum(count.accepted for report in reports for count in report.counts)
+            for _ in range(int(work.get("puts", 0))):
+                scratch.put_if_absent(uuid.uuid4().hex, b" " * _PUT_BYTES)
+            positions |= plan.positions
+            source.completed(positions)
+            epoch += 1
+        return epoch
+
+    def _config(self, work: Work) -> JobConfig:
+        """The job file of a round, read as ``tideline run`` reads it."""
+        target = str(work["target"])
+        settings: dict[str, Any] = {
+            "name": "bench",
+            "source": {**work["tideline_source"]},
+            "schema": work["columns"],
+            "targets": [{"type": "delta", "path": f"{target}/table"}],
+            "quarantine": {"path": f"{target}/quarantine"},
+            "spark": {"master": self._spark.master, "conf": dict(self._spark.conf)},
+        }
+        if self._storage:
+            settings["storage"] = self._storage
+        if work.get("partition_by"):
+            settings["partition_by"] = work["partition_by"]
+        if work.get("transform"):
+            settings["transform"] = work["transform"]
+        path = self._scratch / f"job-{uuid.uuid4().hex}.yaml"
+        path.write_text(yaml.safe_dump(settings))
+        try:
+            return load_config(path)
+        finally:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    serve(Tideline)

@@ -1,0 +1,217 @@
+"""How fast JSON logs become a table: ours beside what people would use instead. Table 1 of docs/benchmarks.md.
+
+    python -m bench.throughput [--quick] [--works "JSON files,Kafka"] [--systems Spark,Delta]
+
+Every system is a process of its own with a session of its own on local[2], 2 GB for its JVM, zstd; they take turns, the
+others idle meanwhile. LOGS names a folder with nginx_plus.jsonl, a real log; without it that work is skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from bench.contest import Contest, Round, Task, say
+from bench.entrants import (
+    BATCH_ONLY,
+    DELTA,
+    HUDI,
+    HUDI_SPARK,
+    ICEBERG,
+    SPARK,
+    entrants,
+    files_work,
+    kafka_work,
+)
+from bench.goals import Goal, Key, Medians, ratio
+from bench.logs import ROWS, Log, generated, repeated
+from bench.run import Options, finish, main, parse, scratch
+from bench.table import OURS, Measured
+from ingest.config_models import JobConfig
+from tests.real import kafka_server
+from tests.real.toolchain import MissingToolchainError
+
+TABLE = "throughput"
+FILES = "JSON files"
+REAL = "nginx status files"
+TRANSFORM = "with a SQL transform"
+KAFKA = "JSON in Kafka"
+
+REAL_LOG = "nginx_plus.jsonl"
+_REAL_MB = 500
+_KAFKA_ROWS = ROWS * 3 // 10
+_PARTITIONS = 4
+_WAKE_ROWS = 2_000
+_SQL = (
+    "SELECT ts, ip, upper(method) AS method, split(path, '[?]')[0] AS page, status, bytes, duration_s * 1000 AS ms, "
+    "coalesce(user, 'anonymous') AS user FROM source WHERE status < 500"
+)
+
+RATE = "rows/s"
+PER_CPU = "rows per CPU s"
+
+
+def _figures(task: Task, done: Round) -> dict[str, float]:
+    return {
+        RATE: task.units / done.wall_s,
+        PER_CPU: task.units / done.cpu_s,
+        "CPU s": done.cpu_s,
+        "peak memory, MB": done.peak_mb,
+        "written, MB": done.written_mb,
+    }
+
+
+def _faster(work: str, than: str, limit: float) -> list[Goal]:
+    def key(system: str, metric: str) -> Key:
+        return Key(TABLE, work, system, metric)
+
+    return [
+        Goal(f"{work}: {metric}, as a multiple of: {than}", ratio(key(OURS, metric), key(than, metric)), limit, True)
+        for metric in (PER_CPU, RATE)
+    ]
+
+
+def _than_hudi(metric: str) -> Goal:
+    """Both as multiples of Spark alone in their own environment: Hudi runs on another Spark."""
+
+    def value(found: Medians) -> float:
+        def of(system: str) -> float:
+            return found[Key(TABLE, FILES, system, metric)]
+
+        appends = [of(system) for system in HUDI if Key(TABLE, FILES, system, metric) in found]
+        if not appends:
+            raise KeyError(HUDI)
+        return (of(OURS) / of(SPARK)) / (max(appends) / of(HUDI_SPARK))
+
+    text = f"{FILES}: {metric}, as a multiple of: Hudi's best append (each by the Spark beside it)"
+    return Goal(text, value, 2.0, True)
+
+
+GOALS = (
+    *_faster(FILES, SPARK, 1.5),
+    *_faster(FILES, ICEBERG, 1.5),
+    *_faster(FILES, DELTA, 1.8),
+    _than_hudi(PER_CPU),
+    _than_hudi(RATE),
+    *_faster(KAFKA, SPARK, 2.0),
+    *_faster(KAFKA, DELTA, 2.4),
+    *_faster(TRANSFORM, SPARK, 0.95),
+)
+
+
+def measure(options: Options) -> int:
+    """Do the table; the exit code."""
+    log = generated(options.share(ROWS))
+    wake = generated(_WAKE_ROWS, files=2)
+    real = _real_log(options)
+    sizes = {FILES: _size(log), TRANSFORM: _size(log), REAL: _size(real[0]) if real else ""}
+    tasks = [_files_task(FILES, log, wake)]
+    if real is not None:
+        tasks.append(_files_task(REAL, *real))
+    if "transform" in JobConfig.model_fields:
+        tasks.append(_files_task(TRANSFORM, log, wake, transform=_SQL))
+    else:
+        say(f"skipped: {TRANSFORM}: a job has no transform")
+    problems: list[str] = []
+    with scratch(options) as folder:
+        contest = Contest(entrants(folder, only=options.systems), folder)
+        with contest.running():
+            for task in tasks:
+                if options.wants(task.name):
+                    _keep(options, _measure(contest, task, options), sizes[task.name])
+            if options.wants(KAFKA):
+                with _topic(folder, options) as (kafka, size):
+                    if kafka is not None:
+                        _keep(options, _measure(contest, kafka, options), size)
+        problems += contest.problems
+    for problem in problems:
+        say(f"missing in the table: {problem}")
+    return 1 if problems else 0
+
+
+def _measure(contest: Contest, task: Task, options: Options) -> list[Measured]:
+    without: tuple[str, ...] = ()
+    if task.name == TRANSFORM:
+        without = tuple(system.name for system in contest.systems if system.name not in (OURS, SPARK))
+    elif task.name == KAFKA:
+        without = (ICEBERG, *HUDI, HUDI_SPARK)
+    elif task.name == REAL:
+        without = tuple(name for name in BATCH_ONLY if name != SPARK)
+    return contest.measure(task, options.rounds, _figures, without=without, warm_ups=options.warm_ups)
+
+
+def _keep(options: Options, measured: list[Measured], sizes: str) -> None:
+    if measured:
+        finish(TABLE, options, measured, sizes)
+
+
+def _files_task(name: str, log: Log, wake: Log, **work: Any) -> Task:
+    rows = None if work else log.rows
+    return Task(name, files_work(log) | work, rows, log.rows, wake=files_work(wake) | work)
+
+
+def _real_log(options: Options) -> tuple[Log, Log] | None:
+    """The log, and a little of it."""
+    source = Path(os.environ.get("LOGS", ".")) / REAL_LOG
+    if not source.exists():
+        say(f"skipped: {REAL}: {source} is not there; LOGS names its folder")
+        return None
+    return repeated(source, options.share(_REAL_MB)), repeated(source, 1, files=1)
+
+
+@contextlib.contextmanager
+def _topic(folder: Path, options: Options) -> Iterator[tuple[Task | None, str]]:
+    """A broker with the log in one topic; no task where there is no broker."""
+    log = generated(options.share(_KAFKA_ROWS))
+    wake = generated(_WAKE_ROWS, files=2)
+    with contextlib.ExitStack() as until:
+        try:
+            (folder / "kafka").mkdir()
+            broker = until.enter_context(kafka_server.running(folder / "kafka"))
+        except MissingToolchainError as error:
+            say(f"skipped: {KAFKA}: {error}")
+            yield None, ""
+            return
+        for topic, content in (("logs", log), ("wake", wake)):
+            broker.create_topic(topic, _PARTITIONS)
+            produce(broker.bootstrap_servers, topic, content)
+        work = kafka_work(log, broker.bootstrap_servers, "logs")
+        waking = kafka_work(wake, broker.bootstrap_servers, "wake")
+        yield Task(KAFKA, work, log.rows, log.rows, wake=waking), f"{_size(log)}, {_PARTITIONS} partitions"
+
+
+def produce(bootstrap_servers: str, topic: str, log: Log) -> None:
+    """Each line of a log as one message, spread over the partitions."""
+    say(f"producing {log.rows:,} messages to {topic}")
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "linger.ms": 50, "queue.buffering.max.kbytes": 262_144}
+    )
+    number = 0
+    for path in sorted(log.folder.iterdir()):
+        with path.open("rb") as lines:
+            for line in lines:
+                while True:
+                    try:
+                        producer.produce(topic, line.rstrip(b"\n"), partition=number // 500 % _PARTITIONS)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+                number += 1
+                if number % 10_000 == 0:
+                    producer.poll(0)
+    if producer.flush(120):
+        raise SystemExit(f"the broker did not take all messages of {topic}")
+
+
+def _size(log: Log) -> str:
+    files = len(list(log.folder.iterdir()))
+    return f"{log.rows:,} rows, {log.bytes / 1e9:.2f} GB, {files} files"
+
+
+if __name__ == "__main__":
+    main(lambda: measure(parse(__doc__)))

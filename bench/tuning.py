@@ -1,0 +1,139 @@
+"""How each peer is set up, and which page of its own documentation says so. Systems are started with these settings.
+
+Standard library only: Hudi's environment reads it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_SPARK = "https://spark.apache.org/docs/latest"
+_DELTA = "https://docs.delta.io/latest"
+_ICEBERG = "https://iceberg.apache.org/docs/latest"
+_HUDI = "https://hudi.apache.org/docs"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of one peer.
+
+    Attributes:
+        key: its name where it is set; "" for a choice that is no setting.
+        value: what it is set to.
+        why: what it is for.
+        source: the page that says so.
+    """
+
+    key: str
+    value: str
+    why: str
+    source: str
+
+
+EVERYONE = (
+    Setting("spark.sql.parquet.compression.codec", "zstd", "as ours writes", f"{_SPARK}/sql-data-sources-parquet.html"),
+    Setting(
+        "spark.sql.shuffle.partitions",
+        "2",
+        "one for each core; only what a table format does for its log shuffles here",
+        f"{_SPARK}/sql-performance-tuning.html",
+    ),
+    Setting("", "", "a schema is given: the input is read once, not twice", f"{_SPARK}/sql-data-sources-json.html"),
+)
+SPARK = (
+    Setting(
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version",
+        "2",
+        "files are renamed once, not twice (and are left behind by tasks that fail)",
+        f"{_SPARK}/cloud-integration.html",
+    ),
+)
+DELTA = (
+    Setting(
+        "spark.databricks.delta.snapshotPartitions",
+        "2",
+        "the log's state in as many pieces as there are cores, not 50",
+        "https://github.com/delta-io/delta/blob/master/spark/src/main/scala/org/apache/spark/sql/delta/sources/DeltaSQLConf.scala",
+    ),
+    Setting(
+        "",
+        "",
+        "no optimized writes, no auto compaction (defaults): they read and write once more",
+        f"{_DELTA}/optimizations-oss.html",
+    ),
+)
+ICEBERG = (
+    Setting(
+        "write.distribution-mode",
+        "none",
+        "rows are written by the tasks that read them, without a shuffle",
+        f"{_ICEBERG}/spark-writes/#writing-distribution-modes",
+    ),
+    Setting("write.parquet.compression-codec", "zstd", "as ours writes", f"{_ICEBERG}/configuration/#write-properties"),
+    Setting(
+        "write.metadata.delete-after-commit.enabled",
+        "true",
+        "old metadata files go, as is told for tables with frequent commits",
+        f"{_ICEBERG}/maintenance/#remove-old-metadata-files",
+    ),
+    Setting(
+        "write.metadata.previous-versions-max", "10", "the same", f"{_ICEBERG}/maintenance/#remove-old-metadata-files"
+    ),
+)
+HUDI = (
+    Setting("hoodie.datasource.write.table.type", "COPY_ON_WRITE", "appends have no updates", f"{_HUDI}/table_types"),
+    Setting(
+        "hoodie.bulkinsert.sort.mode",
+        "NONE",
+        "nothing is sorted: the fastest of its ways to write",
+        "https://hudi.apache.org/blog/2021/08/27/bulk-insert-sort-modes",
+    ),
+    Setting("hoodie.bulkinsert.shuffle.parallelism", "2", "one for each core", f"{_HUDI}/configurations"),
+    Setting("hoodie.insert.shuffle.parallelism", "2", "one for each core", f"{_HUDI}/configurations"),
+    Setting(
+        "hoodie.combine.before.insert", "false", "an append has no duplicates (default)", f"{_HUDI}/configurations"
+    ),
+    Setting(
+        "hoodie.parquet.small.file.limit",
+        "0",
+        "inserts write new files and read none again",
+        f"{_HUDI}/file_sizing",
+    ),
+    Setting("hoodie.parquet.compression.codec", "zstd", "as ours writes", f"{_HUDI}/configurations"),
+    Setting("hoodie.metadata.enable", "false", "no second table is kept up with each commit", f"{_HUDI}/metadata"),
+    Setting(
+        "hoodie.embed.timeline.server",
+        "false",
+        "nothing serves file listings that an append never asks for",
+        f"{_HUDI}/configurations",
+    ),
+)
+S3A = (
+    Setting(
+        "spark.hadoop.fs.s3a.fast.upload.buffer",
+        "bytebuffer",
+        "uploads are buffered in memory, not on disk",
+        "https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/performance.html",
+    ),
+    Setting(
+        "spark.hadoop.fs.s3a.create.performance",
+        "true",
+        "fewer requests before a file is created",
+        "https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/performance.html",
+    ),
+)
+
+ALL: Mapping[str, Sequence[Setting]] = {
+    "every peer": EVERYONE,
+    "Spark alone": SPARK,
+    "Delta": DELTA,
+    "Iceberg": ICEBERG,
+    "Hudi": HUDI,
+    "peers on S3": S3A,
+}
+
+
+def settings(tuning: Sequence[Setting]) -> dict[str, str]:
+    """Key → value, of those that are settings."""
+    return {setting.key: setting.value for setting in tuning if setting.key}
