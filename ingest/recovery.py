@@ -3,8 +3,8 @@
 ::
 
     gather(instant) ─► Evidence ─► next_step ─► RecoveryStep ─► settle
-         ▲                                          │ a claim, won or lost: look again
-         └──────────────────────────────────────────┘
+         ▲                ▲                         │ a claim, won or lost
+         └────────────────┴── what is decided now ──┘
 
 `next_step` is the whole policy and touches nothing. Needs no engine and no JVM; may be killed
 anywhere and run again, by anyone, also twice at once.
@@ -15,12 +15,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ingest.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, unheard
 from ingest.job import Job
+from ingest.leftovers import clean_leftovers as clean_leftovers
 from ingest.protocol import (
     claim_commit,
     claim_rollback,
@@ -36,14 +36,14 @@ from timeline.decision import Decision, Outcome, read_decision
 from timeline.epoch import EpochRef, Manifest, Plan
 from timeline.errors import HaltError, ReplayNeededError, StoreUnavailableError
 from timeline.html import element, mark
-from timeline.instant import Action, Instant, State, commit_requested, parse_time
+from timeline.instant import Action, Instant
 from timeline.lease import LeaseState, WriterLease
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
 
-MARKERS_KEPT_MS = 24 * 3600 * 1000
-"""How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
+WHOLE_LOOK_EVERY = 16
+"""Of so many writers one looks at the whole timeline, for what a writer that woke up late left before the mark."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,15 @@ class Settled:
         return element("div", shown, " instant ", instant, f"{epoch}: {self.step.reason}")
 
 
-def gather(job: Job, instant: str, lease: LeaseState | Unknown) -> Evidence:
-    """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too."""
+def gather(job: Job, instant: str, lease: LeaseState | Unknown, checked: Manifest | None = None) -> Evidence:
+    """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too.
+
+    Args:
+        job: the job.
+        instant: the pending instant.
+        lease: what is known of the timeline's latest writer.
+        checked: a manifest of which this process has seen everything a moment ago; it is not asked for again.
+    """
     try:
         plan = read_plan(job, instant)
     except StoreUnavailableError as error:
@@ -187,16 +194,18 @@ def gather(job: Job, instant: str, lease: LeaseState | Unknown) -> Evidence:
             decision = read_decision(job.store, plan.ref.epoch, job.retry)
         except StoreUnavailableError as error:
             decision = Unknown(str(error))
-    manifest = _check_manifest(job, instant, decision is not None)
+    manifest = _check_manifest(job, instant, decision is not None, checked)
     is_commit = isinstance(decision, Decision) and decision.commits(instant)
     lost = _lost(job, manifest) if is_commit and isinstance(manifest, Manifest) else ()
     return Evidence(instant, plan, decision, lease, manifest, lost)
 
 
-def _check_manifest(job: Job, instant: str, is_decided: bool) -> Manifest | Damaged | Unknown | None:
+def _check_manifest(
+    job: Job, instant: str, is_decided: bool, checked: Manifest | None
+) -> Manifest | Damaged | Unknown | None:
     try:
         manifest = read_manifest(job, instant)
-        if manifest is None or is_decided:
+        if manifest is None or is_decided or manifest == checked:
             return manifest
         problems = [
             f"{part.target}: {problem}" for part in manifest.parts for problem in job.sink(part.target).verify(part)
@@ -219,7 +228,14 @@ def _lost(job: Job, manifest: Manifest) -> tuple[str, ...]:
 
 
 def settle(
-    job: Job, instant: str, lease: LeaseState, generation: int, *, cause: str = "", tell: Listener = unheard
+    job: Job,
+    instant: str,
+    lease: LeaseState,
+    generation: int,
+    *,
+    cause: str = "",
+    tell: Listener = unheard,
+    checked: Manifest | None = None,
 ) -> Settled:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
 
@@ -230,6 +246,7 @@ def settle(
         generation: of the process that settles it.
         cause: what made its own writer give it up, for the record.
         tell: told of an epoch that is completed, rolled back, or left pending by an error.
+        checked: see `gather`.
 
     Raises:
         HaltError: storage gives no clear answer; nothing was touched.
@@ -238,18 +255,21 @@ def settle(
     """
     evidence: Evidence | None = None
     try:
+        evidence = gather(job, instant, lease, checked)
         while True:
-            evidence = gather(job, instant, lease)
-            settled = _take_step(job, evidence, generation, cause, tell)
-            if settled is not None:
-                return settled
+            answer = _take_step(job, evidence, generation, cause, tell)
+            if isinstance(answer, Settled):
+                return answer
+            # A manifest that was there and whole a moment ago is not looked at again; a missing one may have come.
+            is_known = isinstance(evidence.manifest, Manifest)
+            evidence = replace(evidence, decision=answer) if is_known else gather(job, instant, lease)
     except BaseException:
         tell(_left(evidence, instant, generation))
         raise
 
 
-def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: Listener) -> Settled | None:
-    """Take the step that follows from the evidence; None where that was a claim, so that one has to look again."""
+def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: Listener) -> Settled | Decision:
+    """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
     step = next_step(evidence)
     of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
     log.info("%s: %s: %s", of, step.kind.value, step.reason)
@@ -277,12 +297,11 @@ def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: 
             return Settled(evidence, step, True)
         case StepKind.CLAIM_COMMIT:
             assert evidence.plan is not None and manifest is not None
-            claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
+            return claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
         case StepKind.CLAIM_ROLLBACK:
             assert evidence.plan is not None
             reason = f"{step.reason}: {cause}" if cause else step.reason
-            claim_rollback(job, evidence.plan.ref, generation, reason)
-    return None
+            return claim_rollback(job, evidence.plan.ref, generation, reason)
 
 
 def _left(evidence: Evidence | None, instant: str, generation: int) -> LeftPending:
@@ -335,70 +354,53 @@ def recover(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[
     return settled
 
 
-def settle_all(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[Settled]:
+def settle_all(
+    job: Job,
+    lease: WriterLease,
+    tell: Listener = unheard,
+    *,
+    whole: bool = False,
+    checked: Mapping[str, Manifest] | None = None,
+) -> Sequence[Settled]:
     """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
 
-    Epochs are applied in order, so those that are decided behind it wait as well.
+    Epochs are applied in order, so those that are decided behind it wait as well. Looks behind the settled mark
+    (`timeline.settled`), every `WHOLE_LOOK_EVERY`-th writer at the whole timeline.
+
+    Args:
+        job: the job.
+        lease: this writer's lease.
+        tell: told of what is pending, and of what becomes of it.
+        whole: look at the whole timeline, whoever's turn it is.
+        checked: by instant, see `gather`.
     """
+    whole = whole or lease.generation % WHOLE_LOOK_EVERY == 0
     job.store.sweep()
     settled: list[Settled] = []
-    timeline = _load(job)
+    timeline = _load(job, whole=whole)
     pending = pending_commits(job, timeline)
     tell(Found(tuple(pending)))
     for time in pending:
         try:
-            settled.append(settle(job, time, LeaseState.MINE, lease.generation, tell=tell))
+            known = checked.get(time) if checked else None
+            settled.append(settle(job, time, LeaseState.MINE, lease.generation, tell=tell, checked=known))
         except ReplayNeededError as lost:
             log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
             step = RecoveryStep(StepKind.REPLAY, str(lost))
             settled.append(Settled(gather(job, time, LeaseState.MINE), step, False))
-    timeline = _load(job) if settled else timeline
+    timeline = _load(job, whole=whole) if settled else timeline
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         rollback = read_rollback(job, instant.time)
         if rollback is not None:
             ref = EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation)
             drive_rollback(job, rollback, ref, None)
             tell(RolledBack(ref, rollback.plan.reason))
-    clean_leftovers(job, timeline)
+    clean_leftovers(job, timeline, just_settled=frozenset(each.evidence.instant for each in settled if each.is_done))
     return settled
 
 
-def clean_leftovers(job: Job, timeline: Timeline) -> None:
-    """Delete what tasks wrote after their instant had been decided, and drop markers that have served.
-
-    Args:
-        job: the job.
-        timeline: loaded before; an instant that it does not show is looked up once more, because a
-            requested file is always put before the first marker.
-    """
-    left = [(sink, time) for sink in job.sinks for time in sink.leftovers()]
-    unknown = any(timeline.find(time) is None for _, time in left)
-    rolled_back = _rolled_back(job, timeline) if unknown else frozenset()
-    for sink, time in left:
-        instant = timeline.find(time)
-        is_final = parse_time(job.clock.next()) - parse_time(time) > MARKERS_KEPT_MS
-        if instant is None:
-            # An instant that this timeline never rolled back belongs to another job of this table.
-            if time in rolled_back and job.retry.call(partial(job.store.size, commit_requested(time).path)) is None:
-                ref = EpochRef(-1, time, 0)
-                sink.abort(ref, None)
-                sink.release(ref, None, final=is_final)
-        elif instant.state is State.COMPLETED:
-            manifest = read_manifest(job, time)
-            part = next((part for part in manifest.parts if part.target == sink.target), None) if manifest else None
-            # Without its part nobody can tell committed files from late ones: the target may have another name now.
-            if manifest is not None and part is not None:
-                sink.release(manifest.ref, part, final=is_final)
-
-
-def _rolled_back(job: Job, timeline: Timeline) -> frozenset[str]:
-    """Times of the commit instants that this timeline has rolled back."""
-    rollbacks = (read_rollback(job, instant.time) for instant in timeline.by_action(Action.ROLLBACK))
-    return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)
-
-
-def _load(job: Job) -> Timeline:
-    timeline = Timeline.load(job.store, job.retry)
+def _load(job: Job, *, whole: bool) -> Timeline:
+    timeline = Timeline.load(job.store, job.retry) if whole else Timeline.recent(job.store, job.retry)
     if timeline.latest_time is not None:
         job.clock.observe(timeline.latest_time)
     return timeline

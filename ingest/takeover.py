@@ -20,6 +20,7 @@ from ingest.recovery import (
 )
 from ingest.recovery_html import recovery_html
 from ingest.stores import probe_stores
+from timeline.epoch import Manifest
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
@@ -55,24 +56,12 @@ class Recovery:
 def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:
     """What recovery would do; reads only.
 
-    The lease is looked at once: a writer on another machine that has just died still counts as live.
+    The lease is looked at once: a writer on another machine that has just died still counts as live. Where nothing
+    is found behind the settled mark, the whole timeline is looked at.
     """
     if opened.identity is None:
         return Recovery()
-    job = build_job(opened)
-    observer = observer or LeaseObserver(opened.store, opened.retry)
-    lease = _look(observer)
-    timeline = Timeline.load(job.store, job.retry)
-    found = []
-    for time in pending_commits(job, timeline):
-        evidence = gather(job, time, lease)
-        found.append((evidence, next_step(evidence, force=force)))
-    return Recovery(
-        found=found,
-        writer=observer.writer,
-        leftovers=_leftovers(job, timeline),
-        is_waiting=any(step.kind is StepKind.WAIT for _, step in found),
-    )
+    return _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))[0]
 
 
 def run_recovery(
@@ -90,10 +79,11 @@ def run_recovery(
         HaltError: storage gives no clear answer; nothing was touched.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
+    if opened.identity is None:
+        return Recovery()
     observer = LeaseObserver(opened.store, opened.retry)
-    before = examine(opened, force=force, observer=observer)
-    rollbacks = Timeline.load(opened.store, opened.retry).pending().by_action(Action.ROLLBACK)
-    if not before.found and not before.leftovers and not len(rollbacks):
+    before, timeline = _examine(opened, force, observer)
+    if not before.leftovers and not len(_unsettled(timeline)):
         return before
     if before.is_waiting and observer.writer is not None and on_wait is not None:
         on_wait(observer.writer)
@@ -104,7 +94,8 @@ def run_recovery(
         return replace(before, is_waiting=True)
     lease.keep()
     try:
-        settled = settle_all(build_job(opened), lease)
+        checked = {} if before.is_waiting else _checked(before)  # whoever waited for the lease looks again
+        settled = settle_all(build_job(opened), lease, whole=timeline.settled is None, checked=checked)
     finally:
         lease.release()
     return replace(
@@ -113,6 +104,37 @@ def run_recovery(
         replays=[each for each in settled if not each.is_done],
         is_waiting=False,
     )
+
+
+def _examine(opened: Opened, force: bool, observer: LeaseObserver) -> tuple[Recovery, Timeline]:
+    """What recovery would do, and the view of the timeline that shows it."""
+    job = build_job(opened)
+    lease = _look(observer)
+    timeline = Timeline.recent(job.store, job.retry)
+    if not len(_unsettled(timeline)):
+        # Whoever asks has a reason: something that woke up late may have been left before the mark.
+        timeline = Timeline.load(job.store, job.retry)
+    found = []
+    for time in pending_commits(job, timeline):
+        evidence = gather(job, time, lease)
+        found.append((evidence, next_step(evidence, force=force)))
+    recovery = Recovery(
+        found=found,
+        writer=observer.writer,
+        leftovers=_leftovers(job, timeline),
+        is_waiting=any(step.kind is StepKind.WAIT for _, step in found),
+    )
+    return recovery, timeline
+
+
+def _checked(before: Recovery) -> dict[str, Manifest]:
+    """Manifests of which everything was there a moment ago."""
+    manifests = {evidence.instant: evidence.manifest for evidence, _ in before.found if evidence.decision is None}
+    return {instant: manifest for instant, manifest in manifests.items() if isinstance(manifest, Manifest)}
+
+
+def _unsettled(timeline: Timeline) -> Timeline:
+    return timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK)
 
 
 def _look(observer: LeaseObserver) -> LeaseState | Unknown:

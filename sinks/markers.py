@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from sinks.base import Swept
 from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.failpoints import reach
-from timeline.store import ObjectStore, Retry
+from timeline.store import ObjectInfo, ObjectStore, Retry
 
 TEMP_FOLDER = ".hoodie/.temp"
 """Folder of all markers, below a lake target's root."""
 
 _SUFFIX = ".marker.CREATE"
+_DELETED_AT_ONCE = 4000
+_PAGE = 1000
 
 
 def owner_of(app_id: str) -> str:
@@ -58,13 +60,15 @@ class Markers:
         store: the table's folder.
         app_id: the job's key; markers of other jobs are left alone.
         retry: bounds of every call.
-        swept: counts the data files that are deleted, where somebody wants to know; their sizes cost a request each.
+        swept: counts the data files that are deleted, where somebody wants to know; their sizes are asked before.
+        aborted: instants that this process has aborted and not released yet: to release them needs no second look.
     """
 
     store: ObjectStore
     app_id: str
     retry: Retry = field(default_factory=Retry)
     swept: Swept | None = field(default=None, compare=False)
+    aborted: set[str] = field(default_factory=set, compare=False)
 
     def announce(self, instant: str, path: str) -> None:
         """Put a data file's marker; the file may be opened once this has returned."""
@@ -73,17 +77,31 @@ class Markers:
 
     def announced(self, instant: str) -> list[str]:
         """Paths of all data files that this job's tasks have announced for an instant, sorted."""
-        return [path for _, path in self._listed(f"{TEMP_FOLDER}/{instant}")]
+        folder = f"{TEMP_FOLDER}/{instant}"
+        return [path for _, path in self._own(self.retry.call(partial(self.store.list, folder, recursive=True)))]
 
     def instants(self) -> list[str]:
         """Instant times of which markers of this job are left, sorted."""
-        return sorted({instant for instant, _ in self._listed(TEMP_FOLDER)})
+        found: set[str] = set()
+        after = ""
+        while True:
+            listing = partial(self.store.list, TEMP_FOLDER, recursive=True, after=after, limit=_PAGE)
+            page = self.retry.call(listing)
+            found |= {instant for instant, _ in self._own(page)}
+            if len(page) < _PAGE:
+                return sorted(found)
+            last = page[-1].path
+            instant = _instant_of(last)
+            # One marker tells it: what else an instant has is passed over ("0" sorts right behind "/").
+            after = f"{TEMP_FOLDER}/{instant}0" if instant in found else last
 
     def damaged(self, files: Iterable[WrittenFile]) -> list[str]:
         """What is wrong with prepared files, in words: those that are gone or have another size."""
+        files = list(files)
+        sizes = self.retry.call(partial(self.store.sizes, [file.path for file in files]))
         found: list[str] = []
         for file in files:
-            size = self.retry.call(partial(self.store.size, file.path))
+            size = sizes.get(file.path)
             if size is None:
                 found.append(f"{file.path} is missing")
             elif size != file.size:
@@ -92,8 +110,7 @@ class Markers:
 
     def delete_unreported(self, instant: str, reported: Iterable[str]) -> Sequence[str]:
         """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
-        keep = set(reported)
-        lost = [path for path in self.announced(instant) if path not in keep]
+        lost = self._unreported(instant, reported)
         self.delete_files(lost)
         return lost
 
@@ -106,13 +123,21 @@ class Markers:
         prepared = [file.path for file in part.files] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
         self.delete_files(paths)
+        self.aborted.add(epoch.instant)
         return paths
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
         """Delete late files, then the markers that are no longer needed. See `sinks.base.Sink`."""
         reported = [file.path for file in part.files] if part else []
-        lost = self.delete_unreported(epoch.instant, reported)
-        self._delete(marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())])
+        is_looked_through = epoch.instant in self.aborted and not final
+        self.aborted.discard(epoch.instant)
+        lost = [] if is_looked_through else self._unreported(epoch.instant, reported)
+        if lost:
+            self.retry.call(partial(self.store.abandon, lost))
+            # Mostly there is none: what was there went when the epoch was prepared, or rolled back.
+            late = self.retry.call(partial(self.store.sizes, lost))
+            self._delete_counted([*late], late)
+        self._delete([marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())]])
 
     def delete_files(self, paths: Sequence[str]) -> None:
         """Delete data files that were decided against, finished or not.
@@ -121,24 +146,36 @@ class Markers:
         """
         if paths:
             self.retry.call(partial(self.store.abandon, paths))
-        for path in paths:
-            size = None if self.swept is None else self.retry.call(partial(self.store.size, path))
-            self._delete([path])
-            if self.swept is not None and size is not None:
-                self.swept.files += 1
-                self.swept.bytes += size
+            self._delete_counted(paths, {} if self.swept is None else self.retry.call(partial(self.store.sizes, paths)))
 
-    def _delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self.retry.call(partial(self.store.delete, path))
+    def _delete_counted(self, paths: Sequence[str], sizes: Mapping[str, int]) -> None:
+        # In pieces, so that what was deleted before an error is counted all the same.
+        for first in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[first : first + _DELETED_AT_ONCE]
+            self._delete(some)
+            if self.swept is not None:
+                gone = [sizes[path] for path in some if path in sizes]
+                self.swept.files += len(gone)
+                self.swept.bytes += sum(gone)
 
-    def _listed(self, folder: str) -> list[tuple[str, str]]:
-        """Instant and data file of each marker of this job below a folder."""
+    def _unreported(self, instant: str, reported: Iterable[str]) -> list[str]:
+        keep = set(reported)
+        return [path for path in self.announced(instant) if path not in keep]
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        if paths:
+            self.retry.call(partial(self.store.delete_all, paths))
+
+    def _own(self, listed: Iterable[ObjectInfo]) -> Iterator[tuple[str, str]]:
+        """Instant and data file of each of these markers that is this job's."""
         mine = f"{owner_of(self.app_id)}-0"
-        found: list[tuple[str, str]] = []
-        for info in self.retry.call(partial(self.store.list, folder, recursive=True)):
-            instant, _, rest = info.path[len(TEMP_FOLDER) + 1 :].partition("/")
+        for info in listed:
+            instant = _instant_of(info.path)
+            rest = info.path[len(TEMP_FOLDER) + len(instant) + 2 :]
             path = rest.removesuffix(_SUFFIX)
             if path != rest and path.rpartition("/")[2].partition("_")[0].endswith(mine):
-                found.append((instant, path))
-        return found
+                yield instant, path
+
+
+def _instant_of(marker: str) -> str:
+    return marker[len(TEMP_FOLDER) + 1 :].partition("/")[0]

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from timeline.body import BodyFormat
-from timeline.decision import Decision, decision_path, read_decision
+from timeline.decision import Decision, Outcome, decision_path, read_decision
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import InvariantError
 from timeline.hudi import read_epoch_of
-from timeline.instant import Action
+from timeline.instant import Action, Instant
+from timeline.settled import move_settled
+from timeline.side_by_side import side_by_side
 from timeline.store import ObjectStore, Retry, read_or_none
 from timeline.view import Timeline
 
@@ -49,12 +50,17 @@ class Chain:
     Attributes:
         next_epoch: the first epoch that is not decided.
         positions: committed position of every shard.
-        last: the newest decision that was read; None before the first and right behind a snapshot.
+        last: the newest decision; None before the first. The next instant's time has to be later than its.
     """
 
     next_epoch: int = 0
     positions: Mapping[str, Position] = field(default_factory=dict)
     last: Decision | None = None
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether all positions are to be stored after this epoch."""
+        return self.next_epoch > 0 and self.next_epoch % SNAPSHOT_EVERY == 0
 
     def advanced(self, decision: Decision) -> Chain:
         """The chain with one more decided epoch.
@@ -99,19 +105,23 @@ def load_chain(
 
     Args:
         store: the timeline's store.
-        timeline: a view of it.
+        timeline: a view of it, of its newest instants at least (`Timeline.recent`).
         retry: bounds of retries.
         readers: decisions read at the same time; 1 reads them in this thread.
-        repair: write a snapshot that a crash has kept from being written; for writers only.
+        repair: write a snapshot that a crash has kept from being written, and move the settled mark where it is
+            many instants behind; for writers only.
 
     Raises:
         InvariantError: a decision is missing below one that exists.
         StoreUnavailableError: it could not be read.
     """
-    last = _last_decided(store, timeline, retry)
+    completed, hint = _newest_completed(store, timeline, retry)
+    last = _last_decided(store, hint, retry)
     if last is None:
         return Chain()
     chain = _newest_snapshot(store, last, retry)
+    if chain.next_epoch > last:
+        chain = replace(chain, last=read_decision(store, last, retry))
     epochs = range(chain.next_epoch, last + 1)
     for epoch, decision in zip(epochs, _read_decisions(store, epochs, retry, readers), strict=True):
         if decision is None:
@@ -120,16 +130,27 @@ def load_chain(
                 "decisions are never deleted; restore it before going on"
             )
         chain = chain.advanced(decision)
-        if repair:
-            write_snapshot(store, chain, retry)
+        if repair and chain.is_snapshot_due:
+            _put_snapshot(store, chain, retry)
+    if repair and completed is not None and sum(each.time < completed.time for each in timeline) >= SNAPSHOT_EVERY:
+        move_settled(store, timeline, completed.time, retry)
     return chain
 
 
 def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
-    """Store all positions where the chain has reached a multiple of 100 epochs; any process writes the same."""
+    """Every 100 epochs: store all positions (any process writes the same), and move the settled mark.
+
+    For a writer whose last epoch has just been completed.
+    """
+    if chain.is_snapshot_due:
+        _put_snapshot(store, chain, retry)
+        if chain.last is not None and chain.last.outcome is Outcome.COMMIT:
+            move_settled(store, Timeline.recent(store, retry), chain.last.instant, retry)
+
+
+def _put_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
     epoch = chain.next_epoch - 1
-    if chain.next_epoch % SNAPSHOT_EVERY == 0 and epoch >= 0:
-        retry.call(lambda: store.put(snapshot_path(epoch), SNAPSHOT.dump(Snapshot(epoch, chain.positions))))
+    retry.call(lambda: store.put(snapshot_path(epoch), SNAPSHOT.dump(Snapshot(epoch, chain.positions))))
 
 
 def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
@@ -141,23 +162,23 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
 
 
 def _read_decisions(store: ObjectStore, epochs: range, retry: Retry, readers: int) -> list[Decision | None]:
-    if readers == 1 or len(epochs) < 2:
-        return [read_decision(store, epoch, retry) for epoch in epochs]
-    with ThreadPoolExecutor(readers, thread_name_prefix="tideline-chain") as pool:
-        return list(pool.map(lambda epoch: read_decision(store, epoch, retry), epochs))
+    return side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, readers)
 
 
-def _last_decided(store: ObjectStore, timeline: Timeline, retry: Retry) -> int | None:
-    """The highest decided epoch: a hint from the newest completed instant, then decisions one by one.
+def _newest_completed(store: ObjectStore, timeline: Timeline, retry: Retry) -> tuple[Instant | None, int]:
+    """The newest completed commit with its epoch, where that is the newest instant that tells one; else None.
 
-    Decisions are consecutive, so the first epoch without one ends the search.
+    The epoch is a hint: that one is decided, and all before it. -1 where no instant tells one.
     """
-    hint = -1
     for instant in reversed(timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK).instants):
         epoch = read_epoch_of(store, instant, retry)
         if epoch is not None:
-            hint = epoch
-            break
+            return (instant if instant.action is Action.COMMIT else None), epoch
+    return None, -1
+
+
+def _last_decided(store: ObjectStore, hint: int, retry: Retry) -> int | None:
+    """The highest decided epoch, or None: decisions are consecutive, so the first epoch without one ends the search."""
     epoch = hint
     while read_or_none(store, decision_path(epoch + 1), retry) is not None:
         epoch += 1

@@ -100,7 +100,7 @@ class WriteReport:
         rows: rows written.
         bytes: their size as the target stores it.
         files: the data files, for a lake target.
-        dropped: rows left out because another one has their key.
+        dropped: rows left out: another one has their key, or the query leaves them out.
         rejected: rows that the target refused; they go to the quarantine.
         detail: what the sink needs to know of it besides.
     """
@@ -123,7 +123,7 @@ class Part:
         rows: rows that become visible with the commit; a part of 0 rows commits nothing.
         bytes: size of the files.
         files: the data files, sorted by path; none for a target that has no files.
-        dropped: rows left out because another one has their key.
+        dropped: rows left out: another one has their key, or the query leaves them out.
         rejected: rows that the target refused; they are in the quarantine.
         detail: what the sink needs to commit it besides.
     """

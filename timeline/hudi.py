@@ -107,9 +107,11 @@ class TableIdentity:
     Attributes:
         timeline_id: names this timeline in the markers of its targets.
         name: the table's name.
-        schema: columns and Spark SQL types of the rows.
-        avro_schema: the same for Hudi's readers, as Avro JSON, partition columns included.
+        schema: columns and Spark SQL types of the decoded rows.
+        avro_schema: the table's columns for Hudi's readers, as Avro JSON, partition columns included.
         partition_columns: columns of the partition path, outermost first.
+        result_schema: columns and Spark SQL types that the job's query makes of the decoded rows, those of the
+            lineage included where it selects them; None for a timeline that was born without a query.
     """
 
     timeline_id: str
@@ -117,6 +119,7 @@ class TableIdentity:
     schema: Mapping[str, str]
     avro_schema: str
     partition_columns: tuple[str, ...]
+    result_schema: Mapping[str, str] | None = None
 
 
 def create_identity(store: ObjectStore, wanted: TableIdentity, retry: Retry) -> TableIdentity:
@@ -240,13 +243,24 @@ def read_epoch_of(store: ObjectStore, instant: Instant, retry: Retry) -> int | N
         raise FormatError(f"{store.url}/{instant.path}: tideline.epoch {epoch!r}, expected a number") from error
 
 
-def ensure_partition_files(store: ObjectStore, files: Sequence[WrittenFile], instant: str, retry: Retry) -> None:
-    """Put ``.hoodie_partition_metadata`` into each folder of these files; Hudi lists partitions by it. Idempotent."""
-    for folder in sorted({file.path.rpartition("/")[0] for file in files}):
+def ensure_partition_files(
+    store: ObjectStore, files: Sequence[WrittenFile], instant: str, retry: Retry, known: set[str]
+) -> None:
+    """Put ``.hoodie_partition_metadata`` into each folder of these files; Hudi lists partitions by it. Idempotent.
+
+    Args:
+        store: the table's root.
+        files: of one epoch.
+        instant: its instant time.
+        retry: bounds of retries.
+        known: folders that have it; those that get it are added.
+    """
+    for folder in sorted({file.path.rpartition("/")[0] for file in files} - known):
         path = f"{folder}/.hoodie_partition_metadata" if folder else ".hoodie_partition_metadata"
         depth = folder.count("/") + 1 if folder else 0
         body = f"#partition metadata\ncommitTime={instant}\npartitionDepth={depth}\n".encode()
         create_or_read(store, path, body, retry)
+        known.add(folder)
 
 
 def _properties(identity: TableIdentity) -> bytes:
@@ -278,6 +292,8 @@ def _properties(identity: TableIdentity) -> bytes:
         fields["hoodie.table.partition.fields"] = ",".join(identity.partition_columns)
     if len(identity.partition_columns) > 1:
         fields["hoodie.table.keygenerator.type"] = "COMPLEX"
+    if identity.result_schema is not None:
+        fields["tideline.result.schema"] = json.dumps(dict(identity.result_schema))
     return "".join(f"{key}={_escape(value)}\n" for key, value in fields.items()).encode()
 
 
@@ -304,12 +320,14 @@ def _parse_properties(body: bytes) -> TableIdentity:
             "files: whoever reads by it would miss rows. Drop it (hoodie.metadata.enable=false in that writer) first"
         )
     columns = fields.get("hoodie.table.partition.fields", "")
+    result = fields.get("tideline.result.schema")
     return TableIdentity(
         timeline_id=fields["tideline.timeline.id"],
         name=fields["hoodie.table.name"],
         schema=json.loads(fields["tideline.schema"]),
         avro_schema=fields["hoodie.table.create.schema"],
         partition_columns=tuple(columns.split(",")) if columns else (),
+        result_schema=json.loads(result) if result is not None else None,
     )
 
 

@@ -24,6 +24,8 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -48,6 +50,7 @@ _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
+_FOLDERS_IN_A_ROW = 100
 _BUFFER_BYTES = 1 << 20
 
 
@@ -102,14 +105,16 @@ class LocalStore:
         except NotFoundError:
             return None
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
-        """See ObjectStore."""
-        found: list[ObjectInfo] = []
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore; one look at each, which takes the kernel less time than to list a folder."""
+        asked = ((path, self.size(path)) for path in paths)
+        return {path: size for path, size in asked if size is not None}
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        """See ObjectStore; of what is before `after` the folder's entries are read, and nothing of the files."""
         start = self._file(folder) if folder else self.root
         with _translated(f"{self.url}/{folder}"):
-            _scan(start, f"{folder}/" if folder else "", recursive, found)
-        found.sort()
-        return found
+            return list(islice(_scan(start, f"{folder}/" if folder else "", recursive, after), limit or None))
 
     def delete(self, path: str) -> None:
         """See ObjectStore; folders that this leaves empty go too."""
@@ -118,7 +123,19 @@ class LocalStore:
             # What is not there still may have left its folders, when an earlier delete was killed in between.
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 os.unlink(file)
-            self._remove_empty_folders(os.path.dirname(file))
+            self._remove_empty_folders([os.path.dirname(file)])
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore; folders that this leaves empty go too, each looked at once."""
+        files = [self._file(path) for path in paths]  # all of them are keys, or none is deleted
+        for path, file in zip(paths, files, strict=True):
+            with (
+                _translated(f"{self.url}/{path}"),
+                contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+            ):
+                os.unlink(file)
+        with _translated(self.url):
+            self._remove_empty_folders({os.path.dirname(file) for file in files})
 
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore; the partial file is visible at its final path."""
@@ -135,7 +152,7 @@ class LocalStore:
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
                     if _lock(file):
                         os.unlink(file.name)
-            self._remove_empty_folders(folder)
+            self._remove_empty_folders([folder])
 
     def abandon(self, paths: Collection[str]) -> None:
         """See ObjectStore; an unfinished upload is a visible file here, and cannot be closed once that is deleted."""
@@ -189,11 +206,17 @@ class LocalStore:
             _sync_folder(above)
         return result
 
-    def _remove_empty_folders(self, folder: str) -> None:
-        """Remove a folder and those above it up to the root, as far as they are empty; none while one is being made."""
-        with contextlib.suppress(FileNotFoundError), _flocked(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_mine:
-            while is_mine and folder != self.root and _remove_folder(folder):
-                folder = os.path.dirname(folder)
+    def _remove_empty_folders(self, folders: Collection[str]) -> None:
+        """Remove folders and those above them up to the root, as far as they are empty; none while one is being made.
+
+        The lock is taken anew after a few of them: whoever makes a folder waits for it.
+        """
+        deepest_first = sorted(folders, reverse=True)
+        for first in range(0, len(deepest_first), _FOLDERS_IN_A_ROW):
+            with contextlib.suppress(FileNotFoundError), _flocked(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_mine:
+                for folder in deepest_first[first : first + _FOLDERS_IN_A_ROW] if is_mine else ():
+                    while folder != self.root and _remove_folder(folder):
+                        folder = os.path.dirname(folder)
 
 
 class LocalWriter:
@@ -287,21 +310,31 @@ def _lock(file: IO[bytes] | io.FileIO) -> bool:
     return True
 
 
-def _scan(folder: str, prefix: str, recursive: bool, found: list[ObjectInfo]) -> None:
-    """Collect the files below a folder; what vanishes meanwhile was deleted, and an absent folder is empty."""
+def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[ObjectInfo]:
+    """Files below a folder by path; what vanishes meanwhile was deleted, and an absent folder is empty."""
     try:
-        entries = os.scandir(folder)
+        with os.scandir(folder) as opened:
+            entries = list(opened)
     except (FileNotFoundError, NotADirectoryError):
         return
-    with entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
-                if not entry.is_dir():
-                    status = entry.stat()
-                    modified_ms = status.st_mtime_ns // 1_000_000
-                    found.append(ObjectInfo(prefix + entry.name, status.st_size, modified_ms))
-                elif recursive and (prefix or entry.name != TEMPORARY_FOLDER):
-                    _scan(entry.path, f"{prefix}{entry.name}/", recursive, found)
+    wanted: list[tuple[str, os.DirEntry[str]]] = []
+    for entry in entries:
+        below = f"{prefix}{entry.name}/"
+        if below <= after and not after.startswith(below):
+            continue  # the file of this name, or all that is in the folder of this name, is before
+        if not entry.is_dir():
+            if below[:-1] > after:
+                wanted.append((below[:-1], entry))
+        elif recursive and (prefix or entry.name != TEMPORARY_FOLDER):
+            wanted.append((below, entry))
+    wanted.sort(key=itemgetter(0))  # a folder by its name and a slash: that is where its files sort
+    for path, entry in wanted:
+        if path.endswith("/"):
+            yield from _scan(entry.path, path, recursive, after)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.stat()
+            yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def _sync_folder(folder: str) -> None:

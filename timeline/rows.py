@@ -33,7 +33,7 @@ class InstantRow:
         completed: when its completed file was put, by the store's clock.
         seconds: from requested to completed.
         rows: rows that the decoder accepted.
-        dropped: rows that targets left out because another one has their key.
+        dropped: rows that targets left out: another one has their key, or the query leaves them out.
         rejected: rows quarantined.
         files: data files written, or deleted by a rollback or a clean.
         bytes: size of the data files.
@@ -85,7 +85,7 @@ class EpochRow:
         commit_s: seconds from decided to completed.
         read: records read.
         rows: rows accepted.
-        dropped: rows that targets left out because another one has their key.
+        dropped: rows that targets left out: another one has their key, or the query leaves them out.
         rejected: rows quarantined.
         files: data files, of all targets.
         bytes: their size.

@@ -5,6 +5,8 @@ writes"): 412 PreconditionFailed means that the object exists, 409 ConditionalRe
 concurrent write or delete of the key made the answer unclear. Listings are requested anew each time
 and are strongly consistent since December 2020; s3fs's directory cache is never asked.
 
+Many keys are sized and deleted by few requests (`timeline/s3_bulk.py`).
+
 A streaming upload (`timeline/s3_upload.py`) is invisible until it is completed, and whole then. One that
 a killed process leaves costs storage until it is aborted: by whoever rolls its epoch back
 (`S3Store.abandon`), or by `S3Store.sweep` after a day.
@@ -16,12 +18,16 @@ request was sent, and a whole call, its repetitions by botocore included, `CALL_
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from operator import attrgetter
 from typing import Any
 
 import aiohttp
@@ -39,6 +45,8 @@ from timeline.errors import (
     UntrustedStoreError,
 )
 from timeline.redact import without_secrets
+from timeline.s3_bulk import delete_keys, find_sizes
+from timeline.s3_listing import read_listings_fast
 from timeline.s3_upload import S3Writer
 from timeline.store import ObjectInfo, ObjectWriter
 from timeline.trust import check_authorities, untrusted
@@ -103,18 +111,20 @@ class S3Store:
 
     def size(self, path: str) -> int | None:
         """See ObjectStore."""
-        try:
-            return int(self._call("head_object", path, {"Key": self._key(path)}, reading=True)["ContentLength"])
-        except NotFoundError:
-            # A HEAD has no body to tell a missing object from a missing bucket; a listing has.
-            self._call("list_objects_v2", path, {"Prefix": self._key(path), "MaxKeys": 1})
-            return None
+        return self.sizes([path]).get(path)
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore, and `timeline.s3_bulk`."""
+        found = find_sizes(self._request, [self._key(path) for path in paths])
+        return {key.removeprefix(self._prefix): size for key, size in found.items()}
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         """See ObjectStore; one request for each thousand objects."""
         prefix = f"{self._key(folder)}/" if folder else self._prefix
-        request = {"Prefix": prefix} if recursive else {"Prefix": prefix, "Delimiter": "/"}
-        found = []
+        request: dict[str, Any] = {"Prefix": prefix} if recursive else {"Prefix": prefix, "Delimiter": "/"}
+        if after:
+            request["StartAfter"] = self._prefix + after
+        found: list[ObjectInfo] = []
         while True:
             page = self._call("list_objects_v2", folder, request)
             for entry in page.get("Contents", []):
@@ -122,20 +132,24 @@ class S3Store:
                 if not entry["Key"].endswith("/"):
                     modified_ms = round(entry["LastModified"].timestamp() * 1000)
                     found.append(ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"], modified_ms))
-            if not page.get("IsTruncated"):
-                return sorted(found)
+            if not page.get("IsTruncated") or 0 < limit <= len(found):
+                return sorted(found, key=attrgetter("path"))[: limit or None]
             request["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, path: str) -> None:
         """See ObjectStore."""
         self._call("delete_object", path, {"Key": self._key(path)})
 
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore; one request for each thousand objects."""
+        delete_keys(self._request, [self._key(path) for path in paths], _is_refusal)
+
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore; the object is invisible until it is closed."""
         key = self._key(path)
 
         def request(method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
-            return self._call(method, path, {"Key": key, **arguments}, reading=reading)
+            return self._request(method, {"Key": key, **arguments}, reading=reading)
 
         return S3Writer(request)
 
@@ -189,28 +203,12 @@ class S3Store:
     def _s3(self) -> s3fs.S3FileSystem:
         """This process's client; one that a fork copied shares sockets with its parent and is not used."""
         if self._client is None or self._client_pid != os.getpid():
-            given = dict(self.options)
-            check_authorities(given)
-            try:
-                bounds = {
-                    "retries": {"mode": "standard", "max_attempts": 3},
-                    "connect_timeout": CONNECT_TIMEOUT_S,
-                    "read_timeout": READ_TIMEOUT_S,
-                }
-                given["config_kwargs"] = bounds | dict(given.get("config_kwargs") or {})
-                given |= {"use_listings_cache": False, "skip_instance_cache": True}
-                client = s3fs.S3FileSystem(**given)
-                client.connect()
-                # A put that waits to be told "100 Continue" waits for ever: no timeout of a read has begun.
-                client.s3.meta.events.unregister("before-call.s3", add_expect_header)
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
-                raise ConfigError(
-                    f"storage: s3fs does not take the options {sorted(self.options)}: {_without_values(error, given)}"
-                ) from None
-            # Retries are botocore's and the protocol's; a third layer in between would multiply them.
-            client.retries = 1
-            self._client, self._client_pid = client, os.getpid()
+            self._client, self._client_pid = _shared_client(self.options), os.getpid()
         return self._client
+
+    def _request(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
+        """One S3 request about many keys, or one that the arguments name; see `timeline.s3_upload.Request`."""
+        return self._call(method, arguments.get("Key", "").removeprefix(self._prefix), arguments, reading=reading)
 
     def _call(self, method: str, path: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
         """One S3 request; `path` is for messages, and only where `reading` is a missing key an answer."""
@@ -221,6 +219,45 @@ class S3Store:
                 client.loop, client._call_s3, method, **request, timeout=self.call_timeout_s
             )
             return answer
+
+
+_clients: dict[str, s3fs.S3FileSystem] = {}
+_clients_lock = threading.Lock()
+
+
+def _shared_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
+    """One client for all stores of a process that have the same options: to make one costs more than most commands."""
+    told = json.dumps([os.getpid(), dict(options)], sort_keys=True, default=repr)
+    key = hashlib.sha256(told.encode()).hexdigest()  # options hold secrets
+    with _clients_lock:
+        if key not in _clients:
+            _clients[key] = _make_client(options)
+        return _clients[key]
+
+
+def _make_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
+    given = dict(options)
+    check_authorities(given)
+    try:
+        bounds = {
+            "retries": {"mode": "standard", "max_attempts": 3},
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "read_timeout": READ_TIMEOUT_S,
+        }
+        given["config_kwargs"] = bounds | dict(given.get("config_kwargs") or {})
+        given |= {"use_listings_cache": False, "skip_instance_cache": True}
+        client = s3fs.S3FileSystem(**given)
+        client.connect()
+        # A put that waits to be told "100 Continue" waits for ever: no timeout of a read has begun.
+        client.s3.meta.events.unregister("before-call.s3", add_expect_header)
+        read_listings_fast(client.s3.meta.events)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"storage: s3fs does not take the options {sorted(options)}: {_without_values(error, given)}"
+        ) from None
+    # Retries are botocore's and the protocol's; a third layer in between would multiply them.
+    client.retries = 1
+    return client
 
 
 def _without_values(error: BaseException, given: Mapping[str, Any]) -> str:

@@ -30,14 +30,14 @@ _BUFFER_BYTES = 1 << 16
 
 
 class Request(Protocol):
-    """Makes S3 requests about one key; the key itself is added to the arguments."""
+    """Makes S3 requests; the bucket is added to the arguments, and for an upload its key."""
 
     def __call__(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
         """The answer.
 
         Args:
             method: the call as botocore names it.
-            arguments: beside bucket and key.
+            arguments: beside what is added.
             reading: whether a missing key or upload is an answer, and a NotFoundError.
         """
 

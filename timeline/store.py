@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import BinaryIO, Protocol, TypeVar
 
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError, UntrustedStoreError
@@ -90,16 +91,32 @@ class ObjectStore(Protocol):
     def size(self, path: str) -> int | None:
         """Size in bytes, or None where there is no such object."""
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """Sizes in bytes of those objects that exist; the others are not in the answer.
+
+        As if `size` had been asked for each, in any order, in far fewer requests where they are many.
+        """
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         """Objects below a folder, sorted by path; an absent folder is empty.
 
         Args:
             folder: path of the folder, "" for the root.
             recursive: whether objects in deeper folders are included.
+            after: only objects whose path sorts behind this one, which need not exist; what is before costs
+                no request and no look at a file.
+            limit: at most so many, those that sort first; 0: all.
         """
 
     def delete(self, path: str) -> None:
         """Remove one object; removing what is not there is no error."""
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """Remove many objects, in any order and far fewer requests; removing what is not there is no error.
+
+        Raises:
+            StoreUnavailableError: some of them may be left; the same call may be made again.
+        """
 
     def open_write(self, path: str) -> ObjectWriter:
         """Start a streaming upload to `path`; a partial object may be visible on a file system until it is closed."""
@@ -217,20 +234,31 @@ class MemoryStore:
         with self.lock:
             return len(self.objects[path]) if path in self.objects else None
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore."""
+        with self.lock:
+            return {path: len(self.objects[path]) for path in paths if path in self.objects}
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         """See ObjectStore."""
         prefix = f"{folder}/" if folder else ""
         with self.lock:
-            return sorted(
+            found = [
                 ObjectInfo(path, len(body))
                 for path, body in self.objects.items()
-                if path.startswith(prefix) and (recursive or "/" not in path[len(prefix) :])
-            )
+                if path > after and path.startswith(prefix) and (recursive or "/" not in path[len(prefix) :])
+            ]
+        return sorted(found, key=attrgetter("path"))[: limit or None]
 
     def delete(self, path: str) -> None:
         """See ObjectStore."""
         with self.lock:
             self.objects.pop(path, None)
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore; one after another, as each is an object of its own to whoever looks meanwhile."""
+        for path in paths:
+            self.delete(path)
 
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore."""

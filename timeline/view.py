@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from timeline.html_views import timeline_html
 from timeline.hudi import read_epoch_of, read_layout
 from timeline.hudi_archive import Archive
 from timeline.instant import Action, Instant, InstantKey, Layout, State, commit_requested, parse_file_name
+from timeline.settled import Settled, read_settled
 from timeline.store import ObjectStore, Retry, read_or_none
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Timeline:
         store: where its bodies are; None of a view that was made of names alone.
         retry: bounds of retries for reading them.
         archive: where the bodies of those among `instants` are that are archived; None where none was asked for.
+        settled: what is known of the instants before these, which were not looked at; None where all were.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -49,6 +52,7 @@ class Timeline:
     store: ObjectStore | None = field(default=None, compare=False, repr=False)
     retry: Retry = field(default_factory=Retry, compare=False, repr=False)
     archive: Archive | None = field(default=None, compare=False, repr=False)
+    settled: Settled | None = None
 
     @classmethod
     def load(
@@ -86,21 +90,45 @@ class Timeline:
         return timeline._with_archive(Archive.load(opened, layout, bounds)) if archived else timeline
 
     @classmethod
-    def _listed(cls, store: ObjectStore, layout: Layout, retry: Retry) -> Timeline:
-        listed = retry.call(lambda: store.list(layout.folder))
+    def recent(cls, store: ObjectStore, retry: Retry) -> Timeline:
+        """What may still need something to be done: the instants from the settled mark on, all where there is none.
+
+        For processes that write or recover; see `timeline.settled` for what can be before the mark.
+        """
+        settled = read_settled(store, retry)
+        if settled is None:
+            return cls.load(store, retry)
+        return replace(cls.since(store, settled.time, retry), settled=settled)
+
+    @classmethod
+    def since(cls, store: ObjectStore, time: str, retry: Retry) -> Timeline:
+        """The instants of layout 2 that were requested at a time or later; those before cost nothing."""
+        return cls._listed(store, Layout.TWO, retry, time)
+
+    @classmethod
+    def _listed(cls, store: ObjectStore, layout: Layout, retry: Retry, since: str = "") -> Timeline:
+        # A file's name goes on behind the time, so it sorts behind the time alone.
+        after = f"{layout.folder}/{since}" if since else ""
+        listed = retry.call(lambda: store.list(layout.folder, after=after))
         modified_ms = {info.path.rpartition("/")[2]: info.modified_ms for info in listed}
         timeline = cls.from_names(filter(partial(_is_candidate, layout), modified_ms), layout)
         return replace(timeline, modified_ms=modified_ms, store=store, retry=retry)
 
     @classmethod
-    def from_names(cls, names: Iterator[str], layout: Layout = Layout.TWO) -> Timeline:
+    def from_names(cls, names: Iterable[str], layout: Layout = Layout.TWO) -> Timeline:
         """The timeline that these file names make up."""
+        names = [*names]
+        completed = _completed(names) if layout is Layout.TWO else {}
+        # What a completed instant has behind it tells nothing more: two files of three need no reading.
+        passed = {state for instant in completed.values() for state in _states_before(instant)}
         furthest: dict[InstantKey, Instant] = {}
         requested: set[str] = set()
         unreadable: list[str] = []
         for name in names:
+            if name in passed:
+                continue
             try:
-                instant = parse_file_name(name, layout)
+                instant = completed.get(name) or parse_file_name(name, layout)
             except FormatError:
                 unreadable.append(name)
                 continue
@@ -238,7 +266,8 @@ class Timeline:
     def latest_time(self) -> str | None:
         """The latest time that any instant bears, completion times included; new times must be later."""
         times = [instant.completion_time or instant.time for instant in self.instants]
-        return max([*times, *(instant.time for instant in self.instants)], default=None)
+        before = [self.settled.latest] if self.settled is not None else []
+        return max([*times, *(instant.time for instant in self.instants), *before], default=None)
 
     def _with_archive(self, archive: Archive) -> Timeline:
         """These instants and the archived ones; one that is being archived is in both, and counts as active."""
@@ -247,6 +276,22 @@ class Timeline:
         instants = sorted((*self.instants, *archive.instants), key=lambda instant: instant.key)
         unreadable = (*self.unreadable, *archive.unreadable)
         return replace(self, instants=tuple(instants), unreadable=unreadable, archive=archive)
+
+
+def _completed(names: Iterable[str]) -> dict[str, Instant]:
+    """Completed commits and rollbacks by their files' names; what is none is left to whoever reads the others."""
+    found: dict[str, Instant] = {}
+    for name in names:
+        if "_" in name and name.endswith((".commit", ".rollback")):
+            with contextlib.suppress(FormatError):
+                found[name] = parse_file_name(name)
+    return found
+
+
+def _states_before(instant: Instant) -> tuple[str, str]:
+    action = instant.action.value
+    inflight = "inflight" if instant.action is Action.COMMIT else f"{action}.inflight"
+    return f"{instant.time}.{action}.requested", f"{instant.time}.{inflight}"
 
 
 def _is_candidate(layout: Layout, name: str) -> bool:

@@ -66,13 +66,21 @@ class MortalStore:
         """See ObjectStore."""
         return self._alive().size(path)
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
         """See ObjectStore."""
-        return self._alive().list(folder, recursive=recursive)
+        return self._alive().sizes(paths)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        """See ObjectStore."""
+        return self._alive().list(folder, recursive=recursive, after=after, limit=limit)
 
     def delete(self, path: str) -> None:
         """See ObjectStore."""
         self._alive().delete(path)
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore."""
+        self._alive().delete_all(paths)
 
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore."""

@@ -11,8 +11,8 @@ from ingest.check_store.checks import Ground, Outcome, failed, ok, skipped
 from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
-from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_entry import LogEntry
+from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import CRASH_POINTS

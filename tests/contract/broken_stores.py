@@ -35,11 +35,17 @@ class LosingReplies:
     def size(self, path: str) -> int | None:
         return self.inner.size(path)
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
-        return self.inner.list(folder, recursive=recursive)
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return self.inner.sizes(paths)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        return self.inner.list(folder, recursive=recursive, after=after, limit=limit)
 
     def delete(self, path: str) -> None:
         self.inner.delete(path)
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        self.inner.delete_all(paths)
 
     def open_write(self, path: str) -> ObjectWriter:
         return self.inner.open_write(path)
@@ -69,11 +75,17 @@ class Unreachable:
     def size(self, path: str) -> int | None:
         raise StoreUnavailableError(path)
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        raise StoreUnavailableError(self.url)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         raise StoreUnavailableError(folder)
 
     def delete(self, path: str) -> None:
         raise StoreUnavailableError(path)
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        raise StoreUnavailableError(self.url)
 
     def open_write(self, path: str) -> ObjectWriter:
         raise StoreUnavailableError(path)

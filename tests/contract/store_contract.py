@@ -179,6 +179,76 @@ class StoreContract:
             list(pool.map(lambda n: store.put_if_absent(f"many/{n:05}", b""), range(2100)))
         assert [info.path for info in store.list("many")] == [f"many/{n:05}" for n in range(2100)]
 
+    @pytest.mark.parametrize("recursive", [False, True])
+    def test_listing_behind_a_path_has_what_sorts_behind_it(self, store: ObjectStore, recursive: bool) -> None:
+        paths = [
+            "t/a",
+            "t/a-b",
+            "t/a.b",
+            "t/a/c",
+            "t/a/d",
+            "t/b",
+            "t/c=1/a",
+            "t/c=1/b",
+            "t/c=10/a",
+            "t/c/a",
+            "t/d",
+            "u",
+        ]
+        for path in paths:
+            if path != "t/a":  # on a file system a folder has this name
+                store.put(path, b"1")
+        whole = [info.path for info in store.list("t", recursive=recursive)]
+        assert whole == sorted(whole)
+        for after in ("", "a", "t", "t/", *paths, "t/a.a", "t/a/cc", "t/c=1", "t/c=1/", "t/c=1/a0", "t/zz", "v"):
+            listed = [info.path for info in store.list("t", recursive=recursive, after=after)]
+            assert listed == [path for path in whole if path > after], after
+            some = [info.path for info in store.list("t", recursive=recursive, after=after, limit=2)]
+            assert some == listed[:2], after
+
+    def test_listing_is_limited_beyond_a_page(self, store: ObjectStore) -> None:
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda n: store.put(f"many/{n:05}", b""), range(1100)))
+        assert [info.path for info in store.list("many", limit=1050)] == [f"many/{n:05}" for n in range(1050)]
+        assert [info.path for info in store.list("many", after="many/01000")] == [
+            f"many/{n:05}" for n in range(1001, 1100)
+        ]
+
+    def test_sizes_are_those_of_the_objects_that_exist(self, store: ObjectStore) -> None:
+        for number in range(40):
+            store.put(f"d={number % 3}/{number:02}", bytes(number))
+        asked = ["absent", "d=0", "d=0/absent", *(f"d={number % 3}/{number:02}" for number in range(40)), "z/absent"]
+        expected = {f"d={number % 3}/{number:02}": number for number in range(40)}
+        assert store.sizes(asked) == expected
+        few = asked[1:6]
+        assert store.sizes(few) == {path: expected[path] for path in few if path in expected}
+        assert store.sizes(set(asked[:2])) == {}
+        assert store.sizes([]) == {}
+
+    def test_many_objects_are_sized_and_deleted_and_their_neighbours_stay(self, store: ObjectStore) -> None:
+        paths = [f"d={number % 7}/{number:04}" for number in range(2100)]
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda path: store.put(path, b"12"), paths))
+        gone = [*paths[::2], "never/was", *(f"d=1/{number}.never" for number in range(20))]
+        assert store.sizes(gone) == dict.fromkeys(paths[::2], 2)
+        store.delete_all(gone)
+        store.delete_all(gone)
+        assert [info.path for info in store.list("", recursive=True)] == sorted(paths[1::2])
+        assert store.sizes(gone) == {}
+        store.delete_all(paths)
+        store.delete_all([])
+        assert store.list("", recursive=True) == []
+
+    def test_any_names_are_sized_and_deleted_together(self, store: ObjectStore) -> None:
+        names = ["a b", "ü ß 漢字", "a=b&c", "100%", "pct%2Fsl", "plus+plus", "a'b\"c", "<&>", "[x]*", "a:b"]
+        paths = [f"{folder}/{name}" for folder in names for name in names]
+        for path in paths:
+            store.put(path, b"123")
+        store.put("kept", b"")
+        assert store.sizes(paths) == dict.fromkeys(paths, 3)
+        store.delete_all(paths)
+        assert [info.path for info in store.list("", recursive=True)] == ["kept"]
+
     @pytest.mark.parametrize(
         "name",
         ["with space", "ü ß 漢字", "a=b&c", "100%", "pct%2Fsl", "plus+plus", "a'b\"c", "q?x#y", "[x]*", "a:b", "~"],

@@ -208,6 +208,55 @@ class TestAnswersOfS3:
             store.abandon([])
         assert requests == []
 
+    def test_objects_that_a_bulk_delete_leaves_are_an_error_though_the_answer_is_200(self) -> None:
+        error = "<Error><Key>below/b</Key><Code>{}</Code><Message>said so</Message></Error>"
+        answer = f"<DeleteResult>{error.format('AccessDenied')}{error.format('InternalError')}</DeleteResult>".encode()
+        with answering(200, answer) as (store, requests):
+            with pytest.raises(StoreUnavailableError, match=r"2 of 3 objects are not deleted.*'below/b': AccessDenied"):
+                store.delete_all(["a", "b", "c"])
+            assert requests == ["POST"]
+        with answering(200, f"<DeleteResult>{error.format('NoSuchKey')}</DeleteResult>".encode()) as (store, _):
+            store.delete_all(["a", "b"])
+
+    @pytest.mark.parametrize("status", [400, 405, 501])
+    def test_store_without_bulk_deletes_is_asked_one_by_one(self, status: int) -> None:
+        refusing = answering(status, error_body("NotImplemented"))
+        with refusing as (store, requests), pytest.raises(StoreUnavailableError, match="NotImplemented"):
+            store.delete_all(["a", "b"])
+        assert requests[:2] == ["POST", "DELETE"]
+
+    @pytest.mark.parametrize("status", [500, 503])
+    def test_bulk_delete_without_an_answer_is_made_again_as_one(self, status: int) -> None:
+        busy = answering(status, error_body("SlowDown"))
+        with busy as (store, requests), pytest.raises(StoreUnavailableError, match="SlowDown"):
+            store.delete_all(["a", "b"])
+        assert set(requests) == {"POST"}
+
+    def test_sizes_without_an_answer_are_never_absent_objects(self) -> None:
+        for few in (["a"], [f"a{number}" for number in range(100)]):
+            with answering(503, error_body("SlowDown")) as (store, _), pytest.raises(StoreUnavailableError):
+                store.sizes(few)
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            "<Key>x/b</Key><Size>3</Size><LastModified>2026-03-01T10:15:00.000Z</LastModified>",
+            "<Size>3</Size><LastModified>2026-03-01T10:15:00Z</LastModified><ETag>&quot;1&quot;</ETag><Key>x/b</Key>",
+            "<Key>x/b</Key><Size>3</Size><LastModified>Sun, 01 Mar 2026 10:15:00 GMT</LastModified>",
+        ],
+    )
+    @pytest.mark.parametrize("namespace", ["", ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'])
+    def test_listing_is_read_however_it_is_written(self, entry: str, namespace: str) -> None:
+        page = f"<ListBucketResult{namespace}><IsTruncated>false</IsTruncated><Contents>{entry}</Contents>"
+        with answering(200, f"{page}</ListBucketResult>".encode()) as (store, _):
+            (info,) = store.list("")
+        assert (info.path, info.size, info.modified_ms) == ("b", 3, 1_772_360_100_000)
+
+    @pytest.mark.parametrize("body", [b"<ListBucketResult><Contents>", b"not a listing"])
+    def test_listing_that_cannot_be_read_is_never_an_empty_one(self, body: bytes) -> None:
+        with answering(200, body) as (store, _), pytest.raises(StoreUnavailableError):
+            store.list("")
+
     @pytest.mark.parametrize("size", [0, 64 << 20])
     def test_server_that_falls_silent_does_not_hold_a_call_for_ever(self, size: int) -> None:
         # A server that does not answer ends a small put, and one that stops reading a large one in its middle.

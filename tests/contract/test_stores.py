@@ -87,6 +87,29 @@ class TestLocalStore(SharedStoreContract):
         store.delete("a/two")
         assert list(root.iterdir()) == []
 
+    def test_deleting_many_leaves_no_empty_folder(self, store: ObjectStore, root: Path) -> None:
+        paths = [f"a/p={number % 250}/{number}" for number in range(500)]
+        for path in [*paths, "a/p=7/stays"]:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(b"")
+        (root / "b/c").mkdir(parents=True)
+        store.delete_all([*paths, "b/c/gone"])
+        assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/p=7", "a/p=7/stays"]
+
+    def test_none_of_many_is_deleted_where_one_is_no_key(self, store: ObjectStore, tmp_path: Path) -> None:
+        (tmp_path / "outside").write_bytes(b"")
+        store.put("a", b"1")
+        with pytest.raises(StoreError, match="outside"):
+            store.delete_all(["a", "../outside"])
+        assert store.size("a") == 1
+        assert (tmp_path / "outside").exists()
+
+    def test_writers_survive_deletes_of_many_that_remove_their_folders(self, store: ObjectStore) -> None:
+        with repeating(store, "store.delete_all([f'p/q{n}/other' for n in range(20)])"):
+            for number in range(100):
+                store.put_if_absent(f"p/q{number % 20}/{number}", b"1")
+                store.delete_all([f"p/q{number % 20}/{number}"])
+
     def test_deleting_again_removes_folders_that_a_killed_delete_left(self, store: ObjectStore, root: Path) -> None:
         (root / "a/b").mkdir(parents=True)
         store.delete("a/b/gone")

@@ -19,9 +19,11 @@ import greenlet
 from ingest.protocol import Rollback
 from ingest.recovery import Evidence, Settled
 from ingest.task import TaskReport
+from tests.explore.one_by_one import delete_one_by_one, sizes_one_by_one
 from timeline.chain import Chain, Snapshot
 from timeline.decision import Decision
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan
+from timeline.settled import Settled as Mark
 from timeline.store import MemoryStore, ObjectInfo, ObjectWriter
 from timeline.view import Timeline
 
@@ -91,12 +93,20 @@ class SteppedStore:
         result: int | None = self._step("size", self.inner.size, path)
         return result
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
-        result: list[ObjectInfo] = self._step("list", self.inner.list, folder, recursive=recursive)
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        return sizes_one_by_one(self, paths)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        result: list[ObjectInfo] = self._step(
+            "list", self.inner.list, folder, recursive=recursive, after=after, limit=limit
+        )
         return result
 
     def delete(self, path: str) -> None:
         self._step("delete", self.inner.delete, path)
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        delete_one_by_one(self, paths)
 
     def open_write(self, path: str) -> ObjectWriter:
         raise NotImplementedError("the memory sink puts whole objects")
@@ -108,8 +118,8 @@ class SteppedStore:
 
 _LOCAL_STATE = (
     bool, int, float, str, bytes, type(None), tuple, list, dict, set, frozenset, enum.Enum,
-    Chain, Decision, EpochRef, Evidence, Manifest, OffsetRange, Part, Plan, Rollback, Settled, Snapshot, TaskReport,
-    Timeline,
+    Chain, Decision, EpochRef, Evidence, Manifest, Mark, OffsetRange, Part, Plan, Rollback, Settled, Snapshot,
+    TaskReport, Timeline,
 )  # fmt: skip
 """Types of local variables that make up a place; the others (stores, jobs, functions) never change."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
-from ingest.recovery import recover
+from ingest.recovery import WHOLE_LOOK_EVERY, recover
 from ingest.runner import LocalRunner
 from sinks.base import Sink
 from sinks.markers import TEMP_FOLDER
@@ -25,6 +25,7 @@ from timeline.errors import TidelineError
 from timeline.instant import Action, State, parse_file_name
 from timeline.lease import WriterLease, WriterRecord
 from timeline.process import ProcessId
+from timeline.settled import move_settled
 from timeline.store import MemoryStore, ObjectStore, Retry
 from timeline.view import Timeline
 
@@ -76,15 +77,22 @@ def make_lease(store: ObjectStore, number: int) -> WriterLease:
     return WriterLease(store, WriterRecord(number + 1, process, "numbers", 60_000, 0, False, "t"), NEVER_AGAIN)
 
 
-def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table) -> Process:
-    """A process that recovers and then runs some epochs, as `tideline run` does."""
+def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, is_marking: bool = False) -> Process:
+    """A process that recovers and then runs some epochs, as `tideline run` does.
+
+    Args:
+        epochs: how many, at most.
+        source: what it reads.
+        sinks: its targets.
+        is_marking: move the settled mark after every epoch, and not only after a hundred.
+    """
 
     def run(store: SteppedStore, number: int) -> None:
         job = make_job(store, f"P{number}", number, sinks)
         lease = make_lease(store, number)
         with contextlib.suppress(TidelineError):
             recover(job, lease)
-            chain = load_chain(store, Timeline.load(store, job.retry), job.retry, readers=1)
+            chain = load_chain(store, Timeline.recent(store, job.retry), job.retry, readers=1)
             for _ in range(epochs):
                 plan = source.plan(chain.positions)
                 if not plan.ranges:
@@ -92,6 +100,8 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table) -> P
                 pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
                 result = run_epoch(job, pipeline, chain, lease, plan.ranges, stop=threading.Event())
                 chain = chain.advanced(result.decision)
+                if is_marking:
+                    move_settled(store, Timeline.recent(store, job.retry), result.decision.instant, job.retry)
 
     return run
 
@@ -159,6 +169,19 @@ def check_recovered(store: MemoryStore, sinks: SinkMaker = one_table) -> None:
             assert decision.instant in gone, f"no rollback instant for {decision.instant}"
     markers = {path.split("/")[2] for path in store.objects if path.startswith(TEMP_FOLDER)}
     assert not markers & set(commits), f"markers of committed instants are left: {markers & set(commits)}"
+
+
+def check_recovered_behind_the_mark(store: MemoryStore) -> None:
+    """A recovery that looks behind the settled mark leaves nothing decided undone; one of the whole leaves nothing."""
+    recover(make_job(store, "B", 10), make_lease(store, 10))
+    check_visible(store)
+    completed = {instant.time for instant in Timeline.load(store).completed()}
+    undone = [
+        each.instant for each in decisions(store) if each.outcome is Outcome.COMMIT and each.instant not in completed
+    ]
+    assert not undone, f"decided, and pending after recovery: {undone}"
+    recover(make_job(store, "W", 11), make_lease(store, WHOLE_LOOK_EVERY - 1))
+    check_recovered(store)
 
 
 def rollback_of(store: MemoryStore, time: str) -> str:

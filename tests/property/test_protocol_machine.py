@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ingest.check_store.numbers import NumberSource
 from tests.explore.explorer import Dead, HashedStore, Process, SteppedStore
-from tests.explore.protocol_world import check_recovered, check_visible, recoverer, writer
+from tests.explore.protocol_world import check_recovered_behind_the_mark, check_visible, recoverer, writer
 from timeline.errors import AlreadyExistsError, StoreUnavailableError
 
 FAULTS = ("none", "none", "none", "none", "fails", "reply lost", "late")
@@ -68,13 +68,13 @@ class ProtocolMachine(RuleBasedStateMachine):
         if hasattr(self, "store"):
             while self.late:
                 self.deliver(0)
-            check_recovered(self.store)
+            check_recovered_behind_the_mark(self.store)
 
     @precondition(lambda self: len(self.running) < 3)
-    @rule(epochs=st.integers(0, 2))
-    def start(self, epochs: int) -> None:
+    @rule(epochs=st.integers(0, 2), is_marking=st.booleans())
+    def start(self, epochs: int, is_marking: bool) -> None:
         number = self.started = self.started + 1
-        body: Process = writer(epochs, self.source) if epochs else recoverer()
+        body: Process = writer(epochs, self.source, is_marking=is_marking) if epochs else recoverer()
         view = FaultyStore(self.store, self.late)
 
         def run() -> None:

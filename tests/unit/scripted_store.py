@@ -19,12 +19,13 @@ Fault = Callable[[Call], None]
 
 
 class ScriptedStore:
-    """Counts calls by name; the faults queued for a call have their way with the next ones, one each."""
+    """Counts calls by name, and objects listed; faults queued for a call have their way with the next, one each."""
 
     def __init__(self, inner: ObjectStore | None = None) -> None:
         self.inner: ObjectStore = inner or MemoryStore()
         self.url = self.inner.url
         self.calls: Counter[str] = Counter()
+        self.listed = 0
         self._faults: dict[str, list[Fault]] = {}
 
     def fail(self, call: str, *faults: Fault) -> None:
@@ -50,12 +51,21 @@ class ScriptedStore:
         self._write("size", nothing)
         return self.inner.size(path)
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        self._write("sizes", nothing)
+        return self.inner.sizes(paths)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         self._write("list", nothing)
-        return self.inner.list(folder, recursive=recursive)
+        listed = self.inner.list(folder, recursive=recursive, after=after, limit=limit)
+        self.listed += len(listed)
+        return listed
 
     def delete(self, path: str) -> None:
         self._write("delete", partial(self.inner.delete, path))
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        self._write("delete_all", partial(self.inner.delete_all, paths))
 
     def open_write(self, path: str) -> ObjectWriter:
         return self.inner.open_write(path)

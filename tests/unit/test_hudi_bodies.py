@@ -214,8 +214,8 @@ def test_a_completed_body_that_is_gone_is_not_an_empty_one(store: ScriptedStore)
 
 def test_each_folder_gets_its_partition_file_once(store: ScriptedStore) -> None:
     deep = WrittenFile("day=2024-01-01/host=a/x.parquet", 1, 1)
-    ensure_partition_files(store, (*FILES, deep), "20240101000000000", AT_ONCE)
-    ensure_partition_files(store, (*FILES, deep), "20240102000000000", AT_ONCE)
+    ensure_partition_files(store, (*FILES, deep), "20240101000000000", AT_ONCE, set())
+    ensure_partition_files(store, (*FILES, deep), "20240102000000000", AT_ONCE, set())
     name = ".hoodie_partition_metadata"
     found = {info.path: store.get(info.path).decode() for info in store.list("", recursive=True)}
     text = "#partition metadata\ncommitTime=20240101000000000\npartitionDepth={}\n"

@@ -43,8 +43,8 @@ class Stale(MemoryStore):
 class Lagging(MemoryStore):
     """Lists what was there before the last create."""
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
-        return super().list(folder, recursive=recursive)[:-1]
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        return super().list(folder, recursive=recursive, after=after, limit=limit)[:-1]
 
 
 class Remembering(MemoryStore):
@@ -65,8 +65,8 @@ class Tearing(MemoryStore):
 class Paging(MemoryStore):
     """Lists one page."""
 
-    def list(self, folder: str, *, recursive: bool = False) -> list[ObjectInfo]:
-        return super().list(folder, recursive=recursive)[:1000]
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        return super().list(folder, recursive=recursive, after=after, limit=limit)[:1000]
 
 
 class Eager(MemoryStore):
@@ -103,7 +103,7 @@ def test_crash_matrix_gets_to_each_crash_point_and_recovers() -> None:
 
 
 def test_crash_matrix_sees_a_recovery_that_does_not_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MortalStore, "delete", lambda self, path: None)
+    monkeypatch.setattr(MortalStore, "delete_all", lambda self, paths: None)
     outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://untidy")), ["written"])
     assert outcome.verdict is Verdict.FAILED
     assert "left over" in outcome.seen

@@ -1,0 +1,60 @@
+"""What tasks wrote after their instant had been decided: found by the markers that are left, and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from ingest.job import Job
+from ingest.protocol import read_manifest, read_rollback
+from timeline.epoch import EpochRef
+from timeline.instant import Action, State, commit_requested, parse_time
+from timeline.view import Timeline
+
+MARKERS_KEPT_MS = 24 * 3600 * 1000
+"""How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
+
+
+def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] = ()) -> None:
+    """Delete what tasks wrote after their instant had been decided, and drop markers that have served.
+
+    Args:
+        job: the job.
+        timeline: loaded before; an instant that it does not show is looked up once more, because a
+            requested file is always put before the first marker.
+        just_settled: instants whose late files were deleted a moment ago.
+    """
+    left = [(sink, time) for sink in job.sinks for time in sink.leftovers()]
+    timeline = _reaching_back(job, timeline, [time for _, time in left])
+    unknown = [time for _, time in left if timeline.find(time) is None]
+    rolled_back = _rolled_back(job, timeline, unknown)
+    for sink, time in left:
+        instant = timeline.find(time)
+        is_final = parse_time(job.clock.next()) - parse_time(time) > MARKERS_KEPT_MS
+        if time in just_settled and not is_final:
+            continue
+        if instant is None:
+            # An instant that this timeline never rolled back belongs to another job of this table.
+            if time in rolled_back and job.retry.call(partial(job.store.size, commit_requested(time).path)) is None:
+                ref = EpochRef(-1, time, 0)
+                sink.abort(ref, None)
+                sink.release(ref, None, final=is_final)
+        elif instant.state is State.COMPLETED:
+            manifest = read_manifest(job, time)
+            part = next((part for part in manifest.parts if part.target == sink.target), None) if manifest else None
+            # Without its part nobody can tell committed files from late ones: the target may have another name now.
+            if manifest is not None and part is not None:
+                sink.release(manifest.ref, part, final=is_final)
+
+
+def _reaching_back(job: Job, timeline: Timeline, times: Sequence[str]) -> Timeline:
+    """The view, loaded again where it does not reach back to all of these times."""
+    is_short = timeline.settled is not None and any(time < timeline.settled.time for time in times)
+    return Timeline.since(job.store, min(times), job.retry) if is_short else timeline
+
+
+def _rolled_back(job: Job, timeline: Timeline, of: Sequence[str]) -> frozenset[str]:
+    """Which of these commit instants this timeline has rolled back; a rollback is later than what it is for."""
+    later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
+    rollbacks = (read_rollback(job, instant.time) for instant in later)
+    return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)

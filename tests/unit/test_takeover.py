@@ -1,0 +1,128 @@
+"""`tideline recover`: what it looks at, and that what it says is pending is what it settles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline
+from ingest.check_store.numbers import IDENTITY
+from ingest.config import load_config
+from ingest.job import Job
+from ingest.protocol import open_instant, prepare
+from ingest.recovery import gather, settle
+from ingest.takeover import examine, run_recovery
+from sinks.base import TaskAttempt
+from sinks.memory import MemorySink
+from tests.fakes import EmptySink
+from tests.unit.scripted_store import AT_ONCE
+from timeline.chain import Chain, load_chain
+from timeline.epoch import PLAN, EpochRef, OffsetRange, Part, Plan, ShardCount, WriteReport
+from timeline.instant import commit_completed, commit_requested, format_time
+from timeline.lease import LeaseState, WriterLease, WriterRecord
+from timeline.process import ProcessId
+from timeline.settled import SETTLED, SETTLED_PATH, Settled
+from timeline.store import MemoryStore
+from timeline.view import Timeline
+
+OLD, MARK, NEW = (format_time(1_700_000_000_000 + number) for number in range(3))
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opened:
+    """A timeline of a job with one Delta target, born and empty, whose last writer has released its lease."""
+    settings = {
+        "name": "takeover",
+        "source": {"type": "files", "path": f"{tmp_path}/logs/*.jsonl", "format": "json"},
+        "schema": {"id": "bigint"},
+        "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
+    }
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    unborn = open_timeline(load_config(file))
+    schema = known_schema(unborn)
+    assert schema is not None
+    return give_birth(unborn, schema)
+
+
+def lease(job: Job) -> WriterLease:
+    record = WriterRecord(1, ProcessId("host", "", 1, 0, ""), job.name, 60_000, 0, False, "t")
+    return WriterLease(job.store, record, job.retry)
+
+
+def put_requested(opened: Opened, time: str, epoch: int) -> None:
+    plan = Plan(EpochRef(epoch, time, 1), "takeover", "someone", (), (), {}, time)
+    opened.store.put(commit_requested(time).path, PLAN.dump(plan))
+
+
+def put_mark(opened: Opened) -> None:
+    opened.store.put(commit_completed(MARK, NEW).path, b"")
+    opened.store.put(SETTLED_PATH, SETTLED.dump(Settled(MARK, NEW)))
+
+
+def test_recovery_looks_behind_the_mark_first_and_at_the_whole_where_nothing_is_pending_there(opened: Opened) -> None:
+    put_mark(opened)
+    put_requested(opened, OLD, 0)
+    put_requested(opened, NEW, 1)
+    assert [evidence.instant for evidence, _ in examine(opened).found] == [NEW]
+    assert [each.evidence.instant for each in run_recovery(opened).settled] == [NEW]
+    assert [evidence.instant for evidence, _ in examine(opened).found] == [OLD]
+    assert [each.evidence.instant for each in run_recovery(opened).settled] == [OLD]
+    assert Timeline.load(opened.store, opened.retry).pending().instants == ()
+    assert examine(opened).found == []
+
+
+def test_rollback_that_is_pending_before_the_mark_is_finished(opened: Opened) -> None:
+    put_mark(opened)
+    job = build_job(opened)
+    chain = load_chain(opened.store, Timeline(), opened.retry)
+    plan = open_instant(job, chain, lease(job), (OffsetRange("a", 0, 1),))
+    run_recovery(opened)
+    (rollback,) = [
+        instant for instant in Timeline.load(opened.store, opened.retry) if instant.action.value == "rollback"
+    ]
+    opened.store.delete(rollback.path)
+    later = format_time(2**42)
+    opened.store.put(commit_completed(later, later).path, b"")
+    opened.store.put(SETTLED_PATH, SETTLED.dump(Settled(later, later)))
+    assert len(Timeline.load(opened.store, opened.retry).pending()) == 1
+    run_recovery(opened)
+    assert Timeline.load(opened.store, opened.retry).find(rollback.time, rollback.action) == rollback
+    assert opened.store.size(commit_requested(plan.ref.instant).path) is None
+
+
+@dataclass(frozen=True)
+class Asked(MemorySink):
+    """Remembers of which instants it was asked to look for the files."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def verify(self, part: Part) -> Sequence[str]:
+        self.asked.append(part.epoch.instant)
+        return super().verify(part)
+
+
+def test_files_of_an_epoch_are_asked_for_once_by_a_process_that_knows_its_manifest() -> None:
+    store = MemoryStore()
+    sink = Asked("table", "app", store, AT_ONCE)
+    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    plan = open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
+    writer = sink.begin(plan).open(TaskAttempt(0, 0, 0))
+    writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
+    reports = {"table": [writer.close()], "quarantine": [WriteReport(0, 0)]}
+    manifest = prepare(job, plan, [ShardCount("a", 2, 2, 0)], reports)
+    time = plan.ref.instant
+    assert gather(job, time, LeaseState.EXPIRED).manifest == manifest
+    assert sink.asked == [time]
+    assert gather(job, time, LeaseState.EXPIRED, checked=manifest).manifest == manifest
+    assert sink.asked == [time]
+    gather(job, time, LeaseState.EXPIRED, checked=replace(manifest, counts=()))
+    assert sink.asked == [time, time], "another manifest than the one that was looked at"
+    settle(job, time, LeaseState.MINE, 2, checked=manifest)
+    assert sink.asked == [time, time]
+    assert sink.read().num_rows == 2

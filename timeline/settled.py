@@ -1,0 +1,83 @@
+"""The settled mark: a time before which nothing on the timeline is left to do, so that a start looks behind it only.
+
+::
+
+    .hoodie/settled.json
+
+    ──────────── settled ────────────┬──── recent: what a start lists ────▶ time
+    completed, or rolled back        T    an instant that was completed; it and all behind it are listed
+
+Why nothing that matters can be before the mark:
+
+- T is the instant of a decided, completed epoch, and no instant before it was pending in a listing made after that.
+- Whoever plans a later epoch has read the decision of that one, and draws a time behind it
+  (`ingest.protocol.open_instant`): later epochs are behind T, whatever the wall clocks say.
+- So only a writer that planned an epoch up to that one can still put something before T, and its epoch is
+  decided against it already: it loses, and removes what it put. If it is killed before that, what is left
+  is never visible; a start that looks at the whole timeline finds it (`ingest.recovery`).
+
+The mark is a hint: one that is lost, damaged or older than another costs a longer listing and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from timeline.body import BodyFormat
+from timeline.errors import FormatError
+from timeline.instant import Action
+from timeline.store import ObjectStore, Retry, read_or_none
+
+if TYPE_CHECKING:
+    from timeline.view import Timeline
+
+log = logging.getLogger(__name__)
+
+SETTLED_PATH = ".hoodie/settled.json"
+"""Where the mark lives, below the timeline's base path."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Every instant that was requested before `time` is completed, or rolled back and gone.
+
+    Attributes:
+        time: the time of a completed commit.
+        latest: the latest time that an instant bore when this was written, completion times included.
+    """
+
+    time: str
+    latest: str
+
+
+SETTLED = BodyFormat("settled", Settled)
+
+
+def read_settled(store: ObjectStore, retry: Retry) -> Settled | None:
+    """The mark; None where there is none that this version can read: the whole timeline has to be looked at then."""
+    body = read_or_none(store, SETTLED_PATH, retry)
+    if body is None:
+        return None
+    try:
+        return SETTLED.load(SETTLED_PATH, body)
+    except FormatError as error:
+        log.warning("%s: looking at the whole timeline instead: %s", store.url, error)
+        return None
+
+
+def move_settled(store: ObjectStore, timeline: Timeline, completed: str, retry: Retry) -> None:
+    """Put the mark at a completed instant, unless something before that is pending. For the timeline's writer.
+
+    Args:
+        store: the timeline's store.
+        timeline: listed after that instant had been completed; from the present mark on at least.
+        completed: the commit instant of a decided, completed epoch.
+        retry: bounds of retries.
+    """
+    pending = timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants
+    latest = timeline.latest_time
+    if latest is not None and not any(instant.time <= completed for instant in pending):
+        body = SETTLED.dump(Settled(completed, latest))
+        retry.call(lambda: store.put(SETTLED_PATH, body))
