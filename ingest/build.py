@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -139,16 +139,65 @@ def known_schema(opened: Opened) -> pa.Schema | None:
     return _arrow(opened.identity.schema)
 
 
-def give_birth(opened: Opened, schema: pa.Schema) -> Opened:
-    """Fix what holds for the timeline's whole life, or read what another process has fixed."""
+def table_rows(opened: Opened, decoded: pa.Schema) -> pa.Schema:
+    """Columns of the rows that targets get.
+
+    Args:
+        opened: a timeline; that of a job with a query must have been born.
+        decoded: columns that are decoded.
+    """
+    if opened.config.transform is None:
+        return opened.config.row_schema(decoded)
+    assert opened.identity is not None
+    result = opened.identity.result_schema
+    # One that was born without a query has the decoded rows in its tables.
+    return opened.config.row_schema(decoded) if result is None else _arrow(result)
+
+
+def check_result(opened: Opened, decoded: pa.Schema, result: pa.Schema) -> None:
+    """Refuse a query that makes other columns than the timeline was born with.
+
+    Args:
+        opened: a timeline that has been born.
+        decoded: columns that are decoded.
+        result: columns of the query's result.
+
+    Raises:
+        ConfigError: it names the columns that differ.
+    """
+    born, found = (
+        {field.name: type_name(field.type) for field in each} for each in (table_rows(opened, decoded), result)
+    )
+    differences = [
+        f"  {name}: the query gives {found.get(name, 'none')}, the timeline was born with {born.get(name, 'none')}"
+        for name in dict.fromkeys([*born, *found])
+        if found.get(name) != born.get(name)
+    ]
+    if differences:
+        listed = "\n".join(differences)
+        raise ConfigError(
+            f"transform: the query's columns are not those of {opened.store.url}:\n{listed}\n"
+            "Change the query back, or start another table and timeline with it"
+        )
+
+
+def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = None) -> Opened:
+    """Fix what holds for the timeline's whole life, or read what another process has fixed.
+
+    Args:
+        opened: the timeline.
+        schema: columns that are decoded.
+        result: columns of the query's result, where the job has a query.
+    """
     config = opened.config
-    rows = partitioned_schema(config.row_schema(schema), config.partition_by)
+    rows = partitioned_schema(config.row_schema(schema) if result is None else result, config.partition_by)
     wanted = TableIdentity(
         timeline_id=uuid.uuid4().hex,
         name=config.name,
         schema={field.name: type_name(field.type) for field in schema},
         avro_schema=avro_schema(config.name, rows),
         partition_columns=tuple(field.column for field in config.partition_by),
+        result_schema=None if result is None else {field.name: type_name(field.type) for field in result},
     )
     return Opened(config, opened.store, opened.retry, create_identity(opened.store, wanted, opened.retry))
 
@@ -160,7 +209,7 @@ def build_job(opened: Opened) -> Job:
     schema = known_schema(opened)
     assert schema is not None
     app_id = f"tideline-{identity.timeline_id}"
-    context = SinkContext(app_id, config.row_schema(schema), config.partition_by, config.storage)
+    context = SinkContext(app_id, table_rows(opened, schema), config.partition_by, config.storage)
     sinks = [_open_sink(options, context) for options in config.targets]
     quarantine = _open_sink(config.quarantine, SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage))
     return Job(
@@ -169,17 +218,18 @@ def build_job(opened: Opened) -> Job:
         identity=identity,
         sinks=(*sinks, quarantine),
         quarantine=quarantine.target,
-        base_target=next(
-            (
-                sink.target
-                for sink, options in zip(sinks, config.targets, strict=True)
-                if _is_at(options, config.timeline.path)
-            ),
-            None,
-        ),
+        base_target=None if identity.result_schema is not None else _base_target(config, sinks),
         by=str(this_process()),
         retry=opened.retry,
     )
+
+
+def _base_target(config: JobConfig, sinks: Sequence[Sink]) -> str | None:
+    """The target whose files Hudi's readers find by the timeline; they would stumble over those that Spark names."""
+    if config.transform is not None:
+        return None  # of a timeline that was born without a query
+    pairs = zip(sinks, config.targets, strict=True)
+    return next((sink.target for sink, options in pairs if _is_at(options, config.timeline.path)), None)
 
 
 def _is_at(options: TargetOptions, path: str) -> bool:

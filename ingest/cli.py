@@ -39,7 +39,7 @@ from ingest.loop import IngestLoop, Mode
 from ingest.package import main_script, write_package
 from ingest.recovery import StepKind
 from ingest.recovery_text import recovery_json, recovery_lines, waiting_text
-from ingest.runner import Runner
+from ingest.runner import Runner, open_runner
 from ingest.signals import StopSignals
 from ingest.takeover import examine, run_recovery
 from ingest.watchers import watched
@@ -99,7 +99,7 @@ def _ingest(config: JobConfig, console: Console, last_word: LastWord, *, mode: M
         if watchers.metrics_url is not None and console.is_terminal:
             console.print(f"metrics at {watchers.metrics_url}", soft_wrap=True)
 
-        def open_runner() -> Runner:
+        def start_spark() -> Runner:
             from ingest.spark import SparkRunner
 
             progress.starting_engine()
@@ -111,7 +111,7 @@ def _ingest(config: JobConfig, console: Console, last_word: LastWord, *, mode: M
 
         loop = IngestLoop(
             open_timeline(config),
-            open_runner,
+            lambda: open_runner(config, start_spark),
             mode=mode,
             stop=signals.stop,
             observer=progress,

@@ -48,6 +48,8 @@ def needed_modules(config: JobConfig) -> dict[str, str]:
     """What a job's tasks import: module → the version that it must have, "" for any."""
     # Schemas travel pickled: both ends have to be the same Arrow.
     needed = {"pyarrow": pa.__version__, "numpy": "", "pydantic": "", "fsspec": ""}
+    if config.transform is not None:
+        needed["pandas"] = ""  # PySpark's own, for rows that travel as Arrow
     if config.source.type in _SOURCE_MODULES:
         needed[_SOURCE_MODULES[config.source.type]] = ""
     tables = (*config.targets, config.quarantine)

@@ -22,6 +22,7 @@ from ingest.sources.files.options import FilesOptions
 from ingest.sources.options import StreamOptions
 from ingest.task import LINEAGE_COLUMNS
 from sinks.base import SinkContext, TargetOptions
+from sinks.delta import DeltaOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import type_name
 from sinks.tikv.options import TikvOptions
@@ -52,9 +53,9 @@ def check_column_names(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_partitions(job: JobConfig) -> Iterator[Finding]:
-    """Each partition field by itself, then all together."""
+    """Each partition field by itself, then all together; columns of a query are known once Spark has looked at it."""
     schema = job.arrow_schema
-    if schema is None:
+    if schema is None or job.transform is not None:
         return
     single: list[Finding] = []
     for number, field in enumerate(job.partition_by):
@@ -130,6 +131,22 @@ def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
                 "query's rows cannot be read again; let tideline run read the records (source.type kafka or files), "
                 "or give the stream a delta target",
             )
+
+
+def check_transform(job: JobConfig) -> Iterator[Finding]:
+    """A query's rows are written by Spark, as files, once."""
+    if job.transform is None:
+        return
+    if isinstance(job.source, StreamOptions):
+        yield ("transform",), "not for a stream: its query makes the rows that it wants; leave it out"
+    for number, target in enumerate(job.targets):
+        if not isinstance(target, DeltaOptions):
+            yield (
+                ("targets", number, "type"),
+                f"{target.type} does not take the rows of a query (transform): delta is allowed",
+            )
+    if len(job.targets) > 1:
+        yield ("targets",), "one target is allowed with transform: each would run the query anew; give each its own job"
 
 
 def check_keyspaces(job: JobConfig) -> Iterator[Finding]:
@@ -268,10 +285,11 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
 
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"schema", "source", "lineage"}), check_column_names),
-    (frozenset({"schema", "source", "lineage", "partition_by"}), check_partitions),
+    (frozenset({"schema", "source", "lineage", "transform", "partition_by"}), check_partitions),
     (frozenset({"schema", "source"}), check_source_columns),
     (frozenset({"source", "lineage", "on_unknown_field", "epoch", "spark", "metrics", "on_commit"}), check_stream),
     (frozenset({"source", "targets"}), check_stream_targets),
+    (frozenset({"source", "transform", "targets"}), check_transform),
     (frozenset({"targets"}), check_keyspaces),
     (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
     (frozenset({"source", "targets", "quarantine", "timeline", "spark"}), check_cluster_places),

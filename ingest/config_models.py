@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os.path
 import re
 from collections.abc import Mapping
@@ -55,6 +56,13 @@ def _job_name(value: str) -> str:
     return value
 
 
+def _query(value: str) -> str:
+    text = value.strip().removesuffix(";").rstrip()
+    if not text:
+        raise ValueError("a query is allowed, for example SELECT host, status FROM source")
+    return text
+
+
 def _lease_ttl(value: float) -> float:
     if not 1 <= value <= 86_400:
         raise ValueError("1s to 1d is allowed: it is renewed every third of it, and a store may answer slowly")
@@ -102,6 +110,13 @@ class WriterConfig(Concern):
     lease_ttl: Annotated[Duration, AfterValidator(_lease_ttl)] = 60.0
 
 
+class SmallEpochs(enum.Enum):
+    """Where epochs are written that are less than is worth a task (4 MB)."""
+
+    DRIVER = "driver"
+    EXECUTORS = "executors"
+
+
 class SparkConfig(Concern):
     """``spark``: the session.
 
@@ -110,12 +125,14 @@ class SparkConfig(Concern):
         conf: Spark's configuration; may hold secrets, so it is not shown.
         executor_wait: seconds that tasks on a cluster wait without any executor before the job fails.
         shared_folders: local folders that every machine of a cluster mounts at the same place.
+        small_epochs: where they are written. Spark is started by the first epoch that needs it.
     """
 
     master: str = Field(default="local[*]", min_length=1)
     conf: dict[str, OptionText] = Field(default_factory=dict, repr=False)
     executor_wait: Duration = Field(default=120.0, gt=0)
     shared_folders: tuple[str, ...] = ()
+    small_epochs: SmallEpochs = SmallEpochs.DRIVER
 
     @property
     def is_cluster(self) -> bool:
@@ -222,6 +239,8 @@ class JobConfig(Concern):
         source: where records come from.
         columns: ``schema`` in the file: the type of each column; None: inferred at the first epoch, then kept.
         on_unknown_field: what happens to a record with a field that the schema does not have.
+        transform: a query of Spark SQL over the decoded rows, which are its table ``source``; None: they are written
+            as they are.
         partition_by: how lake targets lay their files out.
         targets: where rows go, in the order in which an epoch is applied.
         quarantine: the target that takes rejected rows.
@@ -239,6 +258,7 @@ class JobConfig(Concern):
     source: SerializeAsAny[SourceBlock]
     columns: Mapping[str, ColumnType] | None = Field(default=None, alias="schema", min_length=1)
     on_unknown_field: UnknownField = UnknownField.DROP
+    transform: Annotated[str, AfterValidator(_query)] | None = None
     partition_by: tuple[Annotated[PartitionField, BeforeValidator(_partition_field)], ...] = ()
     targets: tuple[SerializeAsAny[TargetOptions], ...] = Field(min_length=1)
     quarantine: SerializeAsAny[TargetOptions]
@@ -262,7 +282,7 @@ class JobConfig(Concern):
         return None if self.columns is None else pa.schema([*self.columns.items(), *self.source.added_columns])
 
     def row_schema(self, decoded: pa.Schema) -> pa.Schema:
-        """Columns of the rows that targets get: the decoded ones, and those of the lineage behind them."""
+        """Columns of the rows as tasks hand them on: the decoded ones, and those of the lineage behind them."""
         lineage = [pa.field(name, kind) for name, kind in LINEAGE_COLUMNS] if self.lineage else []
         return pa.schema([*decoded, *lineage])
 

@@ -25,7 +25,7 @@ class TargetRows:
 
     Attributes:
         written: rows written.
-        dropped: rows left out because another one has their key.
+        dropped: rows left out: another one has their key, or the query leaves them out.
         rejected: rows that the target refused; they are in the quarantine.
     """
 

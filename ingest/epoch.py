@@ -2,7 +2,7 @@
 
 ::
 
-    open_instant ─► tasks write ─► prepare ─► claim ─► finish
+    open_instant ─► tasks write ─► prepare ─► claim ─► apply ─► complete
           └────────────┴──────────────┴──── any error, signal or fence: settle by the rule
 
 A writer that gives up does what a recovery would do with its instant: decision first, then delete.
@@ -15,12 +15,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
+from ingest.completion import Completions
 from ingest.events import (
-    Completed,
     EpochResult,
     LeftPending,
     Listener,
@@ -32,7 +33,7 @@ from ingest.events import (
     unheard,
 )
 from ingest.job import Job
-from ingest.protocol import claim_commit, finish, open_instant, prepare, roll_back
+from ingest.protocol import apply_in_order, claim_commit, complete, open_instant, prepare, roll_back
 from ingest.recovery import settle
 from ingest.runner import Runner
 from ingest.sources.base import Source
@@ -80,6 +81,8 @@ class Pipeline:
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """See EpochWriter."""
+        grain = self.source.grain
+        is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(),
@@ -88,8 +91,10 @@ class Pipeline:
             outputs=outputs,
             epoch=plan.ref.epoch,
             lineage=self.lineage,
+            is_small=is_small,
         )
-        tasks = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
+        # What is small is one task, whatever the engine has: it need not be asked, nor run.
+        tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
         return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
 
 
@@ -103,8 +108,9 @@ def run_epoch(
     stop: threading.Event,
     applied_through: int = -1,
     tell: Listener = unheard,
+    completions: Completions | None = None,
 ) -> EpochResult:
-    """Ingest the next epoch; afterwards it is completed, or settled and an error is raised.
+    """Ingest the next epoch; afterwards it is applied and being completed, or settled and an error is raised.
 
     Args:
         job: timeline and targets.
@@ -115,6 +121,7 @@ def run_epoch(
         stop: set by a signal; an epoch that is not prepared yet is rolled back then.
         applied_through: epochs that every target is known to have applied.
         tell: told of each phase, and of what becomes of the epoch.
+        completions: completes it; without it the epoch is completed at once.
 
     Raises:
         FencedError: another process decided this epoch or took over; nothing of this attempt is left.
@@ -147,12 +154,12 @@ def run_epoch(
         raise FencedError(f"{first}; it stops")
     try:
         with _within(Phase.APPLY, tell):
-            finish(job, decision, manifest, applied_through=applied_through)
+            apply_in_order(job, decision, manifest, applied_through=applied_through)
     except BaseException:
         tell(LeftPending(plan.ref, is_decided=True))
         raise
     result = EpochResult(decision, manifest, plan.ranges)
-    tell(Completed(result))
+    (completions or Completions(tell, beside=False)).start(partial(complete, job, decision, manifest), result)
     return result
 
 

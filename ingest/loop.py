@@ -9,8 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from ingest.build import Opened, build_job, give_birth, known_schema, open_source
+import pyarrow as pa
+
+from ingest.build import Opened, build_job, check_result, give_birth, known_schema, open_source
+from ingest.completion import Completions
 from ingest.config_models import JobConfig
 from ingest.counts import TargetRows
 from ingest.epoch import EpochResult, Pipeline, run_epoch
@@ -42,7 +46,11 @@ from timeline.decision import Decision, Outcome, read_decision
 from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
+from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.view import Timeline
+
+if TYPE_CHECKING:
+    from ingest.transform.pipeline import QueryPipeline, SparkQuery
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +136,7 @@ class IngestLoop:
         self._accept_loss = accept_loss
         self._monotonic = monotonic
         self._runner: Runner | None = None
+        self._query: SparkQuery | None = None
         self._source: WithQuarantine | None = None
         self._busy = 0
         self._has_waited = False
@@ -175,6 +184,10 @@ class IngestLoop:
         return opened.take_lease(LeaseObserver(opened.store, opened.retry), sleep=sleep)
 
     def _run(self, lease: WriterLease) -> Summary:
+        with Completions(self._tell, beside=True) as completions:
+            return self._run_epochs(lease, completions)
+
+    def _run_epochs(self, lease: WriterLease, completions: Completions) -> Summary:
         summary = Summary()
         try:
             job = self._start(lease)
@@ -190,6 +203,7 @@ class IngestLoop:
             self._tell(PhaseBegan(Phase.PLAN))
             plan = self._plan(source, chain)
             self._tell(PhaseDone(Phase.PLAN))
+            completions.wait()
             if not plan.ranges or self._waits_for_the_rest(plan):
                 if not chain.positions and plan.settles_in_s is None and not self._has_warned:
                     self._has_warned = True
@@ -209,7 +223,7 @@ class IngestLoop:
             if self._stop.is_set():
                 break  # while the engine started: there is no epoch to settle yet
             try:
-                result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through)
+                result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through, completions)
             except StoppedError as stopped:
                 log.info("epoch %d: stopped: %s", chain.next_epoch, stopped)
                 summary = replace(summary, last_word=_fate(job, chain.next_epoch))
@@ -220,6 +234,8 @@ class IngestLoop:
             applied_through = chain.next_epoch
             chain = chain.advanced(result.decision)
             source.completed(result.decision.positions)
+            if chain.is_snapshot_due:
+                completions.wait()
             write_snapshot(self._opened.store, chain, self._opened.retry)
             finished = f"epoch {applied_through} was finished" if self._stop.is_set() else ""
             summary = replace(summary.after(result), last_word=finished)
@@ -228,6 +244,7 @@ class IngestLoop:
             if self._opened.config.takes_whole_source:
                 break  # what has come since belongs to another transaction, in a run of its own
             if self._mode is Mode.CONTINUOUS and not plan.behind:
+                completions.wait()
                 self._stop.wait(max(0.0, self._opened.config.epoch.interval - (self._monotonic() - started)))
         return replace(summary, is_stopped=self._stop.is_set())
 
@@ -237,7 +254,14 @@ class IngestLoop:
         return source.plan(chain.positions)
 
     def _run_epoch(
-        self, job: Job, pipeline: Pipeline, chain: Chain, lease: WriterLease, plan: SourcePlan, applied_through: int
+        self,
+        job: Job,
+        pipeline: Pipeline | QueryPipeline,
+        chain: Chain,
+        lease: WriterLease,
+        plan: SourcePlan,
+        applied_through: int,
+        completions: Completions,
     ) -> EpochResult | None:
         """One epoch; None where it was given up for a reason that goes away, and has to be planned again."""
         try:
@@ -250,6 +274,7 @@ class IngestLoop:
                 stop=self._stop,
                 applied_through=applied_through,
                 tell=self._tell,
+                completions=completions,
             )
         except OutrunError as outrun:
             # To stop for it would let a writer that is not the writer any more end the one that is.
@@ -304,7 +329,8 @@ class IngestLoop:
         if schema is None:
             schema = source.infer_schema(plan)
             log.info("schema inferred, kept from now on: %s", ", ".join(f"{f.name} {f.type}" for f in schema))
-        self._opened = give_birth(self._opened, schema)
+        result = None if self._opened.config.transform is None else self._known_query(schema).analysis.schema
+        self._opened = give_birth(self._opened, schema, result)
         job = self._build_job()
         _ensure(job)
         return job
@@ -312,21 +338,38 @@ class IngestLoop:
     def _build_job(self) -> Job:
         job = build_job(self._opened)
         sinks = tuple(WatchedSink(sink, self._tell) for sink in job.sinks)
-        return replace(job, sinks=sinks, rewrite=Replay(self._pipeline, self._stop))
+        return replace(job, sinks=sinks, requests=SIDE_BY_SIDE, rewrite=Replay(self._pipeline, self._stop))
 
     def _open_source(self) -> WithQuarantine:
         if self._source is None:
             self._source = open_source(self._opened.config, accept_loss=self._accept_loss)
         return self._source
 
-    def _pipeline(self) -> Pipeline:
+    def _pipeline(self) -> Pipeline | QueryPipeline:
         """What turns ranges into rows; starts the engine where it does not run yet."""
         schema = known_schema(self._opened)
         assert schema is not None
-        source = self._open_source()
+        source, config = self._open_source(), self._opened.config
+        if config.transform is None:
+            return Pipeline(source, schema, config.lineage, self._started_runner())
+        from ingest.transform.pipeline import QueryPipeline
+
+        query = self._known_query(schema)
+        check_result(self._opened, schema, query.analysis.schema)
+        return QueryPipeline(source, schema, config.lineage, self._started_runner(), query)
+
+    def _known_query(self, decoded: pa.Schema) -> SparkQuery:
+        """The job's query; Spark looks at it once."""
+        if self._query is None:
+            from ingest.transform.pipeline import open_query
+
+            self._query = open_query(self._started_runner(), self._opened.config, decoded, self._stop)
+        return self._query
+
+    def _started_runner(self) -> Runner:
         if self._runner is None:
             self._runner = self._open_runner()
-        return Pipeline(source, schema, self._opened.config.lineage, self._runner)
+        return self._runner
 
     def _waits_for_the_rest(self, plan: SourcePlan) -> bool:
         """Whether one epoch has to hold everything, and some of it has not settled yet."""

@@ -5,7 +5,7 @@
     open_instant   requested ─► inflight
     prepare        targets durable ─► manifest
     claim_*        decision object: the commit point, or someone else's
-    finish         targets commit in order ─► completed ─► markers
+    finish         apply: targets commit in order ─► complete: completed ─► markers
     roll_back      rollback requested ─► targets abort ─► rollback completed ─► commit's files removed
 
 Everything after the claim is idempotent and works from storage alone; any process may do it, any
@@ -50,6 +50,7 @@ from timeline.instant import (
 )
 from timeline.lease import WriterLease
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
+from timeline.side_by_side import side_by_side
 from timeline.store import create_or_read, read_or_none
 from timeline.view import Timeline
 
@@ -74,6 +75,9 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
         InvariantError: the ranges do not continue the chain.
     """
     chain.check(ranges)
+    if chain.last is not None:
+        # The settled mark rests on it: an epoch's instant is later than those of the epochs before it.
+        job.clock.observe(chain.last.completion_time)
     while True:
         plan = Plan(
             ref=EpochRef(chain.next_epoch, job.clock.next(), lease.generation),
@@ -85,16 +89,31 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
             token=job.token(),
         )
         reach("planned")
-        body = PLAN.dump(plan)
-        if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) == body:
-            break
-    _log_transition(plan.ref, "none", "requested")
-    reach("requested")
+        if _open(job, plan):
+            return plan
+
+
+def _open(job: Job, plan: Plan) -> bool:
+    """Put both files of an instant; False where it belongs to another writer."""
+    body = PLAN.dump(plan)
+    requested = partial(create_or_read, job.store, commit_requested(plan.ref.instant).path, body, job.retry)
     # Created, not put: a late duplicate of an empty put must never replace the manifest.
-    create_or_read(job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
-    _log_transition(plan.ref, "requested", "inflight")
+    inflight = partial(create_or_read, job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
+    if job.requests > 1:
+        # Whoever finds an inflight file alone, after a crash, or beside another writer's requested one, passes over it.
+        found, _ = side_by_side(lambda create: create(), [requested, inflight])
+        if found != body:
+            return False
+        _log_transition(plan.ref, "none", "inflight")
+    else:
+        if requested() != body:
+            return False
+        _log_transition(plan.ref, "none", "requested")
+        reach("requested")
+        inflight()
+        _log_transition(plan.ref, "requested", "inflight")
     reach("inflight")
-    return plan
+    return True
 
 
 def prepare(
@@ -183,13 +202,23 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
     manifest = manifest or _manifest_of(job, decision)
+    apply_in_order(job, decision, manifest, applied_through=applied_through)
+    complete(job, decision, manifest)
+
+
+def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
+    """The first half of `finish`: every target has the epoch, and all before it."""
     for earlier in decided_before(job, decision.epoch, applied_through):
         apply(job, _manifest_of(job, earlier))
     reach("applying")
     apply(job, manifest)
     reach("applied")
+
+
+def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
+    """The second half of `finish`: the timeline says that the epoch is completed, and its markers go. Idempotent."""
     files = next((part.files for part in manifest.parts if part.target == job.base_target), ())
-    ensure_partition_files(job.store, files, decision.instant, job.retry)
+    ensure_partition_files(job.store, files, decision.instant, job.retry, job.partitions)
     completed = commit_completed(decision.instant, decision.completion_time)
     create_or_read(job.store, completed.path, commit_body(files, _extra_metadata(job, decision, manifest)), job.retry)
     _log_transition(manifest.ref, "inflight", "completed", since=decision.instant, until=decision.completion_time)
@@ -273,12 +302,10 @@ def read_rollback(job: Job, time: str) -> Rollback | None:
 
 def _find_rollback(job: Job, instant: str) -> Rollback | None:
     """The latest rollback that was requested for a commit instant, in whatever state it is."""
-    timeline = Timeline.load(job.store, job.retry)
-    if timeline.latest_time is not None:
-        job.clock.observe(timeline.latest_time)
+    # A rollback's time is later than that of the instant that it is for.
+    timeline = Timeline.since(job.store, instant, job.retry)
+    job.clock.observe(timeline.latest_time or instant)
     for candidate in reversed(timeline.by_action(Action.ROLLBACK).instants):
-        if candidate.time < instant:
-            break
         rollback = read_rollback(job, candidate.time)
         if rollback is not None and rollback.plan.instant == instant:
             return rollback

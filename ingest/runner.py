@@ -1,4 +1,4 @@
-"""How an epoch's tasks are run: the protocol, and the runner that needs no engine."""
+"""How an epoch's tasks are run: the protocol, the runner that needs no engine, and the one that needs it at times."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ingest.config_models import JobConfig, SmallEpochs
 from ingest.exchange import Lanes, exchange_here, has_keys
 from ingest.task import TaskReport, TaskSpec, run_task
 from sinks.base import TaskAttempt, in_turn
@@ -68,3 +69,55 @@ class LocalRunner:
 
     def close(self) -> None:
         """See Runner; nothing is held."""
+
+
+def open_runner(config: JobConfig, start: Callable[[], Runner]) -> Runner:
+    """The runner that a job file asks for.
+
+    Args:
+        config: the job file; a query (`transform`) is always the engine's.
+        start: starts the engine.
+    """
+    on_demand = config.spark.small_epochs is SmallEpochs.DRIVER and config.transform is None
+    return EngineOnDemand(start) if on_demand else start()
+
+
+class EngineOnDemand:
+    """Runs small epochs in this process, and starts the engine for the first that is not small.
+
+    A Spark job takes a tenth of a second before it reads anything, and its JVM 5 s to start and 500 MB to be there.
+    """
+
+    def __init__(self, start: Callable[[], Runner]) -> None:
+        """Nothing is started yet.
+
+        Args:
+            start: starts the engine; called at most once.
+        """
+        self._start = start
+        self._engine: Runner | None = None
+        self._here = LocalRunner()
+
+    @property
+    def slots(self) -> int:
+        """See Runner; starts the engine."""
+        return self._started().slots
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        """See Runner."""
+        is_small = len(specs) == 1 and specs[0].is_small
+        return (self._here if is_small else self._started()).run(specs, stop)
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See Runner; on the engine where it runs."""
+        (self._engine or self._here).spread(calls)
+
+    def close(self) -> None:
+        """See Runner."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _started(self) -> Runner:
+        if self._engine is None:
+            self._engine = self._start()
+        return self._engine

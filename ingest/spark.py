@@ -148,6 +148,12 @@ class SparkRunner:
             bodies = [found[task] for task in (*range(count), *range(-lanes.buckets, 0))]
         return [TASK_REPORT.load("task report", body) for body in bodies]
 
+    def with_session(
+        self, work: Callable[[SparkSession], Sequence[TResult]], tasks: int, stop: threading.Event
+    ) -> Sequence[TResult]:
+        """See `ingest.transform.session.SessionRunner`."""
+        return self._run_job(lambda context: list(work(self._spark)), tasks, stop, self._on_progress)
+
     def spread(self, calls: Sequence[Callable[[], None]]) -> None:
         """See Runner: as one Spark job, where there is more than one call.
 

@@ -138,6 +138,7 @@ class TaskSpec:
         outputs: where the rows go.
         epoch: the epoch's number.
         lineage: whether accepted rows carry shard, offset and epoch.
+        is_small: this is all that the epoch has, and less than is worth a task on an engine.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -146,6 +147,7 @@ class TaskSpec:
     outputs: Outputs
     epoch: int
     lineage: bool
+    is_small: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from ingest.events import Deleted, Listener
@@ -19,6 +19,7 @@ from sinks.base import (
     SinkContext,
     Spread,
     SweepingSink,
+    Swept,
     TargetOptions,
     WriteReport,
     in_turn,
@@ -36,6 +37,7 @@ class WatchedSink:
 
     sink: Sink
     tell: Listener
+    _told: Swept = field(default_factory=Swept, init=False, repr=False)
 
     Options = TargetOptions
 
@@ -68,7 +70,8 @@ class WatchedSink:
 
     def commit(self, part: Part, spread: Spread = in_turn) -> None:
         """See Sink."""
-        self.sink.commit(part, spread)
+        with self._sweeping():
+            self.sink.commit(part, spread)
 
     def lookup(self, epoch: EpochRef) -> Lookup:
         """See Sink."""
@@ -94,10 +97,11 @@ class WatchedSink:
         if not isinstance(self.sink, SweepingSink):
             yield
             return
-        swept = self.sink.swept
-        files, size = swept.files, swept.bytes
+        swept, told = self.sink.swept, self._told
         try:
             yield
         finally:
-            if swept.files > files:
-                self.tell(Deleted(self.target, swept.files - files, swept.bytes - size))
+            files, size = swept.files - told.files, swept.bytes - told.bytes
+            if files:
+                told.files, told.bytes = swept.files, swept.bytes
+                self.tell(Deleted(self.target, files, size))

@@ -249,8 +249,6 @@ class Sink(Protocol):
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """Make the epoch durable and complete, or fail; nothing becomes visible.
 
-        Deletes what attempts without a report left behind.
-
         Args:
             epoch: the epoch begun before.
             reports: one for each task, of the attempt that the engine accepted.
@@ -262,7 +260,8 @@ class Sink(Protocol):
     def commit(self, part: Part, spread: Spread = in_turn) -> None:
         """Make the part visible, atomically. Idempotent: any process, any number of times.
 
-        The caller applies epochs in order. A part of 0 rows changes nothing.
+        The caller applies epochs in order. A part of 0 rows changes nothing. What attempts without a report wrote is
+        deleted before: a reader that lists files never takes it for rows.
 
         Args:
             part: the prepared part.

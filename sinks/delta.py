@@ -20,12 +20,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Self, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ByteSize, Field
 
+from sinks import spark_files
+from sinks.ahead import Ahead
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
 from sinks.delta_entry import LogEntry
@@ -95,6 +98,7 @@ class DeltaSink:
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     wall_clock: Callable[[], float] = time.time
     swept: Swept = field(default_factory=Swept)
+    _ahead: Ahead[Snapshot | None] = field(default_factory=Ahead, init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
 
@@ -159,11 +163,20 @@ class DeltaSink:
         files = tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path))
         if len({file.path for file in files}) != len(files):
             raise InvariantError(f"{self.target}: {epoch}: two task reports name the same file; nothing was committed")
-        lost = self._markers.delete_unreported(epoch.instant, [file.path for file in files])
-        if lost:
-            _LOG.info("%s: %s: deleted %d files of lost task attempts", self.target, epoch, len(lost))
         rows, size = sum(file.rows for file in files), sum(file.size for file in files)
-        return Part(target=self.target, epoch=epoch, rows=rows, bytes=size, files=files)
+        part = Part(
+            target=self.target,
+            epoch=epoch,
+            rows=rows,
+            bytes=size,
+            files=files,
+            dropped=sum(report.dropped for report in reports),
+            detail={key: value for report in reports for key, value in report.detail.items()},
+        )
+        if part.rows:
+            # The decision has to be waited for anyway; what is found now spares the commit three requests.
+            self._ahead.start(partial(self._look, part))
+        return part
 
     def verify(self, part: Part) -> Sequence[str]:
         """See Sink."""
@@ -175,12 +188,14 @@ class DeltaSink:
             return
         put = _Put()
         try:
-            self.commit_retry.call(lambda: self._commit_once(part, put))
+            known = self._ahead.take(partial(self._look, part))
+            self.commit_retry.call(lambda: self._commit_once(part, put, known))
         except StoreUnavailableError as error:
             self._give_up(part, put, error)
 
     def lookup(self, epoch: EpochRef) -> Lookup:
         """See Sink."""
+        self._ahead.settle()
         try:
             table = self.retry.call(self.log.load)
         except StoreError as error:
@@ -190,11 +205,12 @@ class DeltaSink:
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
-        return self._markers.abort(epoch, part)
+        self._ahead.settle()
+        return spark_files.abort(self._markers, epoch, part)
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """See Sink."""
-        self._markers.release(epoch, part, final=final)
+        spark_files.release(self._markers, epoch, part, final=final)
 
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
@@ -202,6 +218,7 @@ class DeltaSink:
 
     def audit(self, expected: Expected) -> Audit:
         """See AuditedSink."""
+        self._ahead.settle()
         # The table first: a file that a commit makes visible meanwhile is in the listing then.
         snapshot = self.retry.call(self.log.load)
         table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
@@ -226,8 +243,22 @@ class DeltaSink:
     def _markers(self) -> Markers:
         return Markers(self.store, self.app_id, self.retry, self.swept)
 
-    def _commit_once(self, part: Part, put: _Put) -> None:
-        table = self.log.load()
+    def _look(self, part: Part) -> Snapshot | None:
+        """Remove what lost attempts of an epoch's tasks left, so that nobody who lists files sees it; and the table.
+
+        Returns:
+            the table as it was last known, if that can be appended to as far as is known.
+        """
+        lost = spark_files.without_folders(
+            self._markers.delete_unreported(part.epoch.instant, [file.path for file in part.files])
+        )
+        if lost:
+            _LOG.info("%s: %s: deleted %d files of lost task attempts", self.target, part.epoch, len(lost))
+        return self.retry.call(self.log.glance)
+
+    def _commit_once(self, part: Part, put: _Put, known: Snapshot | None) -> None:
+        # At first nobody is expected to be behind what is known: who is there makes the put fail.
+        table = (known if put.version is None else None) or self.log.load()
         put.settled_by(table)
         if self._has(table, part.epoch):
             return

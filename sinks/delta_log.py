@@ -102,6 +102,16 @@ class DeltaLog:
         self._known = (self._followed(known) if known is not None else None) or self._opened()
         return self._known
 
+    def glance(self) -> Snapshot | None:
+        """What was loaded last, if it is still there. Others may have put versions behind it; then `append` fails.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        known, self._known = self._known, None
+        self._known = known if known is not None and self._is_there(known) else None
+        return self._known
+
     def files(self, snapshot: Snapshot) -> dict[str, int | None]:
         """Rows of each data file that readers see, by its path as it is stored; None where the log tells none.
 
@@ -159,12 +169,13 @@ class DeltaLog:
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
-        self._known = None
+        known, self._known = self._known, None
         body = append_text(self.app_id, entry, after.state.partition_columns)
         version = after.version + 1
         try:
             self.store.put_if_absent(_entry_path(version), body)
         except AlreadyExistsError as error:
+            self._known = known
             raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
         self._known = after.after(body, Seen(marker=entry.epoch))
         if version % _checkpoint_interval(after.state) == 0:
@@ -172,8 +183,7 @@ class DeltaLog:
 
     def _followed(self, known: Snapshot) -> Snapshot | None:
         """What was known, and the entries behind it; None where the table has to be opened anew."""
-        # Who only looks for higher versions would see nothing of a table that was deleted and made again.
-        if known.newest is None or self._entry(known.version) != known.newest:
+        if not self._is_there(known):
             return None
         for version in itertools.count(known.version + 1):
             body = self._entry(version)
@@ -184,6 +194,10 @@ class DeltaLog:
                 return None
             known = known.after(body, seen)
         raise AssertionError("unreachable: versions end")
+
+    def _is_there(self, known: Snapshot) -> bool:
+        # Who only looks for higher versions would see nothing of a table that was deleted and made again.
+        return known.newest is not None and self._entry(known.version) == known.newest
 
     def _opened(self) -> Snapshot | None:
         """The table as delta-rs sees it, without its files."""

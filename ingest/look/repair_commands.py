@@ -59,12 +59,12 @@ def replay_quarantine(
     """Decode what was rejected by what the job file says now, and commit it as one epoch: each record once.
 
     What is rejected again waits for the next replay. Rows that a target refused (a key that exists) are not
-    replayed: the other targets have them. No Spark, no JVM; the job itself must not run meanwhile.
+    replayed: the other targets have them. No JVM but for a job with a query; the job itself must not run meanwhile.
     """
     from ingest.console import ProgressLine
     from ingest.loop import IngestLoop, Mode
     from ingest.requeue import Trial, try_rejected
-    from ingest.runner import LocalRunner
+    from ingest.runner import LocalRunner, Runner
     from ingest.signals import StopSignals
 
     console = Console(stderr=True)
@@ -78,7 +78,16 @@ def replay_quarantine(
     signals = StopSignals()
     signals.install()
     with ProgressLine(console) as progress:
-        loop = IngestLoop(opened, LocalRunner, mode=Mode.REJECTED, stop=signals.stop, observer=progress)
+
+        def open_runner() -> Runner:
+            if opened.config.transform is None:
+                return LocalRunner()
+            from ingest.spark import SparkRunner
+
+            progress.starting_engine()
+            return SparkRunner(opened.config.name, opened.config.spark, progress.tasks)
+
+        loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, observer=progress)
         summary = loop.run()
     replayed = Trial(summary.rows + summary.rejected, summary.rows, {})
     if as_json:

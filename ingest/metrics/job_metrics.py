@@ -90,7 +90,9 @@ class JobMetrics:
         self._rows_rejected = self._counter("rows_rejected", "Rows quarantined, by reason", "reason")
         self._rows_written = self._counter("rows_written", "Rows written to a target", "target")
         self._rows_dropped = self._counter(
-            "rows_dropped", "Rows that a target left out because another one has their key", "target"
+            "rows_dropped",
+            "Rows that a target left out: another one has their key, or the query leaves them out",
+            "target",
         )
         self._files = self._counter("written_files", "Data files of completed epochs", "target")
         self._bytes = self._counter("written_bytes", "Bytes of completed epochs, as the target stores them", "target")

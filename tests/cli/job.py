@@ -62,7 +62,7 @@ class Job:
             "targets": [{"type": "delta", "path": f"{self.folder}/lake"}],
             "epoch": {"interval": "100ms"},
             "writer": {"lease_ttl": "3s"},
-            "spark": {"master": "local[2,4]"},
+            "spark": {"master": "local[2,4]", "small_epochs": "executors"},
         } | changes
         (self.folder / "logs").mkdir(exist_ok=True)
         self.file.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))

@@ -148,7 +148,7 @@ def test_jvm_that_dies_is_named_and_its_epoch_rolled_back(job: Job) -> None:
 
 
 def test_master_that_spark_does_not_know_is_named(job: Job) -> None:
-    job.write(spark={"master": "locla[2]"})
+    job.write(spark={"master": "locla[2]", "small_epochs": "executors"})
     ended = job.tideline("run", program=SPARK)
     assert ended.code == 8
     last = ended.err.splitlines()[-1]

@@ -327,10 +327,14 @@ class LakeSinkContract(SinkContract):
         listed = rig.store.list("", recursive=True)
         return {info.path for info in listed if "_20240101" in info.path and not info.path.startswith(".hoodie")}
 
-    def test_prepare_deletes_what_attempts_without_a_report_wrote(self, rig: LakeRig) -> None:
+    @pytest.mark.parametrize("by_another_process", [False, True])
+    def test_what_attempts_without_a_report_wrote_is_gone_once_the_epoch_is_committed(
+        self, rig: LakeRig, by_another_process: bool
+    ) -> None:
         sink = rig.sink()
         write(sink, ref(0), range(100, 103), task=7)
         part = sink.prepare(ref(0), [write(sink, ref(0), range(3))])
+        (rig.sink() if by_another_process else sink).commit(part)
         assert self.data_files(rig) == {file.path for file in part.files}
         sink.commit(part)
         assert rig.visible() == [0, 1, 2]

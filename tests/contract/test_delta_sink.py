@@ -86,6 +86,16 @@ class BlindAfterPut(DeltaLog):
         raise StoreUnavailableError("the reply is lost")
 
 
+def noting(asked: list[str], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A store's method that is written down."""
+
+    def noted(store: ObjectStore, path: str, *given: Any, **options: Any) -> Any:
+        asked.append(f"{name} {path}")
+        return call(store, path, *given, **options)
+
+    return noted
+
+
 @dataclass
 class DeltaRig:
     """A table in a local folder, or at `url`."""
@@ -258,6 +268,20 @@ class TestCommit:
         assert sink.lookup(ref(1)) is Lookup.COMMITTED
         sink.commit(part)
         assert table.visible() == [1, 2]
+
+    def test_an_epoch_is_committed_by_two_requests_while_nobody_else_writes(
+        self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        sink.commit(prepared(sink, ref(1), [2]))
+        part = prepared(sink, ref(2), [3])
+        asked: list[str] = []
+        for name in ("get", "size", "list", "put", "put_if_absent"):
+            monkeypatch.setattr(type(table.store), name, noting(asked, name, getattr(type(table.store), name)))
+        sink.commit(part)
+        log = "_delta_log"
+        assert asked == [f"get {log}/{1:020d}.json", f"put_if_absent {log}/{2:020d}.json"]
 
     def test_more_foreign_commits_than_are_read_one_by_one_are_no_obstacle(
         self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch

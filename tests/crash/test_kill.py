@@ -53,7 +53,7 @@ def job(tmp_path: Path) -> Path:
                 "lineage": True,
                 "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
                 "quarantine": {"path": f"{tmp_path}/quarantine"},
-                "spark": {"master": "local[2,3]"},
+                "spark": {"master": "local[2,3]", "small_epochs": "executors"},
             }
         )
     )

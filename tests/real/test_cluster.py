@@ -62,7 +62,7 @@ class ClusterJob(S3Job):
         file = self.folder / "job.yaml"
         settings = yaml.safe_load(file.read_text())
         settings["source"]["max_files_per_epoch"] = 2
-        settings["spark"] = dict(spark)
+        settings["spark"] = {"small_epochs": "executors"} | dict(spark)
         settings["storage"]["client_kwargs"]["endpoint_url"] = endpoint_url
         # A client that gives up would ask again while its first request is held.
         settings["storage"]["config_kwargs"] = {"read_timeout": 100}

@@ -40,7 +40,8 @@ class KafkaJob(Job):
             "topics": [self._topic],
             "format": "json",
         }
-        self.write(source=source | options, writer={"lease_ttl": "1s"}, spark={"master": "local[2]"})
+        spark = {"master": "local[2]", "small_epochs": "executors"}
+        self.write(source=source | options, writer={"lease_ttl": "1s"}, spark=spark)
 
     def produce(self, first: int, until: int) -> None:
         self._broker.produce(self._topic, [json.dumps({"id": number, "host": "h"}) for number in range(first, until)])

@@ -108,6 +108,7 @@ class SecretJob:
             },
             "spark": {
                 "master": "local[2,4]",
+                "small_epochs": "executors",
                 "conf": {
                     "spark.ui.enabled": "true",
                     "spark.ui.port": str(self.ui_port),

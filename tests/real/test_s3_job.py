@@ -53,7 +53,7 @@ class S3Job:
             "quarantine": {"path": self.url("quarantine")},
             "timeline": {"path": self.url("timeline")},
             "storage": self.server.options,
-            "spark": {"master": "local[2,4]"},
+            "spark": {"master": "local[2,4]", "small_epochs": "executors"},
         }
         (self.folder / "job.yaml").write_text(yaml.safe_dump(job))
 

@@ -216,7 +216,7 @@ def test_targets_keep_what_their_rules_say_of_rows_that_several_tasks_read(job: 
         "nulls": {"key": ["maybe", "id"], "on_null_key": "quarantine"},
     }
     targets = [job.target(name=name, prefix=f"{job.prefix}{name}_", **options) for name, options in rules.items()]
-    job.write_job(*targets, schema=schema, spark={"master": "local[2]"})
+    job.write_job(*targets, schema=schema, spark={"master": "local[2]", "small_epochs": "executors"})
     ended = job.tideline("run", program=SPARK)
     assert ended.code == 0, ended.err
     (shown,) = job.tideline("show", "--json").json

@@ -62,7 +62,7 @@ class GenerationsJob(TikvJob):
             schema=SCHEMA,
             source=self.source(max_files_per_epoch=1),
             epoch={"interval": "100ms"},
-            spark={"master": "local[2,4]"} | spark,
+            spark={"master": "local[2,4]", "small_epochs": "executors"} | spark,
         )
 
     def put_generation(self) -> int:

@@ -108,7 +108,7 @@ def _settings(kafka: KafkaServer, s3: S3Server, proxy: FaultProxy) -> dict[str, 
         "writer": {"lease_ttl": f"{LEASE_TTL_S}s"},
         # Impatient, so that what takes minutes elsewhere happens within seconds.
         "storage": s3.options | {"client_kwargs": client, "config_kwargs": {"read_timeout": 2, "connect_timeout": 2}},
-        "spark": {"master": "local[2,4]", "conf": {"spark.driver.memory": "512m"}},
+        "spark": {"master": "local[2,4]", "small_epochs": "executors", "conf": {"spark.driver.memory": "512m"}},
     }
 
 

@@ -23,6 +23,8 @@ JOB_FILES = sorted(
     # The one to TiKV needs a cluster: tests/real/test_tikv_job.py.
     if "path: ${LOGS}/" in path.read_text() and "type: tikv" not in path.read_text()
 )
+ON_SPARK = ("access-log.yaml", "nginx-json.yaml")
+"""Also by Spark's tasks, though their logs are small: text, and JSON with every kind of nesting."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -55,9 +57,12 @@ def test_there_is_a_job_file_for_each_of_the_real_logs() -> None:
     assert len(JOB_FILES) >= 6
 
 
-@pytest.mark.parametrize("name", JOB_FILES)
-def test_a_job_file_ingests_every_line_of_its_log(name: str, logs: Path, tmp_path: Path) -> None:
-    job_file = ROOT / "conf" / name
+@pytest.mark.parametrize(
+    ("name", "small_epochs"), [*((name, "driver") for name in JOB_FILES), *((name, "executors") for name in ON_SPARK)]
+)
+def test_a_job_file_ingests_every_line_of_its_log(name: str, small_epochs: str, logs: Path, tmp_path: Path) -> None:
+    job_file = tmp_path / name
+    job_file.write_text((ROOT / "conf" / name).read_text() + f"\nspark: {{small_epochs: {small_epochs}}}\n")
     config = load_config(job_file, {"LOGS": str(logs)})
     assert config.arrow_schema is not None
     command = [sys.executable, "-m", "ingest", "run", str(job_file)]

@@ -140,11 +140,11 @@ def test_a_global_transaction_takes_the_whole_source() -> None:
 
 def test_executors_need_what_the_target_imports() -> None:
     needed = needed_modules(job(DeltaOptions(type="delta", path="a")))
-    assert not {"grpc", "google.protobuf", "numpy"} & needed.keys()
+    assert not {"grpc", "google.protobuf"} & needed.keys()
     # Only the type is looked at: whether its class can be imported here is asked when the job file is read.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ingest.cluster.load_sink", lambda name: DeltaOptions)
-        assert {"grpc", "google.protobuf", "numpy"} <= needed_modules(job(tikv("a"))).keys()
+        assert {"grpc", "google.protobuf"} <= needed_modules(job(tikv("a"))).keys()
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

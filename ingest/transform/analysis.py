@@ -1,0 +1,161 @@
+"""What Spark says about a job's query: its columns, and whether it may be a job's at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ingest.transform.layout import quoted
+from ingest.transform.rules import SOURCE, Expression, Operator, leaves_out, refusals
+from sinks.sql_types import parse_type, type_name
+from timeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+VIEW = "source"
+"""What a query calls the decoded rows."""
+
+_NO_NAME = frozenset(" ,;{}()\n\t=")
+"""Characters that Delta's writers allow in no column's name."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A query that may be a job's.
+
+    Attributes:
+        schema: columns of its result, all of which may be null.
+        columns: those of the source that it reads, in the source's order; at least one.
+        leaves_out: whether it may leave rows out.
+    """
+
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    leaves_out: bool
+
+
+def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
+    """Look at a query without running it.
+
+    Args:
+        session: where the view ``source`` is made anew.
+        query: one SELECT.
+        source: columns of the rows that it is over.
+
+    Raises:
+        ConfigError: Spark does not understand it, or it is not one that treats each row by itself.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        # Only a query gets past this: a command would be run by looking at it.
+        session._jsparkSession.sessionState().sqlParser().parseQuery(query)
+        empty = session.createDataFrame(session.sparkContext.emptyRDD(), spark_schema(source))
+        empty.createOrReplaceTempView(VIEW)
+        result = session.sql(query)
+    except PySparkException as error:
+        raise ConfigError(f"transform: {_first_paragraph(error)}") from error
+    execution = result._jdf.queryExecution()
+    plan = _operator(execution.analyzed())
+    found = refusals(plan)
+    if found:
+        reasons = "".join(f"\n  {reason}" for reason in found)
+        raise ConfigError(
+            f"transform: the query must make of each row of source, by itself, one row or none:{reasons}\n"
+            "Do the rest in a query of its own, over the table"
+        )
+    return Analysis(_result_schema(result), _columns_read(execution.optimizedPlan(), source), leaves_out(plan))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same columns for Spark."""
+    from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+
+    return StructType([StructField(field.name, _parse_datatype_string(type_name(field.type))) for field in schema])
+
+
+def _first_paragraph(error: Exception) -> str:
+    """What Spark says about a query, without its plan."""
+    return str(error).strip().split("\n\n")[0].partition(";\n'")[0].strip()
+
+
+def _result_schema(result: DataFrame) -> pa.Schema:
+    fields: list[pa.Field] = []
+    for field in result.schema.fields:
+        if _NO_NAME & set(field.name):
+            raise ConfigError(f"transform: column {field.name!r} needs a name that a table can have: ... AS name")
+        try:
+            fields.append(pa.field(field.name, parse_type(_type_text(field.dataType))))
+        except ValueError as error:
+            raise ConfigError(f"transform: column {field.name!r} cannot be stored: {error}; CAST it") from error
+    counts = Counter(field.name.lower() for field in fields)
+    for field in fields:
+        if counts[field.name.lower()] > 1:
+            raise ConfigError(
+                f"transform: {counts[field.name.lower()]} columns are called {field.name!r}, whose case "
+                "does not matter: name each once"
+            )
+    return pa.schema(fields)
+
+
+def _type_text(kind: DataType) -> str:
+    """A type as `sinks.sql_types` reads it: Spark's own text leaves names of fields as they are."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    match kind:
+        case StructType():
+            return f"struct<{','.join(f'{quoted(field.name)}:{_type_text(field.dataType)}' for field in kind.fields)}>"
+        case ArrayType():
+            return f"array<{_type_text(kind.elementType)}>"
+        case MapType():
+            return f"map<{_type_text(kind.keyType)},{_type_text(kind.valueType)}>"
+        case _:
+            return kind.simpleString()
+
+
+def _columns_read(plan: Any, source: pa.Schema) -> tuple[str, ...]:
+    """Columns of the source that an optimized plan looks at."""
+    used = _ids(plan.outputSet())
+    names: dict[int, str] = {}
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if node.nodeName() == SOURCE:
+            names = {int(column.exprId().id()): str(column.name()) for column in _each(node.output())}
+        else:
+            used |= _ids(node.references())
+        waiting += _each(node.children())
+    read = {name for number, name in names.items() if number in used}
+    # A query of constants reads none, but its rows have to be counted by something.
+    return tuple(name for name in source.names if name in read) or (source.names[0],)
+
+
+def _ids(columns: Any) -> set[int]:
+    return {int(column.exprId().id()) for column in _each(columns.toSeq())}
+
+
+def _operator(node: Any) -> Operator:
+    return Operator(
+        str(node.getClass().getSimpleName()),
+        tuple(map(_expression, _each(node.expressions()))),
+        tuple(map(_operator, _each(node.children()))),
+    )
+
+
+def _expression(node: Any) -> Expression:
+    return Expression(
+        str(node.getClass().getSimpleName()),
+        str(node.prettyName()),
+        bool(node.deterministic()),
+        tuple(map(_expression, _each(node.children()))),
+    )
+
+
+def _each(sequence: Any) -> list[Any]:
+    """The elements of a Scala sequence."""
+    return [sequence.apply(at) for at in range(sequence.size())]

@@ -1,0 +1,275 @@
+"""Writes an epoch as a query's result: tasks decode, Spark runs the query and writes its files.
+
+::
+
+    task numbers ── mapInArrow ──▶ read, decode ──▶ view source ──▶ query ──▶ <t>-<owner>/part-….parquet
+                                       │  └ rejected rows ──▶ quarantine             │
+                                       └ counts ──▶ accumulator ──▶ task reports     └ footers ──▶ write report
+
+What the query leaves out is counted twice over: rows that Spark counts behind the query are those that the
+footers tell, and with those that were left out they are those that the tasks accepted.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from ingest.config_models import JobConfig
+from ingest.runner import Runner
+from ingest.sources.base import Source
+from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
+from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
+from ingest.transform.layout import added_columns, quoted
+from ingest.transform.session import SessionRunner, open_session, prepare_s3a
+from ingest.transform.tasks import Collected, DecodeTask, Numbered
+from sinks.delta import DeltaOptions
+from sinks.footers import footer_reader
+from sinks.parquet import ParquetPartitionWriter
+from sinks.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
+from timeline.epoch import Json, Plan
+from timeline.errors import ConfigError, DataError, InvariantError, SparkJobError, TidelineError
+
+_KEPT = "kept"
+_LOCAL_OPTIONS = {
+    # Else each file gets another one beside it that holds checksums, which no reader of Delta tables looks at.
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+_COMMITTER_OPTIONS = {
+    # A task's files appear when it is committed, and not one by one before: a lost attempt leaves none.
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_VALUE_STATES = ("22", "P0001")
+"""SQLSTATEs that say that a value was wrong, and not the machine: data exceptions, and what raise_error raises."""
+
+
+@dataclass(frozen=True)
+class SparkQuery:
+    """A job's query in its session, for all epochs of one run.
+
+    Attributes:
+        text: the query.
+        source: columns of the decoded rows.
+        analysis: what Spark says about it.
+        session: where it runs.
+        reports: gets the reports of decode tasks.
+        read_footer: reads a file's metadata, by its path below the table.
+    """
+
+    text: str
+    source: pa.Schema
+    analysis: Analysis
+    session: SparkSession
+    reports: Accumulator[list[Numbered]]
+    read_footer: Callable[[str], pq.FileMetaData]
+
+
+def open_query(runner: Runner, config: JobConfig, decoded: pa.Schema, stop: threading.Event) -> SparkQuery:
+    """Look at a job's query, and make what its epochs share.
+
+    Args:
+        runner: has started Spark.
+        config: the job file, with a query.
+        decoded: columns that are decoded.
+        stop: set by a signal.
+
+    Raises:
+        ConfigError: it cannot be this job's query, or cannot be run here.
+    """
+    text, target = config.transform, config.targets[0]
+    assert text is not None and isinstance(target, DeltaOptions)
+    if not isinstance(runner, SessionRunner):
+        raise ConfigError("transform: the query needs Spark, which this command does not start; use tideline run")
+    try:
+        import pandas  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"transform: PySpark needs a package that is not installed ({error.name}) to take rows in: "
+            "pip install 'tideline[transform]'"
+        ) from error
+    source = config.row_schema(decoded)
+
+    def look(started: SparkSession) -> list[SparkQuery]:
+        session = open_session(started)
+        analysis = analyze(session, text, source)
+        if target.path.startswith(("s3://", "s3a://")):
+            prepare_s3a(session, config.storage)
+        reports = session.sparkContext.accumulator([], Collected())
+        read_footer = footer_reader(target.path, config.storage)
+        return [SparkQuery(text, source, analysis, session, reports, read_footer)]
+
+    return runner.with_session(look, 0, stop)[0]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What one write brought back.
+
+    Attributes:
+        reports: of decode tasks.
+        kept: rows that the query gave, as Spark counted them; None where it leaves none out.
+        is_closed: whether every attempt of every task has ended.
+    """
+
+    reports: Sequence[Numbered]
+    kept: int | None
+    is_closed: bool
+
+
+@dataclass(frozen=True)
+class QueryPipeline:
+    """See EpochWriter, and `ingest.epoch.Pipeline` for a job without a query.
+
+    Attributes:
+        source: where records come from.
+        schema: the columns to decode.
+        lineage: whether rows carry shard, offset and epoch.
+        runner: runs Spark's jobs.
+        query: what is made of the rows.
+    """
+
+    source: Source
+    schema: pa.Schema
+    lineage: bool
+    runner: Runner
+    query: SparkQuery
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """See EpochWriter.
+
+        Raises:
+            DataError: the query failed on a row's value.
+            SparkJobError: a task failed more often than Spark retries it.
+        """
+        ((target, writer),) = outputs.accepting
+        assert isinstance(writer, ParquetPartitionWriter) and isinstance(self.runner, SessionRunner)
+        grain = self.source.grain
+        is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
+        ranges = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
+        template = TaskSpec(
+            ranges=(),
+            reader=self.source.reader(),
+            decoder=self.source.decoder(self.schema, lineage=self.lineage),
+            outputs=Outputs((), outputs.quarantine),
+            epoch=plan.ref.epoch,
+            lineage=self.lineage,
+        )
+        decode = DecodeTask(template, ranges, self.query.analysis.columns, uuid.uuid4().hex, self.query.reports)
+        # What is deleted here are Spark's own remains, and nothing that a decision was made against.
+        folder = SparkFolder(replace(writer.markers, swept=None), writer.instant)
+        folder.announce()
+        try:
+            (result,) = self.runner.with_session(
+                lambda _: [_write(self.query, decode, writer, folder.url)], len(ranges), stop
+            )
+        except SparkJobError as error:
+            raise _as_data_error(plan, error) or error from error
+        reports = reports_of(plan, result.reports, decode.write, len(ranges))
+        if any(report.failure is not None for report in reports):
+            return reports
+        written = folder.report(self.query.analysis.schema, writer.partition_by, self.query.read_footer)
+        accepted = sum(count.accepted for count in merge_counts(reports))
+        dropped = 0 if result.kept is None else accepted - result.kept
+        detail: dict[str, Json] = {FOLDER_DETAIL: folder.path, CLOSED_DETAIL: result.is_closed}
+        return [*reports, TaskReport(reports={target: replace(written, dropped=dropped, detail=detail)})]
+
+
+def _write(query: SparkQuery, decode: DecodeTask, writer: ParquetPartitionWriter, url: str) -> _Result:
+    """Run the query over what the tasks decode, and have Spark write its files; on the thread that speaks to Spark."""
+    query.reports.value = []
+    frame = _result(query, decode)
+    observation: Observation | None = None
+    if query.analysis.leaves_out:
+        observation = Observation()
+        frame = frame.observe(observation, F.count(F.lit(1)).alias(_KEPT))
+    frame = frame.select("*", *added_columns(query.analysis.schema, writer.partition_by))
+    options = _COMMITTER_OPTIONS | (_LOCAL_OPTIONS if url.startswith("file:") else {})
+    (
+        frame.write.mode("append")
+        .format("parquet")
+        .options(compression=writer.settings.compression, **options)
+        .partitionBy(*(by.column for by in writer.partition_by))
+        .save(url)
+    )
+    kept = None if observation is None else int(observation.get[_KEPT])
+    return _Result(query.reports.value, kept, _is_closed(query.session))
+
+
+def _result(query: SparkQuery, decode: DecodeTask) -> DataFrame:
+    """The query's result, over a view that has all columns of the source but brings only those that it reads."""
+    tasks = len(decode.ranges)
+    read = pa.schema([query.source.field(name) for name in decode.columns])
+    schema = spark_schema(query.source)
+    rows = query.session.range(0, tasks, 1, tasks).mapInArrow(decode, spark_schema(read))
+    if len(read) < len(schema):
+        rows = rows.select(
+            *(
+                F.col(quoted(field.name))
+                if field.name in decode.columns
+                else F.lit(None).cast(field.dataType).alias(field.name)
+                for field in schema
+            )
+        )
+    rows.createOrReplaceTempView(VIEW)
+    return query.session.sql(query.text)
+
+
+def _is_closed(session: SparkSession) -> bool:
+    """Whether each task of the job that has just ended had one attempt, which has ended: only then for certain."""
+    context = session.sparkContext
+    tracker = context.statusTracker()
+    stages = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))
+        if (info := tracker.getJobInfo(job)) is not None
+        for stage in info.stageIds
+    ]
+    return bool(stages) and all(
+        stage is not None
+        and stage.numCompletedTasks == stage.numTasks
+        and stage.numActiveTasks == stage.numFailedTasks == stage.currentAttemptId == 0
+        for stage in stages
+    )
+
+
+def reports_of(plan: Plan, numbered: Sequence[Numbered], write: str, tasks: int) -> list[TaskReport]:
+    """The report of each task, in the order of their numbers.
+
+    Args:
+        plan: the epoch.
+        numbered: what came back, also of other writes.
+        write: which one is meant.
+        tasks: how many tasks it has.
+
+    Raises:
+        InvariantError: a task gave none, or several: its rows were not taken to their end, or taken twice.
+    """
+    found = {number: TASK_REPORT.load("task report", body) for of, number, body in numbered if of == write}
+    if sorted(number for of, number, _ in numbered if of == write) != list(range(tasks)):
+        raise InvariantError(
+            f"{plan.ref}: {tasks} tasks decoded rows, and reports came of {sorted(found)}. Nothing of it was committed"
+        )
+    return [found[number] for number in range(tasks)]
+
+
+def _as_data_error(plan: Plan, error: SparkJobError) -> TidelineError | None:
+    """What Spark says of a value that the query cannot take; None where something else went wrong."""
+    cause = error.__cause__
+    if not isinstance(cause, PySparkException) or not (cause.getSqlState() or "").startswith(_VALUE_STATES):
+        return None
+    said = str(cause).strip().splitlines()[0].partition(" SQLSTATE: ")[0].rstrip(".")
+    return DataError(
+        f"{plan.ref}: the query of transform fails on a row: {said}. Nothing of the epoch was committed. Let the query "
+        "make null of such values (try_cast, try_to_timestamp, ...), or leave such rows out (WHERE)"
+    )

@@ -1,0 +1,84 @@
+"""What runs on executors for a query: read, decode, set rejected rows aside, and hand accepted ones to Spark.
+
+A task's report cannot come back as a row, for its rows are the query's input. It goes into an accumulator, which
+Spark merges once for each task, from the attempt whose files it has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from ingest.task import FINAL_ERRORS, TASK_REPORT, OpenOutputs, TaskReport, TaskSpec, write_blocks
+from ingest.worker import spare_next_tasks
+from sinks.base import TaskAttempt
+from timeline.epoch import OffsetRange, ShardCount
+from timeline.failpoints import reach
+
+Numbered = tuple[str, int, bytes]
+"""A report on its way back: of which write, of which task, its body."""
+
+
+class Collected(AccumulatorParam[list[Numbered]]):
+    """Reports, one after the other."""
+
+    def zero(self, value: list[Numbered]) -> list[Numbered]:
+        """See AccumulatorParam."""
+        return []
+
+    def addInPlace(self, value1: list[Numbered], value2: list[Numbered]) -> list[Numbered]:
+        """See AccumulatorParam."""
+        value1 += value2
+        return value1
+
+
+@dataclass(frozen=True)
+class DecodeTask:
+    """Decodes the tasks of one write, each by its number; picklable.
+
+    Attributes:
+        template: all but the ranges; its outputs are the quarantine alone.
+        ranges: of each task.
+        columns: of the rows, those that the query reads.
+        write: tells this write's reports from those of another one.
+        reports: gets the report of each task.
+    """
+
+    template: TaskSpec
+    ranges: Sequence[tuple[OffsetRange, ...]]
+    columns: tuple[str, ...]
+    write: str
+    reports: Accumulator[list[Numbered]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of the tasks whose numbers are in the batches' only column; there is one in each partition."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self._rows_of(number)
+
+    def _rows_of(self, number: int) -> Iterator[pa.RecordBatch]:
+        """One task's rows. Whoever stops to take them gets no report, and what was set aside is removed."""
+        reach("task-started")
+        counts: list[ShardCount] = []
+        spec = replace(self.template, ranges=self.ranges[number])
+        try:
+            with OpenOutputs.open(spec.outputs, _attempt()) as opened:
+                for accepted in write_blocks(spec, opened, counts):
+                    yield accepted.rows.select(list(self.columns))
+                report = TaskReport(tuple(counts), opened.close())
+            reach("task-written")
+        except FINAL_ERRORS as error:
+            # The rows end here, as if there were no more: the driver looks for this before it takes any.
+            report = TaskReport.failed(error)
+        self.reports.add([(self.write, number, TASK_REPORT.dump(report))])
+
+
+def _attempt() -> TaskAttempt:
+    spare_next_tasks()
+    context = TaskContext.get()
+    assert context is not None
+    return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())

@@ -1,0 +1,92 @@
+"""`kill -9` of a job with a query: each record's row is there once, and no file of a dead write is left."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from deltalake import DeltaTable
+
+from ingest.generate import DEMO_COLUMNS
+from tests.crash.test_kill import append_lines, kill_at_some_moment, tideline
+from timeline.fsspec_store import open_store
+from timeline.view import Timeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+MOMENTS = 8
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "killed-query",
+                "source": {
+                    "type": "files",
+                    "path": f"{tmp_path}/logs/*.jsonl",
+                    "format": "json",
+                    "max_bytes_per_epoch": "300kB",
+                    "close_after": "0s",
+                },
+                "schema": DEMO_COLUMNS,
+                "transform": "SELECT id, ts, upper(path) AS path, _shard, _offset FROM source WHERE bytes % 3 <> 0",
+                "partition_by": ["date(ts)"],
+                "lineage": True,
+                "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
+                "quarantine": {"path": f"{tmp_path}/quarantine"},
+                "spark": {"master": "local[2,3]"},
+            }
+        )
+    )
+    return path
+
+
+def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
+    draw = random.Random(20260321)
+    outcomes: Counter[str] = Counter()
+    for number in range(MOMENTS):
+        append_lines(job, number)
+        outcomes[kill_at_some_moment(job, draw)] += 1
+        recovered = tideline("recover", job, "--json")
+        assert recovered.returncode == 0, recovered.stderr
+        outcomes.update(settled["step"] for settled in json.loads(recovered.stdout)["settled"])
+    last = tideline("run", job, "--once")
+    assert last.returncode == 0, last.stderr
+    print(dict(outcomes))
+    assert outcomes["rollback"] > 0
+    checked = tideline("fsck", job, "--deep", "--json")
+    assert checked.returncode == 0, checked.stdout
+    check_row_by_row(job.parent)
+
+
+def check_row_by_row(folder: Path) -> None:
+    read: dict[tuple[str, int], bytes] = {}
+    for path in (folder / "logs").iterdir():
+        start = 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            read[path.name, start] = line.rstrip(b"\n")
+            start += len(line)
+    rejected = DeltaTable(folder / "quarantine").to_pyarrow_table().to_pylist()
+    assert {(row["shard"], row["offset"]): row["raw"] for row in rejected}.items() <= read.items()
+    bad = Counter((row["shard"], row["offset"]) for row in rejected)
+    good = {place: json.loads(line) for place, line in read.items() if place not in bad}
+    rows = DeltaTable(folder / "lake").to_pyarrow_table().to_pylist()
+    places = Counter((row["_shard"], row["_offset"]) for row in rows)
+    assert places == Counter(place for place, line in good.items() if (line["bytes"] or 0) % 3)
+    assert set(bad.values()) == {1}
+    for row in rows:
+        line = good[row["_shard"], row["_offset"]]
+        assert (row["id"], row["path"]) == (line["id"], line["path"].upper())
+    lake = folder / "lake"
+    visible = {Path(uri).name for uri in DeltaTable(lake).file_uris()}
+    there = {path.name for path in lake.rglob("*") if path.is_file() and path.name.startswith("part-")}
+    assert there == visible, "orphans"
+    assert not list(lake.rglob("_temporary")) and not Timeline.load(open_store(str(lake))).pending().instants

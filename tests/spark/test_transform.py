@@ -1,0 +1,420 @@
+"""A job with a query, on Spark: which queries there can be, and that each record's row is there once."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ingest.build import Opened, open_source, open_timeline
+from ingest.config import load_config
+from ingest.fsck import check, fix
+from ingest.loop import IngestLoop, Mode, Summary
+from ingest.task import TaskReport, TaskSpec
+from ingest.transform.analysis import Analysis, analyze
+from ingest.transform.layout import added_columns
+from ingest.transform.session import open_session
+from sinks.audit import Problem
+from sinks.base import in_turn
+from sinks.partition import PartitionField, Transform, with_partition_columns
+from tests.watched_run import Unseen
+from timeline.errors import ConfigError, DataError, RowCountError, SparkJobError
+from timeline.fsspec_store import open_store
+from timeline.view import Timeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+TResult = TypeVar("TResult")
+TS = pa.timestamp("us", tz="UTC")
+SOURCE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("ts", TS),
+        ("host", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("user", pa.struct([("first name", pa.string())])),
+    ]
+)
+
+
+def look(spark: SparkSession, query: str) -> Analysis:
+    return analyze(open_session(spark), query, SOURCE)
+
+
+def test_a_query_tells_its_columns_and_those_that_it_reads(spark: SparkSession) -> None:
+    found = look(spark, "SELECT upper(host) AS h, id + 1 AS n, user.`first name` AS f FROM source WHERE id > 3")
+    assert found.schema == pa.schema([("h", pa.string()), ("n", pa.int64()), ("f", pa.string())])
+    assert found.columns == ("id", "host", "user") and found.leaves_out
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT * FROM source", ("id", "ts", "host", "tags", "user")),
+        ("SELECT * EXCEPT (ts, tags) FROM source", ("id", "host", "user")),
+        ("SELECT 1 AS one FROM source", ("id",)),
+        ("WITH a AS (SELECT id, host FROM source) SELECT host FROM a", ("host",)),
+        ("SELECT transform(tags, t -> upper(t)) AS tags FROM source s", ("tags",)),
+        ("FROM source |> SELECT id, named_struct('a b', host) AS s", ("id", "host")),
+    ],
+)
+def test_queries_that_take_each_row_by_itself_are_taken(
+    spark: SparkSession, query: str, columns: tuple[str, ...]
+) -> None:
+    found = look(spark, query)
+    assert found.columns == columns and not found.leaves_out
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT host, count(*) AS n FROM source GROUP BY host", "GROUP BY"),
+        ("SELECT max(id) AS n FROM source", "aggregate"),
+        ("SELECT DISTINCT host FROM source", "DISTINCT"),
+        ("SELECT host FROM source ORDER BY id", "ORDER BY"),
+        ("SELECT host FROM source LIMIT 3", "LIMIT"),
+        ("SELECT host FROM source UNION ALL SELECT host FROM source", "UNION"),
+        ("SELECT a.id FROM source a JOIN source b ON a.id = b.id", "JOIN"),
+        ("SELECT row_number() OVER (ORDER BY id) AS r FROM source", "window"),
+        ("SELECT explode(tags) AS t FROM source", "explode"),
+        ("SELECT t FROM source LATERAL VIEW explode(tags) x AS t", "explode"),
+        ("SELECT id FROM source TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
+        ("SELECT /*+ REPARTITION(3) */ id FROM source", "hint"),
+        ("SELECT id FROM source WHERE id IN (SELECT id FROM source)", "inside of an expression"),
+        ("SELECT (SELECT max(id) FROM source) AS m FROM source", "inside of an expression"),
+        ("SELECT id + rand() AS r FROM source", "rand:"),
+        ("SELECT uuid() AS u FROM source", "uuid:"),
+        ("SELECT monotonically_increasing_id() AS u FROM source", "monotonically_increasing_id:"),
+        ("SELECT input_file_name() AS f FROM source", "input_file_name:"),
+        ("SELECT current_timestamp() AS t FROM source", "current_timestamp:"),
+        ("SELECT id FROM source WHERE ts > now()", "now:"),
+        ("SELECT unix_timestamp() AS t FROM source", "current_timestamp:"),
+        ("SELECT 1 AS one", "something else"),
+        ("VALUES (1)", "something else"),
+        ("SELECT id FROM range(3)", "something else"),
+        ("SELECT * FROM parquet.`/etc`", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SELECT id FROM nowhere", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SELECT nothing FROM source", "Did you mean"),
+        ("SELECT id FROM source; DROP TABLE x", "PARSE_SYNTAX_ERROR"),
+        ("CREATE TABLE x AS SELECT id FROM source", "PARSE_SYNTAX_ERROR"),
+        ("INSERT INTO source SELECT * FROM source", "PARSE_SYNTAX_ERROR"),
+        ("SELECT id + 1 FROM source", "needs a name"),
+        ("SELECT id, host AS ID FROM source", "case does not matter"),
+        ("SELECT NULL AS n FROM source", "cannot be stored"),
+        ("SELECT parse_json(host) AS v FROM source", "cannot be stored"),
+    ],
+)
+def test_a_query_that_is_none_of_single_rows_is_refused_and_says_why(
+    spark: SparkSession, query: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        look(spark, query)
+    assert reason in str(caught.value)
+    assert "\tat " not in str(caught.value) and "LogicalRDD" not in str(caught.value)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
+@pytest.mark.parametrize("kind", [TS, pa.timestamp("us"), pa.date32()])
+def test_spark_lays_a_table_out_as_our_own_writer_does(
+    spark: SparkSession, kind: pa.DataType, zone: str, tmp_path: Path
+) -> None:
+    draw = random.Random(7)
+    fields = [PartitionField("ts", Transform.DATE)]
+    fields += [] if pa.types.is_date(kind) else [PartitionField("ts", Transform.HOUR)]
+    first, span_s = datetime(1000, 1, 1), int(timedelta(days=365 * 8990).total_seconds())
+    moments = [
+        first + timedelta(seconds=draw.randrange(span_s), microseconds=draw.randrange(10**6)) for _ in range(300)
+    ]
+    moments += [datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(1970, 1, 1), datetime(2026, 3, 29, 2, 30)]
+    schema = pa.schema([("ts", kind)])
+    values = pa.array([*moments, None], pa.timestamp("us"))
+    values = values.cast(pa.date32(), safe=False) if pa.types.is_date(kind) else values.view(kind)
+    ours = with_partition_columns(pa.RecordBatch.from_arrays([values], schema=schema), fields)
+    pq.write_table(pa.table({"ts": values}), tmp_path / "ts.parquet")
+    session = open_session(spark)
+    session.conf.set("spark.sql.session.timeZone", zone)
+    read = session.read.parquet(str(tmp_path / "ts.parquet"))
+    read.coalesce(1).select(*added_columns(schema, fields)).write.parquet(str(tmp_path / "theirs"))
+    theirs = pq.read_table(tmp_path / "theirs")
+    assert theirs.to_pylist() == ours.select([field.column for field in fields]).to_pylist()
+
+
+@dataclass
+class Session:
+    """A runner on the session of all these tests; see `ingest.transform.session.SessionRunner`."""
+
+    spark: SparkSession
+    slots: int = 2
+
+    def with_session(
+        self, work: Callable[[SparkSession], Sequence[TResult]], tasks: int, stop: threading.Event
+    ) -> Sequence[TResult]:
+        self.spark.sparkContext.setJobGroup(f"test-{random.random()}", "a query")
+        try:
+            return work(self.spark)
+        except PySparkException as error:
+            raise SparkJobError("a task failed") from error
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        raise AssertionError("the query's tasks are Spark's")
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        in_turn(calls)
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Losing(Session):
+    """A session that loses one of the files that Spark has written."""
+
+    lake: Path = Path()
+
+    def with_session(
+        self, work: Callable[[SparkSession], Sequence[TResult]], tasks: int, stop: threading.Event
+    ) -> Sequence[TResult]:
+        done = super().with_session(work, tasks, stop)
+        for path in list(self.lake.glob("*/part-*.parquet"))[:1]:
+            path.unlink()
+        return done
+
+
+def run_loop(opened: Opened, spark: SparkSession) -> Summary:
+    """One run of a job to the end of its source."""
+    return IngestLoop(opened, lambda: Session(spark), mode=Mode.ONCE, stop=threading.Event(), observer=Unseen()).run()
+
+
+@dataclass
+class Job:
+    """A job with a query in a folder of its own."""
+
+    spark: SparkSession
+    folder: Path
+    query: str = "SELECT id, upper(host) AS host, _shard, _offset FROM source WHERE id % 3 <> 0"
+
+    def write(self, **changes: Any) -> None:
+        settings = {
+            "name": "queried",
+            "source": {"type": "files", "path": f"{self.folder}/logs", "format": "json", "close_after": "0s"},
+            "schema": {"id": "bigint", "ts": "timestamp", "host": "string"},
+            "transform": self.query,
+            "lineage": True,
+            "targets": [{"type": "delta", "path": str(self.lake)}],
+        }
+        settings |= changes
+        (self.folder / "job.yaml").write_text(yaml.safe_dump(settings))
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / "lake"
+
+    def append(self, ids: range, *, bad: int = 0) -> None:
+        (self.folder / "logs").mkdir(exist_ok=True)
+        with (self.folder / "logs" / "a.jsonl").open("a") as out:
+            for number in ids:
+                moment = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=number)
+                out.write(json.dumps({"id": number, "ts": moment.isoformat(), "host": f"h{number % 5}"}) + "\n")
+            out.write("{malformed\n" * bad)
+
+    def run(self) -> Summary:
+        return run_loop(open_timeline(load_config(self.folder / "job.yaml", {})), self.spark)
+
+    def rows(self, table: str = "lake") -> list[dict[str, Any]]:
+        return list(DeltaTable(self.folder / table).to_pyarrow_table().to_pylist())
+
+    def folders(self) -> list[Path]:
+        """Folders that Spark wrote into."""
+        return sorted(path for path in self.lake.iterdir() if path.name[0] not in "_.")
+
+    def is_settled(self) -> bool:
+        """Whether nothing is pending, and nothing is there that no epoch has."""
+        store = open_store(str(self.lake))
+        found = check(open_timeline(load_config(self.folder / "job.yaml", {})), is_deep=True)
+        return found.is_clean and not Timeline.load(store).pending().instants
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    job = Job(spark, tmp_path)
+    job.write()
+    return job
+
+
+def test_each_record_is_a_row_or_left_out_or_rejected(job: Job) -> None:
+    job.append(range(100), bad=3)
+    summary = job.run()
+    assert (summary.epochs, summary.rows, summary.rejected) == (1, 100, 3)
+    target = summary.targets[f"delta:{job.lake}"]
+    assert (target.written, target.dropped, target.rejected) == (66, 34, 0)
+    rows = job.rows()
+    assert sorted(row["id"] for row in rows) == [number for number in range(100) if number % 3]
+    assert all(row["host"] == f"H{row['id'] % 5}" and row["_shard"] == "a.jsonl" for row in rows)
+    assert len({row["_offset"] for row in rows}) == 66
+    assert len(job.rows("lake_quarantine")) == 3
+    job.append(range(100, 110))
+    assert job.run().rows == 10
+    assert len(job.rows()) == 66 + 7
+    assert job.is_settled()
+
+
+def test_spark_leaves_nothing_beside_its_files_and_no_marker(job: Job) -> None:
+    job.append(range(20))
+    job.run()
+    (folder,) = job.folders()
+    names = [path.name for path in folder.rglob("*")]
+    assert names and all(name.endswith(".zstd.parquet") for name in names)
+    assert not (job.lake / ".hoodie" / ".temp").exists()
+
+
+def test_an_epoch_of_which_the_query_leaves_nothing_is_committed(job: Job) -> None:
+    job.append(range(0, 30, 3))
+    summary = job.run()
+    assert (summary.rows, summary.targets[f"delta:{job.lake}"].dropped) == (10, 10)
+    assert not (job.lake / "_delta_log").exists() and job.folders() == []
+    job.append(range(1, 2))
+    job.run()
+    assert [row["id"] for row in job.rows()] == [1]
+    assert job.is_settled()
+
+
+def test_files_have_statistics_that_hold(job: Job) -> None:
+    job.query = "SELECT id, CAST(id AS DOUBLE) / 0.5 AS x, ts, host, CAST(id AS DECIMAL(20, 2)) AS d FROM source"
+    job.write()
+    job.append(range(50))
+    job.run()
+    actions = pa.table(DeltaTable(job.lake).get_add_actions(flatten=True)).to_pylist()
+    assert sum(action["num_records"] for action in actions) == 50
+    assert min(action["min.id"] for action in actions) == 0 and max(action["max.id"] for action in actions) == 49
+    assert max(action["max.d"] for action in actions) == 49
+    assert all(action.get("min.x") is None for action in actions)
+    assert min(action["min.ts"] for action in actions) == datetime(2026, 3, 1, tzinfo=UTC)
+    by_delta = job.spark.read.format("delta").load(str(job.lake))
+    assert by_delta.where("id = 49 AND d = 49 AND x = 98").count() == 1
+
+
+def test_partitions_of_the_result_are_found_by_every_reader(job: Job) -> None:
+    job.query = "SELECT id, ts, CASE WHEN id % 4 = 0 THEN '' ELSE concat(host, '/=%') END AS host FROM source"
+    job.write(partition_by=["date(ts)", "hour(ts)", "host"])
+    job.append(range(30))
+    job.run()
+    rows = {row["id"]: row for row in job.rows()}
+    for number, row in rows.items():
+        assert row["ts_date"] == row["ts"].date() and row["ts_hour"] == row["ts"].strftime("%Y-%m-%d-%H")
+        assert row["host"] == (None if number % 4 == 0 else f"h{number % 5}/=%")
+    assert len(rows) == 30
+    by_delta = job.spark.read.format("delta").load(str(job.lake))
+    assert by_delta.where("ts_date = '2026-03-02' AND host = 'h1/=%'").count() == sum(
+        row["ts_date"].isoformat() == "2026-03-02" and row["host"] == "h1/=%" for row in rows.values()
+    )
+    assert job.is_settled()
+
+
+def test_a_row_that_the_query_fails_on_stops_the_job_and_leaves_nothing(job: Job) -> None:
+    job.query = "SELECT id, 10 DIV (id - 7) AS x FROM source"
+    job.write()
+    job.append(range(20), bad=2)
+    with pytest.raises(DataError, match="DIVIDE_BY_ZERO"):
+        job.run()
+    assert job.folders() == [] and job.is_settled()
+    assert not list((job.folder / "lake_quarantine").rglob("*.parquet"))
+    job.query = "SELECT id, try_divide(10, id - 7) AS x FROM source"
+    job.write()
+    with pytest.raises(ConfigError, match="x: the query gives double, the timeline was born with bigint"):
+        job.run()
+    job.query = "SELECT id, CAST(try_divide(10, id - 7) AS BIGINT) AS x FROM source"
+    job.write()
+    assert job.run().rows == 20
+    assert len(job.rows()) == 20
+
+
+@pytest.mark.parametrize("query", ["SELECT id FROM source", "SELECT id FROM source WHERE id > 3"])
+def test_rows_that_spark_loses_are_not_taken_for_rows_that_the_query_left_out(job: Job, query: str) -> None:
+    job.query = query
+    job.write()
+    job.append(range(20))
+    losing = Losing(job.spark, lake=job.lake)
+    opened = open_timeline(load_config(job.folder / "job.yaml", {}))
+    loop = IngestLoop(opened, lambda: losing, mode=Mode.ONCE, stop=threading.Event(), observer=Unseen())
+    with pytest.raises(RowCountError, match="expected 20"):
+        loop.run()
+    assert job.folders() == [] and job.is_settled()
+
+
+def test_an_error_of_a_decoding_task_surfaces_as_what_it_is(job: Job) -> None:
+    job.write(on_unknown_field="fail")
+    job.append(range(20))
+    with (job.folder / "logs" / "a.jsonl").open("a") as out:
+        out.write('{"id": 1, "new": 2}\n')
+    with pytest.raises(DataError, match="new"):
+        job.run()
+    assert job.folders() == [] and job.is_settled()
+
+
+def test_columns_that_the_query_does_not_read_are_decoded_all_the_same(job: Job) -> None:
+    job.query = "SELECT host FROM source"
+    job.write()
+    job.append(range(3))
+    with (job.folder / "logs" / "a.jsonl").open("a") as out:
+        out.write('{"id": "no number", "host": "h"}\n')
+    assert (job.run().rejected, len(job.rows())) == (1, 3)
+    assert "id" in job.rows("lake_quarantine")[0]["reason"]
+
+
+def test_the_job_file_with_a_query_takes_the_rows_of_a_real_log(
+    spark: SparkSession, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(ROOT / "conf" / "access-log-query.yaml", {"LOGS": str(logs)})
+    assert config.arrow_schema is not None
+    source = open_source(config)
+    reader, decoder = source.reader(), source.decoder(config.arrow_schema, lineage=True)
+    wanted: dict[int, dict[str, Any]] = {}
+    for offsets in source.plan({}).ranges:
+        for block in reader.read(offsets):
+            decoded = decoder.decode(block)
+            assert decoded.offsets is not None
+            wanted |= zip(decoded.offsets.to_pylist(), decoded.accepted.to_pylist(), strict=True)
+    people = {at: row for at, row in wanted.items() if "bot" not in (row["agent"] or "").lower()}
+    summary = run_loop(open_timeline(config), spark)
+    table = DeltaTable(tmp_path / "lake" / "access_log_pages").to_pyarrow_table().to_pylist()
+    assert summary.rows == len(wanted) > len(people) > 0
+    assert {row["_offset"] for row in table} == people.keys() and len(table) == len(people)
+    for row in table:
+        record = people[row["_offset"]]
+        page, mark, parameters = record["path"].partition("?")
+        assert (row["page"], row["parameters"]) == (page, parameters if mark else None)
+        assert (row["ts"], row["bytes"], row["is_error"]) == (
+            record["ts"],
+            record["bytes"] or 0,
+            record["status"] >= 400,
+        )
+        assert row["ts_date"] == row["ts"].date()
+
+
+def test_fsck_finds_and_removes_what_came_late_into_a_folder(job: Job) -> None:
+    job.append(range(10))
+    job.run()
+    (folder,) = job.folders()
+    late = folder / "_temporary" / "0" / "part-00000.parquet"
+    late.parent.mkdir(parents=True)
+    late.write_bytes(b"late")
+    opened = open_timeline(load_config(job.folder / "job.yaml", {}))
+    (finding,) = check(opened).findings
+    assert (finding.problem, finding.what) == (Problem.ORPHAN, str(late.relative_to(job.lake)))
+    assert fix(opened).is_clean and not late.exists()
+    next(folder.glob("part-*.parquet")).unlink()
+    assert [finding.problem for finding in check(opened).findings] == [Problem.MISSING]
