@@ -405,7 +405,7 @@ def _refuse_whole_source(config: JobConfig) -> None:
 
 
 def _load_chain(opened: Opened) -> Chain:
-    return load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
+    return load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
 
 
 def _fate(job: Job, epoch: int) -> str:

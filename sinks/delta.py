@@ -98,6 +98,7 @@ class DeltaSink:
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     wall_clock: Callable[[], float] = time.time
     swept: Swept = field(default_factory=Swept)
+    _aborted: set[str] = field(default_factory=set, init=False, repr=False)
     _ahead: Ahead[Snapshot | None] = field(default_factory=Ahead, init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
@@ -241,7 +242,7 @@ class DeltaSink:
 
     @property
     def _markers(self) -> Markers:
-        return Markers(self.store, self.app_id, self.retry, self.swept)
+        return Markers(self.store, self.app_id, self.retry, self.swept, self._aborted)
 
     def _look(self, part: Part) -> Snapshot | None:
         """Remove what lost attempts of an epoch's tasks left, so that nobody who lists files sees it; and the table.

@@ -13,7 +13,6 @@ marker stays until nothing can be written there any more.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -87,7 +86,7 @@ class SparkFolder:
         listed = self.markers.retry.call(partial(self.markers.store.list, self.path, recursive=True))
         lost = [info.path for info in listed if info.path not in kept]
         self.markers.delete_files(lost)
-        self._remove_empty_folders()
+        self.markers.retry.call(partial(self.markers.store.prune, self.path))
         return lost
 
     def forget(self) -> None:
@@ -159,14 +158,6 @@ class SparkFolder:
                     os.close(descriptor)
             except OSError as error:
                 raise StoreUnavailableError(f"{store.url}/{path}: cannot be made durable: {error}") from error
-
-    def _remove_empty_folders(self) -> None:
-        """Folders without files, which only a file system has."""
-        store = self.markers.store
-        if isinstance(store, LocalStore):
-            for folder, _, _ in os.walk(os.path.join(store.root, self.path), topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
 
 
 def abort(markers: Markers, epoch: EpochRef, part: Part | None) -> Sequence[str]:

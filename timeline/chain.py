@@ -140,7 +140,7 @@ def load_chain(
 def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
     """Every 100 epochs: store all positions (any process writes the same), and move the settled mark.
 
-    For a writer whose last epoch has just been completed.
+    For a writer whose last epoch has just been decided; whether it is completed, the listing tells.
     """
     if chain.is_snapshot_due:
         _put_snapshot(store, chain, retry)

@@ -21,6 +21,7 @@ import fastavro
 from timeline.epoch import WrittenFile
 from timeline.errors import FormatError
 from timeline.instant import Action, Instant, Layout
+from timeline.side_by_side import side_by_side
 from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
@@ -255,12 +256,15 @@ def ensure_partition_files(
         retry: bounds of retries.
         known: folders that have it; those that get it are added.
     """
-    for folder in sorted({file.path.rpartition("/")[0] for file in files} - known):
+
+    def mark(folder: str) -> None:
         path = f"{folder}/.hoodie_partition_metadata" if folder else ".hoodie_partition_metadata"
         depth = folder.count("/") + 1 if folder else 0
         body = f"#partition metadata\ncommitTime={instant}\npartitionDepth={depth}\n".encode()
         create_or_read(store, path, body, retry)
         known.add(folder)
+
+    side_by_side(mark, sorted({file.path.rpartition("/")[0] for file in files} - known))
 
 
 def _properties(identity: TableIdentity) -> bytes:

@@ -144,6 +144,10 @@ class LocalStore:
             raw = self._in_folder(lambda: _TranslatingFile(file, "wb"), os.path.dirname(file))
         return LocalWriter(self, path, raw)
 
+    def prune(self, folder: str) -> None:
+        """See ObjectStore."""
+        self._remove_empty_folders([found for found, _, _ in os.walk(self._file(folder), topdown=False)])
+
     def sweep(self) -> None:
         """See ObjectStore: a temporary file that nobody has locked was left by a process that is gone."""
         folder = os.path.join(self.root, TEMPORARY_FOLDER)

@@ -23,7 +23,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -125,16 +125,15 @@ class S3Store:
         if after:
             request["StartAfter"] = self._prefix + after
         found: list[ObjectInfo] = []
-        while True:
-            page = self._call("list_objects_v2", folder, request)
-            for entry in page.get("Contents", []):
+        for entries in self._pages(folder, request):
+            for entry in entries:
                 # A key that ends with a slash is a console's "folder", not an object of ours.
                 if not entry["Key"].endswith("/"):
                     modified_ms = round(entry["LastModified"].timestamp() * 1000)
                     found.append(ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"], modified_ms))
-            if not page.get("IsTruncated") or 0 < limit <= len(found):
-                return sorted(found, key=attrgetter("path"))[: limit or None]
-            request["ContinuationToken"] = page["NextContinuationToken"]
+            if 0 < limit <= len(found):
+                break
+        return sorted(found, key=attrgetter("path"))[: limit or None]
 
     def delete(self, path: str) -> None:
         """See ObjectStore."""
@@ -153,6 +152,13 @@ class S3Store:
 
         return S3Writer(request)
 
+    def prune(self, folder: str) -> None:
+        """See ObjectStore; Hadoop's file systems keep such keys."""
+        pages = self._pages(folder, {"Prefix": f"{self._key(folder)}/"})
+        marks = [entry["Key"] for entries in pages for entry in entries if entry["Key"].endswith("/")]
+        if marks:
+            delete_keys(self._request, marks, _is_refusal)
+
     def sweep(self) -> None:
         """See ObjectStore: abort unfinished uploads below the root that are older than `ABANDONED_AFTER`."""
         oldest = datetime.now(UTC) - ABANDONED_AFTER
@@ -169,6 +175,15 @@ class S3Store:
         """The server's clock, to the second; requests are refused where it is far from this machine's."""
         answer = self._call("list_objects_v2", "", {"Prefix": self._prefix, "MaxKeys": 1})
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+
+    def _pages(self, folder: str, request: dict[str, Any]) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Entries of a listing, one request for each thousand."""
+        while True:
+            page = self._call("list_objects_v2", folder, request)
+            yield page.get("Contents", [])
+            if not page.get("IsTruncated"):
+                return
+            request = request | {"ContinuationToken": page["NextContinuationToken"]}
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[Mapping[str, Any]], bool]) -> None:
         try:

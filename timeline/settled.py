@@ -9,7 +9,8 @@
 
 Why nothing that matters can be before the mark:
 
-- T is the instant of a decided, completed epoch, and no instant before it was pending in a listing made after that.
+- T is the instant of a completed epoch, and no instant before it was pending in a listing that was made after that
+  epoch, or a later one, had been decided.
 - Whoever plans a later epoch has read the decision of that one, and draws a time behind it
   (`ingest.protocol.open_instant`): later epochs are behind T, whatever the wall clocks say.
 - So only a writer that planned an epoch up to that one can still put something before T, and its epoch is
@@ -67,17 +68,20 @@ def read_settled(store: ObjectStore, retry: Retry) -> Settled | None:
         return None
 
 
-def move_settled(store: ObjectStore, timeline: Timeline, completed: str, retry: Retry) -> None:
-    """Put the mark at a completed instant, unless something before that is pending. For the timeline's writer.
+def move_settled(store: ObjectStore, timeline: Timeline, newest: str, retry: Retry) -> None:
+    """Put the mark at the newest completed commit before which nothing is pending. For the timeline's writer.
 
     Args:
         store: the timeline's store.
-        timeline: listed after that instant had been completed; from the present mark on at least.
-        completed: the commit instant of a decided, completed epoch.
+        timeline: listed after that instant's epoch had been decided; from the present mark on at least.
+        newest: the commit instant of a decided epoch, which need not be completed yet; the mark is not put behind it.
         retry: bounds of retries.
     """
-    pending = timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants
+    ours = timeline.by_action(Action.COMMIT, Action.ROLLBACK)
+    until = min((instant.time for instant in ours.pending()), default=None)
+    completed = [each.time for each in ours.completed().by_action(Action.COMMIT) if each.time <= newest]
+    settled = max((time for time in completed if until is None or time < until), default=None)
     latest = timeline.latest_time
-    if latest is not None and not any(instant.time <= completed for instant in pending):
-        body = SETTLED.dump(Settled(completed, latest))
+    if settled is not None and latest is not None:
+        body = SETTLED.dump(Settled(settled, latest))
         retry.call(lambda: store.put(SETTLED_PATH, body))

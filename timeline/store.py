@@ -121,6 +121,13 @@ class ObjectStore(Protocol):
     def open_write(self, path: str) -> ObjectWriter:
         """Start a streaming upload to `path`; a partial object may be visible on a file system until it is closed."""
 
+    def prune(self, folder: str) -> None:
+        """Remove what other programs leave where no objects are any more: empty folders, keys that end in ``/``.
+
+        Args:
+            folder: path of the folder; what is below it counts too.
+        """
+
     def sweep(self) -> None:
         """Remove what killed processes left of unfinished puts; harmless beside live writers."""
 
@@ -263,6 +270,9 @@ class MemoryStore:
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore."""
         return BufferedWriter(self, path)
+
+    def prune(self, folder: str) -> None:
+        """See ObjectStore; a folder is nothing here."""
 
     def sweep(self) -> None:
         """See ObjectStore; nothing is ever left here."""

@@ -86,6 +86,10 @@ class MortalStore:
         """See ObjectStore."""
         return self._alive().open_write(path)
 
+    def prune(self, folder: str) -> None:
+        """See ObjectStore."""
+        self._alive().prune(folder)
+
     def sweep(self) -> None:
         """See ObjectStore."""
         self._alive().sweep()

@@ -76,7 +76,7 @@ def starting_offsets(conf: str | os.PathLike[str] | JobConfig, *, default: str =
         raise WriterBusyError(
             f"{opened.store.url} has an open epoch of a writer that may be alive: stop that query, or wait for it"
         )
-    place = committed_place(load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry))
+    place = committed_place(load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry))
     if place is None:
         return default
     if place.logs is None:
@@ -156,7 +156,7 @@ class StreamIngest:
         recover(job, lease)
         for sink in job.sinks:
             sink.ensure()
-        chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry, repair=True)
+        chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
         others = sorted(set(chain.positions) - {SHARD})
         if others:
             raise ConfigError(

@@ -50,6 +50,9 @@ class LosingReplies:
     def open_write(self, path: str) -> ObjectWriter:
         return self.inner.open_write(path)
 
+    def prune(self, folder: str) -> None:
+        self.inner.prune(folder)
+
     def sweep(self) -> None:
         self.inner.sweep()
 
@@ -89,6 +92,9 @@ class Unreachable:
 
     def open_write(self, path: str) -> ObjectWriter:
         raise StoreUnavailableError(path)
+
+    def prune(self, folder: str) -> None:
+        raise StoreUnavailableError(self.url)
 
     def sweep(self) -> None:
         raise StoreUnavailableError(self.url)

@@ -84,6 +84,16 @@ class TestS3Store(SharedStoreContract):
         assert live.close() == FIRST_PART
         assert [info.path for info in store.list("", recursive=True)] == ["d=1/live"]
 
+    def test_pruning_removes_keys_of_folders_that_others_left_and_no_object(self, s3: S3Server) -> None:
+        raw, prefix = RawS3(s3), uuid.uuid4().hex
+        store = open_store(f"s3://lake/{prefix}", s3.options)
+        for key in ("a/b/_temporary/0/", "a/b/", "other/"):
+            raw.put(f"{prefix}/{key}")
+        store.put("a/b/stays", b"1")
+        store.prune("a/b")
+        store.prune("never/was")
+        assert raw.keys(prefix) == [f"{prefix}/a/b/stays", f"{prefix}/other/"]
+
     def test_abandoning_finds_uploads_behind_the_first_page(self, s3: S3Server) -> None:
         raw, prefix = RawS3(s3), uuid.uuid4().hex
         with ThreadPoolExecutor(8) as pool:

@@ -115,6 +115,14 @@ class TestLocalStore(SharedStoreContract):
         store.delete("a/b/gone")
         assert list(root.iterdir()) == []
 
+    def test_pruning_removes_folders_that_others_left_and_no_object(self, store: ObjectStore, root: Path) -> None:
+        (root / "a/b/c").mkdir(parents=True)
+        (root / "a/d/e").mkdir(parents=True)
+        store.put("a/d/stays", b"")
+        store.prune("a")
+        store.prune("never/was")
+        assert sorted(str(path.relative_to(root)) for path in (root / "a").rglob("*")) == ["a/d", "a/d/stays"]
+
     def test_discard_leaves_no_empty_folder(self, store: ObjectStore, root: Path) -> None:
         writer = store.open_write("p=1/q=2/part")
         writer.sink.write(b"1")

@@ -12,7 +12,7 @@ BUCKET = "lake"
 
 
 class RawS3:
-    """Unfinished uploads of the bucket, as the server sees them."""
+    """What of the bucket a store does not show: unfinished uploads, and keys that are no objects of ours."""
 
     def __init__(self, server: S3Server) -> None:
         self._client: Any = botocore.session.get_session().create_client(
@@ -22,6 +22,15 @@ class RawS3:
             aws_access_key_id=server.key,
             aws_secret_access_key=server.secret,
         )
+
+    def put(self, key: str) -> None:
+        """Put an empty object under any key."""
+        self._client.put_object(Bucket=BUCKET, Key=key)
+
+    def keys(self, prefix: str) -> list[str]:
+        """All keys below a prefix, at most a thousand, sorted."""
+        page = self._client.list_objects_v2(Bucket=BUCKET, Prefix=prefix)
+        return sorted(str(entry["Key"]) for entry in page.get("Contents", []))
 
     def begin_upload(self, key: str) -> None:
         """Start an upload that nobody continues."""

@@ -70,6 +70,9 @@ class ScriptedStore:
     def open_write(self, path: str) -> ObjectWriter:
         return self.inner.open_write(path)
 
+    def prune(self, folder: str) -> None:
+        self._write("prune", partial(self.inner.prune, folder))
+
     def sweep(self) -> None:
         self._write("sweep", self.inner.sweep)
 

@@ -168,6 +168,30 @@ def test_a_rollback_that_is_pending_holds_the_mark(store: ScriptedStore) -> None
     assert read_settled(store, AT_ONCE) is None
 
 
+def test_the_mark_is_put_before_an_epoch_that_is_decided_and_not_completed_yet(store: ScriptedStore) -> None:
+    chain = ingest(make_job(store), 3)
+    before = read_settled(store, AT_ONCE)
+    assert before is not None
+    chain = ingest(make_job(store), 3)
+    store.put(SETTLED_PATH, SETTLED.dump(before))
+    newest = Timeline.load(store, AT_ONCE).instants[-1]
+    store.delete(newest.path)
+    write_snapshot(store, chain, AT_ONCE)
+    mark = read_settled(store, AT_ONCE)
+    assert mark is not None
+    assert before.time < mark.time == commits(store)[4] < newest.time
+
+
+def test_the_mark_is_never_put_behind_the_newest_decided_epoch(store: ScriptedStore) -> None:
+    chain = ingest(make_job(store), 6)
+    assert chain.last is not None
+    far = format_time(2**41 + 10**9)
+    store.put(commit_completed(far, far).path, b"another Hudi writer's")
+    write_snapshot(store, chain, AT_ONCE)
+    mark = read_settled(store, AT_ONCE)
+    assert mark is not None and mark.time == chain.last.instant and mark.latest == far
+
+
 def test_a_timeline_without_a_mark_is_looked_at_as_a_whole_and_gets_one(store: ScriptedStore) -> None:
     ingest(make_job(store), 7)
     store.delete(SETTLED_PATH)
