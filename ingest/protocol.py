@@ -96,24 +96,26 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
 def _open(job: Job, plan: Plan) -> bool:
     """Put both files of an instant; False where it belongs to another writer."""
     body = PLAN.dump(plan)
-    requested = partial(create_or_read, job.store, commit_requested(plan.ref.instant).path, body, job.retry)
-    # Created, not put: a late duplicate of an empty put must never replace the manifest.
-    inflight = partial(create_or_read, job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
-    if job.requests > 1:
-        # Whoever finds an inflight file alone, after a crash, or beside another writer's requested one, passes over it.
-        found, _ = side_by_side(lambda create: create(), [requested, inflight])
-        if found != body:
-            return False
-        _log_transition(plan.ref, "none", "inflight")
-    else:
-        if requested() != body:
+
+    def request() -> bool:
+        if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) != body:
             return False
         _log_transition(plan.ref, "none", "requested")
         reach("requested")
-        inflight()
+        return True
+
+    def begin() -> bool:
+        # Created, not put: a late duplicate of an empty put must never replace the manifest.
+        create_or_read(job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
+        return True
+
+    # Where they run at the same time an inflight file may be alone after a crash, or lie beside another writer's
+    # requested one: it is passed over and removed, as that of a writer that woke up too late always was.
+    is_open = all(side_by_side(lambda put: put(), [request, begin])) if job.requests > 1 else request() and begin()
+    if is_open:
         _log_transition(plan.ref, "requested", "inflight")
-    reach("inflight")
-    return True
+        reach("inflight")
+    return is_open
 
 
 def prepare(

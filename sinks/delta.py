@@ -28,7 +28,6 @@ import pyarrow.parquet as pq
 from pydantic import ByteSize, Field
 
 from sinks import spark_files
-from sinks.ahead import Ahead
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
 from sinks.delta_entry import LogEntry
@@ -50,6 +49,7 @@ from timeline.errors import (
 )
 from timeline.failpoints import reach
 from timeline.fsspec_store import open_store
+from timeline.side_by_side import side_by_side
 from timeline.store import ObjectStore, Retry
 
 _LOG = logging.getLogger(__name__)
@@ -99,7 +99,6 @@ class DeltaSink:
     wall_clock: Callable[[], float] = time.time
     swept: Swept = field(default_factory=Swept)
     _aborted: set[str] = field(default_factory=set, init=False, repr=False)
-    _ahead: Ahead[Snapshot | None] = field(default_factory=Ahead, init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
 
@@ -174,9 +173,6 @@ class DeltaSink:
             dropped=sum(report.dropped for report in reports),
             detail={key: value for report in reports for key, value in report.detail.items()},
         )
-        if part.rows:
-            # The decision has to be waited for anyway; what is found now spares the commit three requests.
-            self._ahead.start(partial(self._look, part))
         return part
 
     def verify(self, part: Part) -> Sequence[str]:
@@ -189,14 +185,14 @@ class DeltaSink:
             return
         put = _Put()
         try:
-            known = self._ahead.take(partial(self._look, part))
+            looks: Sequence[Callable[[], Snapshot | None]] = (partial(self._tidy, part), self._glance)
+            _, known = side_by_side(lambda look: look(), looks)
             self.commit_retry.call(lambda: self._commit_once(part, put, known))
         except StoreUnavailableError as error:
             self._give_up(part, put, error)
 
     def lookup(self, epoch: EpochRef) -> Lookup:
         """See Sink."""
-        self._ahead.settle()
         try:
             table = self.retry.call(self.log.load)
         except StoreError as error:
@@ -206,7 +202,6 @@ class DeltaSink:
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
-        self._ahead.settle()
         return spark_files.abort(self._markers, epoch, part)
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
@@ -219,7 +214,6 @@ class DeltaSink:
 
     def audit(self, expected: Expected) -> Audit:
         """See AuditedSink."""
-        self._ahead.settle()
         # The table first: a file that a commit makes visible meanwhile is in the listing then.
         snapshot = self.retry.call(self.log.load)
         table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
@@ -244,18 +238,16 @@ class DeltaSink:
     def _markers(self) -> Markers:
         return Markers(self.store, self.app_id, self.retry, self.swept, self._aborted)
 
-    def _look(self, part: Part) -> Snapshot | None:
-        """Remove what lost attempts of an epoch's tasks left, so that nobody who lists files sees it; and the table.
+    def _glance(self) -> Snapshot | None:
+        return self.retry.call(self.log.glance)
 
-        Returns:
-            the table as it was last known, if that can be appended to as far as is known.
-        """
+    def _tidy(self, part: Part) -> None:
+        """Remove what lost attempts of an epoch's tasks left: nobody who lists files may take it for rows."""
         lost = spark_files.without_folders(
             self._markers.delete_unreported(part.epoch.instant, [file.path for file in part.files])
         )
         if lost:
             _LOG.info("%s: %s: deleted %d files of lost task attempts", self.target, part.epoch, len(lost))
-        return self.retry.call(self.log.glance)
 
     def _commit_once(self, part: Part, put: _Put, known: Snapshot | None) -> None:
         # At first nobody is expected to be behind what is known: who is there makes the put fail.

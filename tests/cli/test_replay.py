@@ -34,7 +34,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                     {"type": "delta", "path": f"{tmp_path}/lake"},
                     {"type": "transactions", "name": "keyed", "place": f"{tmp_path}/keyed"},
                 ],
-                "spark": SparkConfig().model_dump(),
+                "spark": SparkConfig().model_dump(mode="json"),
             }
         )
     )
