@@ -32,15 +32,11 @@ class Parsed:
     bad: frozenset[int]
 
 
-def usable_by_arrow(schema: pa.Schema, timestamp_formats: Mapping[str, str | None]) -> bool:
-    """Whether Arrow reads this schema; not so maps, base64, and dates inside of structs and arrays."""
-    for field in schema:
-        timestamp_format = timestamp_formats.get(field.name)
-        if pa.types.is_nested(field.type) and not _nested_is_plain(field.type, timestamp_format is not None):
-            return False
-        if pa.types.is_binary(field.type):
-            return False
-    return True
+def is_read_by_arrow(kind: pa.DataType, timestamp_format: str | None) -> bool:
+    """Whether Arrow reads a column of this type; not so maps, base64, and dates inside of structs and arrays."""
+    if pa.types.is_nested(kind):
+        return _nested_is_plain(kind, timestamp_format is not None)
+    return not pa.types.is_binary(kind)
 
 
 def parse_block(
@@ -58,8 +54,6 @@ def parse_block(
     Raises:
         Refused: not every line is one object of the schema.
     """
-    if not schema.names:
-        raise Refused("no column")
     carriers = pa.schema([(field.name, _carrier(field.type, timestamp_formats.get(field.name))) for field in schema])
     try:
         table = pj.read_json(

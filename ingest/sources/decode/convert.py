@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.sources.decode.as_written import with_texts
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import EPOCH_UNITS
 from ingest.sources.decode.timestamps import format_column, iso_column
@@ -73,7 +74,7 @@ def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: st
         overflow = pc.and_(pc.is_inf(values), pc.match_substring_regex(texts, pattern=_DIGIT))
         return pc.if_else(overflow, pa.scalar(None, kind), values)
     elif pa.types.is_nested(kind):
-        return _each(texts, kind, lambda text: to_value(parse_json(text), column, kind, timestamp_format))
+        return _each(texts, kind, lambda text: _nested(text, column, kind, timestamp_format))
     elif pa.types.is_boolean(kind):
         texts = pc.utf8_lower(_keep(texts, _BOOLEAN))
     try:
@@ -97,6 +98,11 @@ def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) ->
         except (Rejection, RecursionError):
             values.append(None)
     return pa.array(values, kind)
+
+
+def _nested(text: str, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
+    """An array, struct or map of its JSON text."""
+    return to_value(with_texts(text, parse_json(text), kind), column, kind, timestamp_format)
 
 
 def _alone(text: str, kind: pa.DataType) -> object:

@@ -2,37 +2,37 @@
 
 ::
 
-    block ── every line is {...} ── Arrow, all lines at once ─────────────────→ columns
-               │ no                  │ refused
-               ▼                     ▼
-             what does not look wrong ── Arrow, around the lines it refuses (`narrow`)
-               │ what does                       │ refused
-               ▼                                 ▼
+    block ── lines that are {...} ── Arrow, all at once, in parts, or around what it refuses (`json_blocks`) ── columns
+               │ other lines          │ refused
+               ▼                      ▼
              one by one: the definition of what is accepted (`values`), and the reasons
 
 Arrow parses a stream of objects, not lines. With every line beginning with ``{`` and ending with ``}``
 no object runs over a line's end (a raw line end inside a string is refused), and each line is at
 least one object; so if rows and lines are equal in number, each line is exactly one. What Arrow takes
-is what `values` takes, so it does not show which way a line went.
+is what `values` takes, so it does not show which way a line went; but for the bare word Inf, no JSON,
+which Arrow passes over in a field that is no column.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
-from ingest.sources.decode.arrow_json import Parsed, Refused, parse_block, usable_by_arrow
-from ingest.sources.decode.lines import LineBounds, invalid_utf8, positions_of
-from ingest.sources.decode.narrow import Taken, suspicious, take_what_parses
+from ingest.sources.decode.as_written import with_texts
+from ingest.sources.decode.json_blocks import JsonBlocks
+from ingest.sources.decode.lines import LineBounds, Positions, invalid_utf8
+from ingest.sources.decode.narrow import Taken
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import Records
 from ingest.sources.decode.rows import decoded, no_rejects, rejects, unknown_field_error
-from ingest.sources.decode.values import Rejection, parse_object, to_value
+from ingest.sources.decode.values import Rejection, declared_type, parse_object, printable, to_value
 
 
 @dataclass(frozen=True)
@@ -54,36 +54,28 @@ class JsonDecoder:
 
     def decode(self, records: Records) -> Decoded:
         """See RecordDecoder."""
+        taken = self._take(records)
+        columns = [taken.column(at, field.type) for at, field in enumerate(self.schema)]
+        if len(taken.lines) < records.rows:
+            return self._with_lines_alone(records, taken.lines, columns)
+        offsets = records.offsets if self.lineage else None
+        return decoded(records.rows, self.schema, columns, offsets, no_rejects())
+
+    def _take(self, records: Records) -> Taken:
+        """What can be decoded as a block."""
+        blocks = JsonBlocks(self.timestamp_formats, strict=self.on_unknown_field is not UnknownField.DROP)
+        if not blocks.usable(self.schema):
+            return Taken()
         data = records.joined
-        parse = self._parse if usable_by_arrow(self.schema, self.timestamp_formats) else None
-        parsed: Parsed | None = None
-        if parse is not None and data is not None and _is_plain(data, records.rows):
-            with contextlib.suppress(Refused):
-                parsed = parse(data, records.rows)
-        if parsed is not None and not parsed.bad:
-            offsets = records.offsets if self.lineage else None
-            return decoded(records.rows, self.schema, parsed.columns, offsets, no_rejects())
-        taken = Taken()
-        if parsed is not None:
-            taken.add(list(range(records.rows)), parsed)
-        elif parse is not None:
-            self._take(records.texts, parse, taken, is_utf8=data is not None and _is_utf8(data))
-        return self._with_lines_alone(records, taken)
+        if data is not None and _is_plain(data, records.rows):
+            return blocks.take(data, records.rows, self.schema)
+        texts = records.texts
+        plain = _plain_lines(texts, is_utf8=data is not None and _is_utf8(data))
+        return blocks.take_of(texts, plain, self.schema)
 
-    def _parse(self, data: bytes, rows: int) -> Parsed:
-        strict = self.on_unknown_field is not UnknownField.DROP
-        return parse_block(data, rows, self.schema, self.timestamp_formats, strict=strict)
-
-    def _take(self, texts: pa.Array, parse: Callable[[bytes, int], Parsed], taken: Taken, *, is_utf8: bool) -> None:
-        """Take what Arrow parses, leaving out what looks wrong."""
-        plain = pc.invert(suspicious(texts, self.schema))
-        if not is_utf8:
-            plain = pc.and_(plain, pa.array([_is_utf8(text) for text in texts.to_pylist()], pa.bool_()))
-        take_what_parses(texts.filter(plain), list(positions_of(plain)), parse, taken)
-
-    def _with_lines_alone(self, records: Records, taken: Taken) -> Decoded:
+    def _with_lines_alone(self, records: Records, taken: Positions, taken_columns: list[pa.Array]) -> Decoded:
         """Decode the lines that were not taken one by one, and put all rows in the order of the lines."""
-        left = pa.array(sorted(set(range(records.rows)).difference(taken.lines)), pa.int64())
+        left = pa.array(np.setdiff1d(np.arange(records.rows), taken, assume_unique=True), pa.int64())
         rows: list[list[object]] = []
         accepted: list[int] = []
         bad: list[int] = []
@@ -95,13 +87,11 @@ class JsonDecoder:
                 accepted.append(index)
             except Rejection as rejection:
                 bad.append(index)
-                reasons.append(str(rejection))
+                reasons.append(printable(str(rejection)))
         alone = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(self.schema)]
-        columns = [
-            pa.concat_arrays([*(piece[at] for piece in taken.columns), alone[at]]) for at in range(len(self.schema))
-        ]
-        order = pa.array([*taken.lines, *accepted], pa.int64())
-        if taken.lines and accepted:
+        columns = [pa.concat_arrays(both) for both in zip(taken_columns, alone, strict=True)]
+        order = pa.array(np.concatenate([taken, np.array(accepted, np.intp)]), pa.int64())
+        if len(taken) and accepted:
             by_line = pc.sort_indices(order)
             columns = [column.take(by_line) for column in columns]
             order = order.take(by_line)
@@ -122,8 +112,10 @@ class JsonDecoder:
                 raise unknown_field_error(shard, offset, unknown)
             if unknown is not None:
                 raise Rejection(f"{unknown}: the schema has no such field")
+        whole = with_texts(text, found, pa.struct(list(self.schema)))
+        values = cast(dict[str, object], whole)
         return [
-            to_value(found.get(field.name), field.name, field.type, self.timestamp_formats.get(field.name))
+            to_value(values.get(field.name), field.name, field.type, self.timestamp_formats.get(field.name))
             for field in self.schema
         ]
 
@@ -143,6 +135,13 @@ def _is_plain(data: bytes, rows: int) -> bool:
     return _is_utf8(data)
 
 
+def _plain_lines(texts: pa.Array, *, is_utf8: bool) -> pa.Array:
+    """Which lines begin with ``{`` and end with ``}``, in valid UTF-8 without NUL or a line end."""
+    plain = pc.and_(pc.starts_with(texts, pattern=b"{"), pc.ends_with(texts, pattern=b"}"))
+    plain = pc.and_not(plain, pc.match_substring_regex(texts, pattern=r"[\x00\n]"))
+    return plain if is_utf8 else pc.and_(plain, pa.array([_is_utf8(text) for text in texts.to_pylist()], pa.bool_()))
+
+
 def _is_utf8(data: bytes) -> bool:
     if not data.isascii():
         try:
@@ -156,10 +155,10 @@ def _unknown(value: object, kind: pa.DataType, path: str = "") -> str | None:
     """The first field that a struct type does not have, at any depth."""
     if pa.types.is_struct(kind) and isinstance(value, dict):
         for name, item in value.items():
-            at = kind.get_field_index(name)
-            if at < 0:
-                return f"{path}{name}"
-            found = _unknown(item, kind.field(at).type, f"{path}{name}.")
+            declared = declared_type(kind, name)
+            if declared is None:
+                return printable(f"{path}{name}")
+            found = _unknown(item, declared, f"{path}{name}.")
             if found is not None:
                 return found
     elif pa.types.is_list(kind) and isinstance(value, list):

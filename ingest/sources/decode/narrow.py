@@ -1,24 +1,26 @@
 """Finds the lines that Arrow takes among lines of which it refuses some, with few calls.
 
-Lines that cannot be right by their look are set aside first, by one expression over all of them. What
-is left mostly parses at once. Where it does not, Arrow's refusal is a hint: it says at which row it
-could not parse ("in row 17"), or quotes the value that it could not convert. Setting a good line
-aside costs time, never a row: lines that are set aside are decoded one by one.
+Lines that cannot be right by the look of their values are set aside first, all at once. What is left
+mostly parses at once. Where it does not, Arrow's refusal is a hint: it says at which row it could not
+parse ("in row 17"), or quotes the value that it could not convert. Setting a good line aside costs time,
+never a row: lines that are set aside are decoded one by one.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.arrow_json import Parsed, Refused
-from ingest.sources.decode.lines import positions_of
+from ingest.sources.decode.lines import Positions, cut_out, positions_of
 from ingest.sources.decode.records import join_lines
+from ingest.sources.decode.structure import Structure
 
 _ROW = re.compile(r"in row (\d+)\Z")
 _VALUE = re.compile(r"couldn't parse:(.*)\Z|The string '(.*)' is not|: (\S+) requires (?:scale|precision)", re.DOTALL)
@@ -30,43 +32,60 @@ _MOST_REFUSED_SHARE = 0.05
 
 @dataclass
 class Taken:
-    """What Arrow took.
+    """What Arrow took, piece by piece."""
 
-    Attributes:
-        lines: indices, in order.
-        columns: pieces of their columns, in the same order.
-    """
+    _lines: list[Positions] = field(default_factory=list)
+    _columns: list[Sequence[pa.Array]] = field(default_factory=list)
 
-    lines: list[int] = field(default_factory=list)
-    columns: list[list[pa.Array]] = field(default_factory=list)
+    @property
+    def lines(self) -> Positions:
+        """Indices of the lines, in order."""
+        return np.concatenate(self._lines) if self._lines else np.empty(0, np.intp)
 
-    def add(self, lines: list[int], parsed: Parsed) -> None:
-        """Take what was parsed, without the lines that it calls bad."""
-        columns = parsed.columns
-        if parsed.bad:
-            keep = pa.array([at not in parsed.bad for at in range(len(lines))], pa.bool_())
-            columns = [column.filter(keep) for column in columns]
-            lines = [index for at, index in enumerate(lines) if at not in parsed.bad]
-        self.lines += lines
-        self.columns.append(columns)
+    def column(self, at: int, kind: pa.DataType) -> pa.Array:
+        """One column of the lines, in the same order."""
+        pieces = [columns[at] for columns in self._columns]
+        return pieces[0] if len(pieces) == 1 else pa.concat_arrays([*pieces, pa.nulls(0, kind)])
+
+    def add(self, lines: Positions, columns: Sequence[pa.Array], bad: Collection[int] = ()) -> None:
+        """Take lines.
+
+        Args:
+            lines: their indices; all behind those that were taken.
+            columns: one value a line.
+            bad: positions among them of lines that are not taken.
+        """
+        if bad:
+            keep = np.ones(len(lines), np.bool_)
+            keep[list(bad)] = False
+            lines, columns = lines[keep], [column.filter(pa.array(keep)) for column in columns]
+        self._lines.append(lines)
+        self._columns.append(columns)
 
 
-def suspicious(texts: pa.Array, schema: pa.Schema) -> pa.Array:
-    """Which lines are no objects by their ends, or hold a value of the wrong kind by its first character.
+def suspicious(structure: Structure, schema: pa.Schema) -> npt.NDArray[np.bool_]:
+    """Which lines are no objects by their brackets, have a column twice, or hold a value of the wrong kind by its look.
 
     Args:
-        texts: binary lines.
-        schema: the columns.
+        structure: of the lines.
+        schema: the columns to look at.
     """
-    whole = pc.and_(pc.starts_with(texts, pattern=b"{"), pc.ends_with(texts, pattern=b"}"))
-    expressions = [
-        rf"\"{re.escape(json.dumps(column.name, ensure_ascii=False)[1:-1])}\"\s*:\s*(?:{_wrong_start(column.type)})"
-        for column in schema
-    ]
-    return pc.or_(pc.invert(whole), pc.match_substring_regex(texts, pattern="|".join([r"[\x00\n]", *expressions])))
+    fields = structure.named(schema.names)
+    found = fields.doubtful.copy()
+    first = structure.bounds.codes[fields.starts]
+    for index, column in enumerate(schema):
+        is_right = np.zeros(256, np.bool_)
+        is_right[list(_first_bytes(column.type))] = True
+        which = fields.names == index
+        found[fields.rows[which & ~is_right[first]]] = True
+        if pa.types.is_integer(column.type):
+            values = fields.only(which)
+            texts = cut_out(structure.data, values.starts, values.ends)
+            found[values.rows[positions_of(pc.match_substring_regex(texts, pattern="[.eE]"))]] = True
+    return found
 
 
-def take_what_parses(texts: pa.Array, lines: list[int], parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
+def take_what_parses(texts: pa.Array, lines: Positions, parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
     """Add the lines that Arrow takes to `taken`; the others are left for decoding alone.
 
     Args:
@@ -78,29 +97,23 @@ def take_what_parses(texts: pa.Array, lines: list[int], parse: Callable[[bytes, 
     _Search(texts, lines, parse, taken).take(0, len(lines))
 
 
-def _wrong_start(kind: pa.DataType) -> str:
-    """An expression for how a value of another kind begins; null begins with n."""
-    if pa.types.is_integer(kind):
-        return r"[^\s0-9n-]|-?[0-9]+[.eE]"
-    if pa.types.is_floating(kind):
-        return r"[^\s0-9n-]"
-    if pa.types.is_decimal(kind):
-        return r"[^\s0-9n\"-]"
+def _first_bytes(kind: pa.DataType) -> bytes:
+    """With what a value of this type can begin; null begins with n."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return b"n-0123456789"
+    if pa.types.is_decimal(kind) or pa.types.is_timestamp(kind):
+        return b'n"-0123456789'
     if pa.types.is_boolean(kind):
-        return r"[^\stfn]"
-    if pa.types.is_struct(kind):
-        return r"[^\s{n]"
-    if pa.types.is_list(kind):
-        return r"[^\s\[n]"
-    if pa.types.is_timestamp(kind):
-        return r"[^\s0-9n\"-]"
-    return r"[^\s\"n]"
+        return b"ntf"
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return b"n{"
+    return b"n[" if pa.types.is_list(kind) else b'n"'
 
 
 class _Search:
     """Takes stretches of lines, around the lines that are refused."""
 
-    def __init__(self, texts: pa.Array, lines: list[int], parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
+    def __init__(self, texts: pa.Array, lines: Positions, parse: Callable[[bytes, int], Parsed], taken: Taken) -> None:
         self._texts = texts
         self._lines = lines
         self._parse = parse
@@ -108,18 +121,19 @@ class _Search:
         self._refusals_left = 16 + int(len(lines) * _MOST_REFUSED_SHARE)
 
     def take(self, start: int, until: int) -> None:
-        """Take of lines ``[start, until)`` what parses."""
+        """Take of lines ``[start, until)`` what parses: all at once, behind a refused line in growing windows."""
+        window = until - start
         while start < until and self._refusals_left > 0:
+            stop = min(start + window, until)
             try:
-                parsed = self._parse(self._join(start, until), until - start)
+                parsed = self._parse(self._join(start, stop), stop - start)
             except Refused as refusal:
                 self._refusals_left -= 1
-                if until - start == 1:
-                    return
-                start = self._take_around(start, until, str(refusal))
+                start = stop if stop - start == 1 else self._take_around(start, stop, str(refusal))
+                window = _WINDOW_LINES
                 continue
-            self._taken.add(self._lines[start:until], parsed)
-            return
+            self._taken.add(self._lines[start:stop], parsed.columns, parsed.bad)
+            start, window = stop, window * 4
 
     def _take_around(self, start: int, until: int, refusal: str) -> int:
         """Take what lies before the refused line; where to go on, at least one line on or in a smaller stretch."""
@@ -131,9 +145,7 @@ class _Search:
             return refused + 1
         if until - start > _WINDOW_LINES:
             # A value that does not convert is noticed after all lines were parsed: search where that is cheap.
-            for begin in range(start, until, _WINDOW_LINES):
-                self.take(begin, min(begin + _WINDOW_LINES, until))
-            return until
+            return start
         quoted = self._line_with_value(start, until, refusal)
         if quoted is not None:
             self.take(start, quoted)

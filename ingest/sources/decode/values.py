@@ -74,6 +74,11 @@ def parse_json(text: str) -> object:
         raise Rejection("is not JSON") from None
 
 
+def value_decoder() -> json.JSONDecoder:
+    """A parser of JSON that keeps numbers as `Number`."""
+    return json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Constant)
+
+
 def json_text(value: object) -> str:
     """A value as JSON text again: order of fields and digits of numbers kept, no blanks.
 
@@ -98,6 +103,22 @@ def json_text(value: object) -> str:
     raise Rejection(f"{value} is not JSON")
 
 
+def declared_type(kind: pa.StructType, name: str) -> pa.DataType | None:
+    """The type of a struct's field; None where it has none of this name."""
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which Arrow takes for no name
+            return None
+    at = kind.get_field_index(name)
+    return kind.field(at).type if at >= 0 else None
+
+
+def printable(text: str) -> str:
+    """The text with halves of surrogate pairs, which no UTF-8 has, written as escapes."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def shown(value: object) -> str:
     """A value for a reason, short."""
     text = value if isinstance(value, Number) else repr(value if isinstance(value, str) else None)
@@ -116,6 +137,8 @@ def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None
 
 def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
     """What Arrow takes for this value in a column of this type; timestamps as microseconds.
+
+    Objects and arrays fit a string column as texts only: `as_written.with_texts` makes them so.
 
     Raises:
         Rejection: the value does not fit.
@@ -181,8 +204,11 @@ def _scalar(value: object, kind: pa.DataType, timestamp_format: str | None) -> o
 
 
 def _text(value: object) -> str | None:
+    """Strings, numbers and booleans; objects and arrays are texts by now (`as_written`)."""
+    if isinstance(value, (dict, list)):
+        return None
     try:
-        text = value if isinstance(value, str) and not isinstance(value, Number) else json_text(value)
+        text = value if type(value) is str else json_text(value)
         text.encode()
     except (UnicodeEncodeError, Rejection):
         return None
@@ -251,7 +277,7 @@ def _base64(value: object) -> bytes | None:
 
 
 def _loads(text: str) -> object:
-    found: object = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Constant)
+    found: object = value_decoder().decode(text)
     return found
 
 

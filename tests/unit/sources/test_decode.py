@@ -39,7 +39,11 @@ def _decode_json(value: str, kind: str, **options: Any) -> tuple[Any, str | None
         ('"2020-01-01 10:00"', "timestamp", datetime.datetime(2020, 1, 1, 10, tzinfo=UTC)),
         ('"2020-01-01"', "timestamp", datetime.datetime(2020, 1, 1, tzinfo=UTC)),
         ('"2020-01-01T10:00:00"', "timestamp_ntz", datetime.datetime(2020, 1, 1, 10)),
-        ('{"b": [1, {"x": 1.10}], "a": 1e400, "ä": null}', "string", '{"b":[1,{"x":1.10}],"a":1e400,"ä":null}'),
+        ('{"b": [1, {"x": 1.10}], "a": 1e400, "ä": null}', "string", '{"b": [1, {"x": 1.10}], "a": 1e400, "ä": null}'),
+        ('{"a":1, "a":"\\u00e4"}', "string", '{"a":1, "a":"\\u00e4"}'),
+        ('{"b": {"c" :[1 , 2]}, "d": 1}', "struct<b:string,d:int>", {"b": '{"c" :[1 , 2]}', "d": 1}),
+        ('{"k": [1, 1], "l": 1.0, "m": true}', "map<string,string>", [("k", "[1, 1]"), ("l", "1.0"), ("m", "true")]),
+        ('[{"x": 1}, "y", null]', "array<string>", ['{"x": 1}', "y", None]),
         ("123456789012345678901234567890.10", "string", "123456789012345678901234567890.10"),
         ('{"a": 1, "c": 2}', "struct<a:int,b:string>", {"a": 1, "b": None}),
         ('{"k": {"x": 1}}', "map<string,struct<x:int>>", [("k", {"x": 1})]),
@@ -73,6 +77,8 @@ def test_a_value_that_fits_is_kept_exactly(value: str, kind: str, expected: Any)
         ('{"k": "x"}', "map<string,int>", "c['k']: 'x' is not an int"),
         ("{", "int", "malformed JSON: Expecting ',' delimiter at character 7"),
         (f'"{"x" * 100}"', "int", f"c: '{'x' * 59}... is not an int"),
+        ('{"a": NaN}', "string", "c: NaN is not JSON is not a string"),
+        ('{"k": {"a": [NaN]}}', "map<string,string>", "c['k']: NaN is not JSON is not a string"),
         ("[" * 100_000, "string", "malformed JSON: nested too deeply"),
     ],
 )
@@ -138,6 +144,12 @@ def test_csv_values_are_typed_and_misfits_rejected_alone() -> None:
         (b"0x10,z", "a: '0x10' is not an int"),
         (b'6,"open', "a quote that is not closed, or a carriage return outside quotes"),
     ]
+
+
+def test_a_nested_value_in_csv_keeps_objects_in_string_columns_as_they_are_written() -> None:
+    decoder = source_of("x", format="csv").decoder(schema_of({"a": "array<string>"}), lineage=True)
+    accepted, _ = outcome(decoder.decode(block_of(b'"[{""x"": 1}, ""y""]"\n', header="a")))
+    assert accepted == [(0, {"a": ['{"x": 1}', "y"]})]
 
 
 def test_csv_columns_go_by_the_header_of_their_file() -> None:
@@ -238,6 +250,18 @@ def test_options_are_read_as_the_job_file_writes_them() -> None:
 def test_a_timestamp_format_that_fits_no_column_is_refused(formats: Any, kind: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         source_of("x", timestamp_format=formats).decoder(schema_of({"c": kind}), lineage=False)
+
+
+def test_half_a_surrogate_pair_anywhere_rejects_its_row_alone() -> None:
+    data = b'{"c":1}\n{"c":{"\\ud800":1}}\n{"c":1,"\\ud800":1}\n{"c":{"k":"\\ud800"}}\n'
+    decoder = source_of("x", on_unknown_field=UnknownField.QUARANTINE).decoder(schema_of({"c": "int"}), lineage=True)
+    accepted, rejected = outcome(decoder.decode(block_of(data)))
+    assert [row for _, row in accepted] == [{"c": 1}]
+    assert [reason for _, reason, _ in rejected] == [
+        'c: {"\\ud800":1} is not an int',
+        "\\ud800: the schema has no such field",
+        'c: {"k":"\\ud800"} is not an int',
+    ]
 
 
 def test_json_of_any_depth_is_a_row_or_a_rejected_row() -> None:

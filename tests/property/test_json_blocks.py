@@ -1,0 +1,173 @@
+"""What is decoded in blocks is what `values` takes, line by line: with maps, texts, and anything broken."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ingest.sources.decode.json_blocks import JsonBlocks
+from ingest.sources.decode.options import UnknownField
+from ingest.sources.decode.structure import Structure
+from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
+
+_COLUMNS = {
+    "i": "int",
+    "s": "string",
+    "m": "map<string,int>",
+    "ms": "map<string,string>",
+    "mm": "map<string,map<string,double>>",
+    "mo": "map<string,struct<i:int,s:string>>",
+    "mt": "map<string,timestamp>",
+    "o": "struct<i:int,s:string,m:map<string,date>>",
+    "a": "array<string>",
+}
+_STRINGS = st.sampled_from(
+    [
+        '""',
+        '"x"',
+        '"i"',
+        '"s"',
+        '"m"',
+        '"\\u006d"',
+        '"a\\"b"',
+        '"\\\\"',
+        '"\\\\\\""',
+        '"{"',
+        '"}]"',
+        '"[,:"',
+        '"\\"m\\":{"',
+        '"ä€😀"',
+        '"\\u00e4"',
+        '"\\ud83d\\ude00"',
+        '"\\ud800"',
+        '"\\n\\/"',
+        '"NaN"',
+        '"a: Inf, "',
+        '"2020-01-01"',
+        '"2020-01-01T10:00:00Z"',
+        '"\t"',
+        '"\x7f"',
+        '"\\x"',
+        "'x'",
+        '"open',
+    ]
+)
+_GOOD_SCALARS = ("1", "-0", "0", "1.50", "1e400", "99999999999999999999", "true", "false", "null", "null")
+_SCALARS = st.sampled_from([*_GOOD_SCALARS, "NaN", "-Infinity", "Infinity", "01", "nul", "+1"])
+_BLANKS = st.sampled_from(["", "", "", "", "", " ", " ", "\t", " \r ", " " * 20, "\x0b"])
+
+
+def _object(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    fields = st.tuples(_BLANKS, names, _BLANKS, _BLANKS, values, _BLANKS)
+    return st.lists(fields.map(lambda f: f"{f[0]}{f[1]}{f[2]}:{f[3]}{f[4]}{f[5]}"), max_size=4).map(
+        lambda found: "{" + ",".join(found) + "}"
+    )
+
+
+def _array(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.lists(values, max_size=3).map(lambda found: "[" + ", ".join(found) + "]")
+
+
+_VALUES = st.recursive(_STRINGS | _SCALARS, lambda inner: _object(_STRINGS, inner) | _array(inner), max_leaves=8)
+_NAMES = st.sampled_from([f'"{name}"' for name in (*_COLUMNS, "unknown")]) | _STRINGS
+_LINES = _object(_NAMES, _VALUES | _object(_STRINGS, _VALUES))
+_GOOD_LINES = st.sampled_from(
+    [
+        '{"i":1,"s":"x","m":{"a":1,"b":null},"ms":{"a":"x"},"mm":{"a":{"b":1.5}},"o":{"i":1,"s":"y","m":null}}',
+        '{"s":{"m":{"a":"}"}},"m":{},"mo":{"x":{"i":2,"s":[1, 2]}},"mt":{"t":"2020-01-01T10:00:00Z"}}',
+        '{"s": [1, {"a": 1.10}], "i": 5, "ms": {"a": 1.10, "b": true, "c": {"d": []}}, "m": null}',
+        "{}",
+    ]
+)
+
+
+@st.composite
+def _broken(draw: st.DrawFn) -> str:
+    """A line with one character too many or too few."""
+    line: str = draw(_GOOD_LINES | _LINES)
+    at = draw(st.integers(0, len(line)))
+    inserted: str = draw(st.sampled_from(["", *'{}[]",:\\ 1nä\0']))
+    return line[:at] + inserted + line[at + (inserted == "") :]
+
+
+_ANY_LINES = st.lists(_GOOD_LINES | _LINES | _LINES | _broken(), min_size=1, max_size=8)
+_ENDS = st.sampled_from(["\n", "\r\n"])
+_KINDS = st.sampled_from([UnknownField.DROP, UnknownField.QUARANTINE])
+
+
+def _decoded(data: bytes, unknown: UnknownField, **columns: str) -> Any:
+    return outcome(
+        source_of("x", on_unknown_field=unknown).decoder(schema_of(columns), lineage=True).decode(block_of(data))
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(_ANY_LINES, _ENDS, _KINDS, st.booleans())
+@example(['{"m":{"a":1,"x","b":2}}', '{"m":{"a":1,,"b":2}}', '{"m":{"a" "b":1}}'], "\n", UnknownField.DROP, True)
+@example(['{"m":{"a":1 "b":2}}', '{"m":{1,"a":2}}', '{"m":{"a":1,}}'], "\n", UnknownField.DROP, False)
+@example(['{"m":{"a":1,"b"' + " " * 20 + ':2},"s":{}}', '{"m":{"a":1}}'], "\n", UnknownField.DROP, True)
+@example(['{"m":{"a":1,"\\u0061":2}}', '{"m":{ }}', '{"m":{{}}}', '{"m":{null}}'], "\n", UnknownField.DROP, True)
+@example(['{"m":{"a":1},"m":{"a":2}}', '{"m":{"a":1},"\\u006d":null}'], "\n", UnknownField.QUARANTINE, True)
+@example(['{"s":{"a":NaN}}', '{"s":01}', '{"s":{"a":1]}', '{"s":{}}'], "\n", UnknownField.QUARANTINE, True)
+@example(['{"s":Inf}', '{"s":[-Inf ]}', '{"ms":{"a":Inf}}', '{"s":["Inf"]}'], "\n", UnknownField.DROP, True)
+@example(['{"s":{}' + " " * 20 + "}", '{"s":1' + " " * 20 + ',"i":1}'], "\n", UnknownField.DROP, True)
+@example(['{"s":{},"s":[]}', '{"i":1}'], "\n", UnknownField.DROP, True)
+@example(['{"s":1 2,"i":3}', '{"s":1,2,"i":3}', '{"s":tru}', '{"s":[1,]}'], "\n", UnknownField.DROP, True)
+@example(['{"x":"\\\\","s":{"a":"\\\\\\""}}', '{"x":"open,"s":{}}'], "\r\n", UnknownField.DROP, False)
+def test_blocks_and_single_lines_give_the_same_rows_and_reasons(
+    lines: list[str], end: str, unknown: UnknownField, is_ended: bool
+) -> None:
+    data = (end.join(lines) + end * is_ended).encode()
+    fast = _decoded(data, unknown, **_COLUMNS)
+    # A binary column sends every line the slow way.
+    accepted, rejected = _decoded(data, unknown, **_COLUMNS, raw="binary")
+    for _, row in accepted:
+        row.pop("raw")
+    assert repr(fast) == repr((accepted, rejected))
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+_STYLES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{}, {"separators": (",", ":")}, {"ensure_ascii": False}, {"separators": (" , ", " :  "), "ensure_ascii": False}]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.dictionaries(_TEXTS, _JSON, max_size=4), min_size=1, max_size=5), _STYLES, _ENDS)
+def test_fields_of_valid_objects_are_all_found_where_they_are(
+    objects: list[dict[str, Any]], style: dict[str, Any], end: str
+) -> None:
+    data = end.join(json.dumps(one, **style) for one in objects).encode()
+    structure = Structure.of(data)
+    fields = structure.all()
+    assert not fields.doubtful.any()
+    found: list[dict[str, Any]] = [{} for _ in objects]
+    for row, name, name_end, start, until in zip(
+        fields.rows, fields.name_starts, fields.name_ends, fields.starts, fields.ends, strict=True
+    ):
+        found[row][json.loads(data[name:name_end])] = json.loads(data[start:until])
+    assert repr(found) == repr(objects)
+    named = structure.named(["a", "b"])
+    plain = {name: [row for row, one in enumerate(objects) if name in one] for name in ("a", "b")}
+    for index, name in enumerate(plain):
+        assert named.rows[named.names == index].tolist() == plain[name]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.fixed_dictionaries({"s": _JSON, "ms": st.dictionaries(_TEXTS, _JSON, max_size=4)}), min_size=1))
+def test_maps_and_texts_of_valid_lines_are_taken_as_blocks(objects: list[dict[str, Any]]) -> None:
+    lines = [json.dumps(one) for one in objects]
+    schema = schema_of({"s": "string", "ms": "map<string,string>"})
+    taken = JsonBlocks({}, strict=True).take("\n".join(lines).encode(), len(lines), schema)
+    assert np.array_equal(taken.lines, np.arange(len(lines)))
+    for text, one in zip(taken.column(0, schema.field(0).type).to_pylist(), objects, strict=True):
+        assert text == one["s"] if isinstance(one["s"], str) or one["s"] is None else text == json.dumps(one["s"])
