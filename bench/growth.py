@@ -34,8 +34,9 @@ from bench.table import OURS, Measured
 from ingest.build import open_timeline
 from ingest.config import load_config
 from ingest.events import Completed, Event
-from ingest.loop import IngestLoop, Mode
+from ingest.loop import IngestLoop
 from ingest.runner import LocalRunner
+from ingest.summary import Mode
 
 TABLE = "growth"
 EPOCHS = (10, 1_000, 10_000)

@@ -35,12 +35,13 @@ from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.last_word import LastWord
 from ingest.logs import configure_logging, report_failure
 from ingest.look import commands, picture_commands, repair_commands
-from ingest.loop import IngestLoop, Mode
+from ingest.loop import IngestLoop
 from ingest.package import main_script, write_package
 from ingest.recovery import StepKind
 from ingest.recovery_text import recovery_json, recovery_lines, waiting_text
 from ingest.runner import Runner, open_runner
 from ingest.signals import StopSignals
+from ingest.summary import Mode
 from ingest.takeover import examine, run_recovery
 from ingest.watchers import watched
 from timeline import errors, failpoints

@@ -10,8 +10,8 @@ from rich.status import Status
 
 from ingest.counts import left_out, rows_by_target, rows_read
 from ingest.epoch import EpochResult
-from ingest.loop import Summary
 from ingest.sources.base import SourcePlan, Unit
+from ingest.summary import Summary
 from ingest.words import amount
 
 log = logging.getLogger(__name__)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from ingest.build import Opened, build_job, check_result, give_birth, known_schema, open_source
+from ingest.build import Opened, build_job, give_birth, known_schema
 from ingest.completion import Completions
 from ingest.config_models import JobConfig
-from ingest.counts import TargetRows
 from ingest.epoch import EpochResult, Pipeline, run_epoch
 from ingest.events import (
     Announcer,
@@ -40,7 +36,9 @@ from ingest.runner import Runner
 from ingest.sources.base import SourcePlan
 from ingest.sources.quarantine import WithQuarantine
 from ingest.stores import probe_stores
+from ingest.summary import Mode, Summary
 from ingest.watched_sink import WatchedSink
+from ingest.writers import Writers
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import Decision, Outcome, read_decision
 from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
@@ -50,7 +48,7 @@ from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.view import Timeline
 
 if TYPE_CHECKING:
-    from ingest.transform.pipeline import QueryPipeline, SparkQuery
+    from ingest.transform.pipeline import QueryPipeline
 
 log = logging.getLogger(__name__)
 
@@ -58,47 +56,6 @@ BUSY_TRIES = 5
 """Times in a row that an epoch is tried again because someone else writes the same rows."""
 
 _FIRST_BUSY_WAIT_S = 0.5
-
-
-class Mode(enum.Enum):
-    """How long the loop goes on."""
-
-    ONCE = "once"
-    CONTINUOUS = "continuous"
-    REJECTED = "rejected"
-    """One epoch of what was rejected before; the source's new records wait."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What one run of the loop did.
-
-    Attributes:
-        epochs: epochs completed.
-        rows: rows committed.
-        rejected: rows quarantined.
-        is_stopped: whether a signal ended it, and not the source's end.
-        last_word: what became of the epoch that was open at the signal; "" where none was.
-        targets: what became of the rows in each target, the quarantine included.
-    """
-
-    epochs: int = 0
-    rows: int = 0
-    rejected: int = 0
-    is_stopped: bool = False
-    last_word: str = ""
-    targets: Mapping[str, TargetRows] = field(default_factory=dict)
-
-    def after(self, result: EpochResult) -> Summary:
-        """The same with one more epoch."""
-        parts = {part.target: TargetRows.of(part) for part in result.manifest.parts}
-        return replace(
-            self,
-            epochs=self.epochs + 1,
-            rows=self.rows + result.decision.rows,
-            rejected=self.rejected + result.decision.rejected,
-            targets={target: self.targets.get(target, TargetRows()) + rows for target, rows in parts.items()},
-        )
 
 
 class IngestLoop:
@@ -129,15 +86,11 @@ class IngestLoop:
             monotonic: measures intervals.
         """
         self._opened = opened
-        self._open_runner = open_runner
         self._mode = mode
         self._stop = stop
         self._tell = Announcer((Shown(observer, monotonic), *listeners))
-        self._accept_loss = accept_loss
         self._monotonic = monotonic
-        self._runner: Runner | None = None
-        self._query: SparkQuery | None = None
-        self._source: WithQuarantine | None = None
+        self._writers = Writers(open_runner, stop, accept_loss=accept_loss)
         self._busy = 0
         self._has_waited = False
         self._has_warned = False
@@ -169,8 +122,7 @@ class IngestLoop:
             raise
         finally:
             try:
-                if self._runner is not None:
-                    self._runner.close()
+                self._writers.close()
             finally:
                 lease.release()
 
@@ -193,7 +145,7 @@ class IngestLoop:
             job = self._start(lease)
         except StoppedError as stopped:
             return Summary(is_stopped=True, last_word=str(stopped))
-        source = self._open_source()
+        source = self._writers.source(self._opened)
         chain = _load_chain(self._opened)
         self._tell(Resumed(chain))
         applied_through = -1
@@ -218,7 +170,7 @@ class IngestLoop:
             self._tell(Planned(chain.next_epoch, plan, chain.positions))
             if job is None:
                 job = self._begin(source, plan)
-            pipeline = self._pipeline()
+            pipeline = self._writers.pipeline(self._opened)
             job = replace(job, spread=pipeline.runner.spread)
             if self._stop.is_set():
                 break  # while the engine started: there is no epoch to settle yet
@@ -329,7 +281,9 @@ class IngestLoop:
         if schema is None:
             schema = source.infer_schema(plan)
             log.info("schema inferred, kept from now on: %s", ", ".join(f"{f.name} {f.type}" for f in schema))
-        result = None if self._opened.config.transform is None else self._known_query(schema).analysis.schema
+        result = (
+            None if self._opened.config.transform is None else self._writers.query(self._opened, schema).analysis.schema
+        )
         self._opened = give_birth(self._opened, schema, result)
         job = self._build_job()
         _ensure(job)
@@ -338,38 +292,12 @@ class IngestLoop:
     def _build_job(self) -> Job:
         job = build_job(self._opened)
         sinks = tuple(WatchedSink(sink, self._tell) for sink in job.sinks)
-        return replace(job, sinks=sinks, requests=SIDE_BY_SIDE, rewrite=Replay(self._pipeline, self._stop))
-
-    def _open_source(self) -> WithQuarantine:
-        if self._source is None:
-            self._source = open_source(self._opened.config, accept_loss=self._accept_loss)
-        return self._source
-
-    def _pipeline(self) -> Pipeline | QueryPipeline:
-        """What turns ranges into rows; starts the engine where it does not run yet."""
-        schema = known_schema(self._opened)
-        assert schema is not None
-        source, config = self._open_source(), self._opened.config
-        if config.transform is None:
-            return Pipeline(source, schema, config.lineage, self._started_runner())
-        from ingest.transform.pipeline import QueryPipeline
-
-        query = self._known_query(schema)
-        check_result(self._opened, schema, query.analysis.schema)
-        return QueryPipeline(source, schema, config.lineage, self._started_runner(), query)
-
-    def _known_query(self, decoded: pa.Schema) -> SparkQuery:
-        """The job's query; Spark looks at it once."""
-        if self._query is None:
-            from ingest.transform.pipeline import open_query
-
-            self._query = open_query(self._started_runner(), self._opened.config, decoded, self._stop)
-        return self._query
-
-    def _started_runner(self) -> Runner:
-        if self._runner is None:
-            self._runner = self._open_runner()
-        return self._runner
+        return replace(
+            job,
+            sinks=sinks,
+            requests=SIDE_BY_SIDE,
+            rewrite=Replay(lambda: self._writers.pipeline(self._opened), self._stop),
+        )
 
     def _waits_for_the_rest(self, plan: SourcePlan) -> bool:
         """Whether one epoch has to hold everything, and some of it has not settled yet."""

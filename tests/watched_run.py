@@ -16,9 +16,10 @@ from ingest.build import open_timeline
 from ingest.config import load_config
 from ingest.epoch import EpochResult
 from ingest.events import Event, Listener
-from ingest.loop import IngestLoop, Mode, Summary
+from ingest.loop import IngestLoop
 from ingest.runner import LocalRunner
 from ingest.sources.base import SourcePlan
+from ingest.summary import Mode, Summary
 from ingest.watchers import watched
 from timeline import failpoints
 

@@ -20,10 +20,11 @@ from ingest.build import build_job, give_birth, open_source, open_timeline
 from ingest.config import load_config
 from ingest.config_models import JobConfig, SparkConfig
 from ingest.epoch import EpochResult, Pipeline, raise_failure
-from ingest.loop import IngestLoop, Mode
+from ingest.loop import IngestLoop
 from ingest.runner import open_runner
 from ingest.sources.base import SourcePlan
 from ingest.spark import SparkRunner
+from ingest.summary import Mode
 from ingest.task import Outputs
 from sinks.delta_location import delta_storage_options
 from timeline.epoch import EpochRef, Plan, Position

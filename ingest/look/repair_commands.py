@@ -62,10 +62,11 @@ def replay_quarantine(
     replayed: the other targets have them. No JVM but for a job with a query; the job itself must not run meanwhile.
     """
     from ingest.console import ProgressLine
-    from ingest.loop import IngestLoop, Mode
+    from ingest.loop import IngestLoop
     from ingest.requeue import Trial, try_rejected
     from ingest.runner import LocalRunner, Runner
     from ingest.signals import StopSignals
+    from ingest.summary import Mode
 
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose)

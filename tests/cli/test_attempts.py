@@ -13,8 +13,9 @@ from rich.console import Console
 from ingest.build import open_timeline
 from ingest.config import load_config
 from ingest.console import ProgressLine
-from ingest.loop import IngestLoop, Mode
+from ingest.loop import IngestLoop
 from ingest.runner import LocalRunner
+from ingest.summary import Mode
 from ingest.task import TaskReport, TaskSpec, run_task
 from sinks.base import TaskAttempt
 from tests.cli.conftest import Call

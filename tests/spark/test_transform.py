@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from ingest.build import Opened, open_source, open_timeline
 from ingest.config import load_config
 from ingest.fsck import check, fix
-from ingest.loop import IngestLoop, Mode, Summary
+from ingest.loop import IngestLoop
+from ingest.summary import Mode, Summary
 from ingest.task import TaskReport, TaskSpec
 from ingest.transform.analysis import Analysis, analyze
 from ingest.transform.layout import added_columns

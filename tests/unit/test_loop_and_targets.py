@@ -18,12 +18,13 @@ from ingest.console import ProgressLine, summary_text
 from ingest.epoch import EpochResult
 from ingest.events import Observer
 from ingest.look.instants import shown_instants
-from ingest.loop import BUSY_TRIES, IngestLoop, Mode, Summary
+from ingest.loop import BUSY_TRIES, IngestLoop
 from ingest.runner import LocalRunner, Runner
 from ingest.sources.base import SourcePlan
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import UNLIMITED
+from ingest.summary import Mode, Summary
 from ingest.task import TaskReport, TaskSpec
 from sinks.base import SinkContext, TargetOptions
 from tests.transaction_sink import (
