@@ -33,7 +33,7 @@ TABLES: Mapping[str, str] = {
     "guarantee": "Price of the guarantee",
     "fixed_cost": "Fixed cost of an epoch",
     "growth": "Growth",
-    "growth_startup": "Growth: start-up and recovery",
+    "growth_startup": "Start-up as the timeline grows",
     "recovery": "Recovery",
 }
 """Table → its heading. The script of each is ``bench.<table>``, and may hold its ``GOALS``."""
