@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.process_time import Stopwatch
+from bench.table import Measured, Row
 from bench.tikv_one_process import JvmCommitter, LargeBatches
 from bench.tikv_parts import encoder_parts
 from bench.tikv_ways import ClientTransactions, Epochs, Load, Way, count_rows
@@ -42,39 +42,9 @@ _SHARE = {CLIENTS: 4}
 """One row of so many is enough for a way that takes several times as long for each."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One row of the results.
-
-    Attributes:
-        table: which of the printed tables it is in.
-        work: what was done.
-        system: by whom.
-        metric: what was measured, with its unit.
-        median: over the rounds.
-        low: the smallest.
-        high: the largest.
-        n: rounds.
-    """
-
-    table: str
-    work: str
-    system: str
-    metric: str
-    median: float
-    low: float
-    high: float
-    n: int
-
-    @classmethod
-    def of(cls, table: str, work: str, system: str, metric: str, values: Sequence[float]) -> Figure:
-        """The figure of several rounds."""
-        return cls(table, work, system, metric, statistics.median(values), min(values), max(values), len(values))
-
-    def __str__(self) -> str:
-        return (
-            f"{self.work:22} {self.system:30} {self.metric:34} {self.median:12,.2f}  {self.low:,.2f}-{self.high:,.2f}"
-        )
+def line(row: Row) -> str:
+    """One row of the results, for a person."""
+    return f"{row.work:22} {row.system:30} {row.metric:34} {row.median:12,.2f}  {row.low:,.2f}-{row.high:,.2f}"
 
 
 class Rounds:
@@ -188,17 +158,17 @@ def main() -> None:
             way.close()
         runner.close()
     figures = [
-        Figure.of("ways", f"{rows} rows, {key} key", name, metric, values)
+        Row.of("ways", Measured(f"{rows} rows, {key} key", name, metric, tuple(values)))
         for (key, name, metric), values in measured.values.items()
     ]
     for key in keys:
-        each = [encoder_parts(key, rows // 2) for _ in range(rounds + 1)][1:]
+        work, each = f"{rows} rows, {key} key", [encoder_parts(key, rows // 2) for _ in range(rounds + 1)][1:]
         figures += [
-            Figure.of("encoder", f"{rows} rows, {key} key", "Tideline", f"{part} us/row", [took[part] for took in each])
+            Row.of("encoder", Measured(work, "Tideline", f"{part} us/row", tuple(took[part] for took in each)))
             for part in each[0]
         ]
     for figure in figures:
-        print(figure)
+        print(line(figure))
     print(f"{rounds} rounds in {time.monotonic() - began:.0f} s")
     if options.json:
         options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))

@@ -27,14 +27,14 @@ def run_in_task(spec: TaskSpec) -> bytes:
     """Do a task's work as the Spark task that this is called in; its report as bytes."""
     from ingest.task import TASK_REPORT, run_task
 
-    return TASK_REPORT.dump(run_task(spec, _attempt()))
+    return TASK_REPORT.dump(run_task(spec, this_attempt()))
 
 
 def send_in_task(spec: TaskSpec, *, lanes: Lanes) -> Iterator[Parcel]:
     """Stage 1 of an exchange as the Spark task that this is called in; its parcels as they are full."""
     from ingest.exchange import send
 
-    attempt = _attempt()
+    attempt = this_attempt()
     return send(spec, attempt, attempt.task, lanes)
 
 
@@ -49,7 +49,7 @@ def receive_in_task(
     from ingest.exchange import Inbox, Outcome, receive
     from ingest.task import TASK_REPORT
 
-    attempt = _attempt()
+    attempt = this_attempt()
     with Inbox(folder=_local_folder()) as inbox:
         for place, content in parcels:
             if place < lanes.buckets:
@@ -66,7 +66,7 @@ def exchange_in_task(spec: TaskSpec) -> list[bytes]:
     from ingest.exchange import Lanes, exchange_here
     from ingest.task import TASK_REPORT
 
-    attempt = _attempt()
+    attempt = this_attempt()
     reports = exchange_here([spec], Lanes(1), lambda stage, task: attempt, folder=_local_folder())
     return [TASK_REPORT.dump(report) for report in reports]
 
@@ -88,7 +88,7 @@ def call_in_task(calls: Iterable[Callable[[], None]]) -> list[Failure]:
     return failures
 
 
-def _attempt() -> TaskAttempt:
+def this_attempt() -> TaskAttempt:
     """What Spark calls the task that this is called in. It is the first that each task asks for."""
     from pyspark import TaskContext
 

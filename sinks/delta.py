@@ -1,4 +1,4 @@
-"""A Delta table as a target: executors write Parquet, one log entry by delta-rs makes an epoch visible.
+"""A Delta table as a target: executors write Parquet, one log entry makes an epoch visible.
 
 ::
 
@@ -164,7 +164,7 @@ class DeltaSink:
         if len({file.path for file in files}) != len(files):
             raise InvariantError(f"{self.target}: {epoch}: two task reports name the same file; nothing was committed")
         rows, size = sum(file.rows for file in files), sum(file.size for file in files)
-        part = Part(
+        return Part(
             target=self.target,
             epoch=epoch,
             rows=rows,
@@ -173,7 +173,6 @@ class DeltaSink:
             dropped=sum(report.dropped for report in reports),
             detail={key: value for report in reports for key, value in report.detail.items()},
         )
-        return part
 
     def verify(self, part: Part) -> Sequence[str]:
         """See Sink."""

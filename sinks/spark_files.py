@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -30,6 +29,7 @@ from sinks.stats import file_statistics
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import InvariantError, StoreUnavailableError
 from timeline.local_store import LocalStore
+from timeline.side_by_side import side_by_side
 
 FOLDER_DETAIL = "folder"
 """Key of a part's detail: the folder that holds its files."""
@@ -111,8 +111,7 @@ class SparkFolder:
         """
         listed = self.markers.retry.call(partial(self.markers.store.list, self.path, recursive=True))
         sizes = {info.path: info.size for info in listed if self._is_committed(info.path)}
-        with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="tideline-footers") as pool:
-            footers = dict(zip(sizes, pool.map(read_footer, sizes), strict=True))
+        footers = dict(zip(sizes, side_by_side(read_footer, list(sizes), READ_AT_ONCE), strict=True))
         table = partitioned_schema(schema, partition_by)
         files = [
             self._written(path, sizes[path], footer, table, partition_by)

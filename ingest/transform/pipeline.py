@@ -154,9 +154,7 @@ class QueryPipeline:
         """
         ((target, writer),) = outputs.accepting
         assert isinstance(writer, ParquetPartitionWriter) and isinstance(self.runner, SessionRunner)
-        grain = self.source.grain
-        is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
-        ranges = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
+        ranges = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(),

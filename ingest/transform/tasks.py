@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from ingest.executors import this_attempt
 from ingest.task import FINAL_ERRORS, TASK_REPORT, OpenOutputs, TaskReport, TaskSpec, write_blocks
-from ingest.worker import spare_next_tasks
-from sinks.base import TaskAttempt
 from timeline.epoch import OffsetRange, ShardCount
 from timeline.failpoints import reach
 
@@ -66,7 +64,7 @@ class DecodeTask:
         counts: list[ShardCount] = []
         spec = replace(self.template, ranges=self.ranges[number])
         try:
-            with OpenOutputs.open(spec.outputs, _attempt()) as opened:
+            with OpenOutputs.open(spec.outputs, this_attempt()) as opened:
                 for accepted in write_blocks(spec, opened, counts):
                     yield accepted.rows.select(list(self.columns))
                 report = TaskReport(tuple(counts), opened.close())
@@ -75,10 +73,3 @@ class DecodeTask:
             # The rows end here, as if there were no more: the driver looks for this before it takes any.
             report = TaskReport.failed(error)
         self.reports.add([(self.write, number, TASK_REPORT.dump(report))])
-
-
-def _attempt() -> TaskAttempt:
-    spare_next_tasks()
-    context = TaskContext.get()
-    assert context is not None
-    return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())

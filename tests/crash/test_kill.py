@@ -35,28 +35,30 @@ TIDELINE = (sys.executable, "-m", "ingest")
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    (tmp_path / "logs").mkdir()
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "name": "killed",
-                "source": {
-                    "type": "files",
-                    "path": f"{tmp_path}/logs/*.jsonl",
-                    "format": "json",
-                    "max_bytes_per_epoch": "300kB",
-                    "close_after": "0s",
-                },
-                "schema": DEMO_COLUMNS,
-                "partition_by": ["date(ts)"],
-                "lineage": True,
-                "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
-                "quarantine": {"path": f"{tmp_path}/quarantine"},
-                "spark": {"master": "local[2,3]", "small_epochs": "executors"},
-            }
-        )
-    )
+    return write_job(tmp_path)
+
+
+def write_job(folder: Path, **more: str) -> Path:
+    """A job with many small epochs, all of them written by Spark; `more` is added to its file."""
+    (folder / "logs").mkdir()
+    path = folder / "job.yaml"
+    settings = {
+        "name": "killed",
+        "source": {
+            "type": "files",
+            "path": f"{folder}/logs/*.jsonl",
+            "format": "json",
+            "max_bytes_per_epoch": "300kB",
+            "close_after": "0s",
+        },
+        "schema": DEMO_COLUMNS,
+        "partition_by": ["date(ts)"],
+        "lineage": True,
+        "targets": [{"type": "delta", "path": f"{folder}/lake"}],
+        "quarantine": {"path": f"{folder}/quarantine"},
+        "spark": {"master": "local[2,3]", "small_epochs": "executors"},
+    }
+    path.write_text(yaml.safe_dump(settings | more))
     return path
 
 

@@ -8,11 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import yaml
 from deltalake import DeltaTable
 
-from ingest.generate import DEMO_COLUMNS
-from tests.crash.test_kill import append_lines, kill_at_some_moment, tideline
+from tests.crash.test_kill import append_lines, kill_at_some_moment, tideline, write_job
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
 
@@ -23,30 +21,8 @@ MOMENTS = 8
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    (tmp_path / "logs").mkdir()
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "name": "killed-query",
-                "source": {
-                    "type": "files",
-                    "path": f"{tmp_path}/logs/*.jsonl",
-                    "format": "json",
-                    "max_bytes_per_epoch": "300kB",
-                    "close_after": "0s",
-                },
-                "schema": DEMO_COLUMNS,
-                "transform": "SELECT id, ts, upper(path) AS path, _shard, _offset FROM source WHERE bytes % 3 <> 0",
-                "partition_by": ["date(ts)"],
-                "lineage": True,
-                "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
-                "quarantine": {"path": f"{tmp_path}/quarantine"},
-                "spark": {"master": "local[2,3]"},
-            }
-        )
-    )
-    return path
+    query = "SELECT id, ts, upper(path) AS path, _shard, _offset FROM source WHERE bytes % 3 <> 0"
+    return write_job(tmp_path, transform=query)
 
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
