@@ -13,7 +13,8 @@ from rich.text import Text
 
 from timeline.epoch import EpochRef
 
-_LOGGERS = ("timeline", "sinks", "ingest")
+# The last one is Python's own, of warnings.
+_LOGGERS = ("timeline", "sinks", "ingest", "py.warnings")
 
 
 class JsonFormatter(logging.Formatter):
@@ -80,6 +81,8 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
     level = logging.INFO if as_json or not console.is_terminal else logging.WARNING
     if verbose:
         level = logging.DEBUG
+    # Lines that are no JSON would break who reads the others.
+    logging.captureWarnings(True)
     # What libraries log beside an error that they also raise would be read twice, and py4j's has a traceback.
     logging.getLogger().handlers[:] = [handler if verbose else logging.NullHandler()]
     for name in _LOGGERS:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
@@ -178,10 +179,13 @@ class SparkRunner:
         from py4j.protocol import Py4JError
 
         self._pool.shutdown()
-        try:
-            self._spark.stop()
-        except (Py4JError, OSError) as error:
-            log.debug("Spark was not there any more to be stopped: %s", error)
+        with warnings.catch_warnings():
+            # A JVM that has died was told by the error of the job that met it.
+            warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM", category=RuntimeWarning)
+            try:
+                self._spark.stop()
+            except (Py4JError, OSError) as error:
+                log.debug("Spark was not there any more to be stopped: %s", error)
         self._shipped.close()
 
     def _ship(self) -> None:

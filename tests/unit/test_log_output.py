@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 from ingest.logs import configure_logging, report_failure
 from timeline.epoch import EpochRef
 
-LOGGERS = ("", "timeline", "sinks", "ingest")
+LOGGERS = ("", "timeline", "sinks", "ingest", "py.warnings")
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +23,7 @@ def restored() -> Iterator[None]:
     disabled = logging.root.manager.disable
     logging.disable(logging.NOTSET)
     yield
+    logging.captureWarnings(False)
     logging.disable(disabled)
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
@@ -53,6 +55,17 @@ def test_with_details_a_library_has_its_say_in_json(capsys: pytest.CaptureFixtur
     (record,) = map(json.loads, capsys.readouterr().err.splitlines())
     assert record["message"] == "Exception while sending command."
     assert "ConnectionResetError" in record["error"]
+
+
+def test_a_warning_of_python_is_a_record(capsys: pytest.CaptureFixture[str]) -> None:
+    """PySpark warns so where its JVM has died; a line that is no JSON would break who reads the others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        configure_logging(Console(stderr=True), as_json=True, verbose=False)
+        warnings.warn("Unable to cleanly shutdown", RuntimeWarning, stacklevel=1)
+    (record,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert record["level"] == "WARNING"
+    assert "RuntimeWarning: Unable to cleanly shutdown" in record["message"]
 
 
 def test_a_record_about_an_epoch_has_its_ids_as_fields(capsys: pytest.CaptureFixture[str]) -> None:
