@@ -10,6 +10,8 @@ PACKAGES := timeline sinks ingest
 WORKERS ?= 2
 
 export PYTHON
+# Tests start hundreds of processes: each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list these words

@@ -87,8 +87,8 @@ def files_work(log: Log, **changes: Any) -> dict[str, Any]:
     }
 
 
-def kafka_work(log: Log, bootstrap_servers: str, topic: str) -> dict[str, Any]:
-    """A log in a topic, as every system is told of it."""
+def kafka_work(log: Log, bootstrap_servers: str, topic: str, **changes: Any) -> dict[str, Any]:
+    """A log in a topic, as every system is told of it; `changes` as for `files_work`."""
     return {
         "source": "kafka",
         "bootstrap_servers": bootstrap_servers,
@@ -101,7 +101,8 @@ def kafka_work(log: Log, bootstrap_servers: str, topic: str) -> dict[str, Any]:
             "topics": [topic],
             "format": "json",
             "start": "earliest",
-        },
+        }
+        | changes,
     }
 
 

@@ -35,6 +35,7 @@ TABLES: Mapping[str, str] = {
     "growth": "Growth",
     "growth_startup": "Start-up as the timeline grows",
     "recovery": "Recovery",
+    "cluster": "The driver of a cluster, simulated",
 }
 """Table → its heading. The script of each is ``bench.<table>``, and may hold its ``GOALS``."""
 
@@ -67,7 +68,7 @@ def write(page: Path, folder: Path) -> None:
         (table, heading, table_section(rows[table], conditions.get(table, {}))) for table, heading in TABLES.items()
     ]
     sections.append(("conditions", "Under what it was measured", conditions_section(conditions)))
-    sections.append(("tuning", "How the peers are set up", tuning_section()))
+    sections.append(("tuning", "How each system is set up", tuning_section()))
     text = page.read_text() if page.exists() else _INTRO
     for name, heading, content in sections:
         text = _with_section(text, name, heading, content)
@@ -129,7 +130,7 @@ def conditions_section(conditions: Conditions) -> str:
 
 
 def tuning_section() -> str:
-    """What each peer is set to, and the page that says so."""
+    """What each system is set to, and the page that says so."""
     lines = []
     for peer, settings in ALL.items():
         for setting in settings:

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ from timeline.view import Timeline
 
 ROOT = Path(__file__).parents[1]
 _ROWS = 100
+# Where people run it, modules have been compiled before.
+_ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,14 @@ class Place:
         shutil.rmtree(self.job.parent, ignore_errors=True)
 
 
-def new_place(medium: Medium, scratch: Path) -> Place:
-    """A job file for a new folder; its source is the folder ``logs`` beside it."""
+def new_place(medium: Medium, scratch: Path, columns: Mapping[str, str] | None = None) -> Place:
+    """A job file for a new folder, partitioned by ``part``; its source is the folder ``logs`` beside it.
+
+    Args:
+        medium: where its lake is kept.
+        scratch: where to make the folder of the job file.
+        columns: of its rows besides ``part``; an ``id`` where left out.
+    """
     name = uuid.uuid4().hex
     place = Place(medium, name, scratch / name / "job.yaml")
     (place.job.parent / "logs").mkdir(parents=True)
@@ -116,7 +124,7 @@ def new_place(medium: Medium, scratch: Path) -> Place:
             "close_after": "0s",
             "max_bytes_per_epoch": 50,
         },
-        "schema": {"id": "bigint", "part": "string"},
+        "schema": dict(columns or {"id": "bigint"}) | {"part": "string"},
         "partition_by": ["part"],
         "targets": [{"type": "delta", "path": f"{medium.url}/{name}"}],
         "storage": dict(medium.storage),
@@ -162,12 +170,16 @@ def write_files(place: Place, job: Job, plan: Plan, files: int) -> Sequence[Writ
     linked: list[WrittenFile] = []
     for number in range(partitions, files):
         of = made[number % partitions]
-        folder = of.path.rpartition("/")[0]
-        name = f"{file_id(app_id, draw_file_id())}-0_{number}-0-0_{plan.ref.instant}.parquet"
-        linked.append(WrittenFile(f"{folder}/{name}", of.size, of.rows, of.partition, of.stats))
+        linked.append(replace(of, path=new_path(of, app_id, number, plan.ref.instant)))
         os.link(place.lake / of.path, place.lake / linked[-1].path)
         (place.lake / marker_path(plan.ref.instant, linked[-1].path)).touch()
     return [*made, *linked]
+
+
+def new_path(of: WrittenFile, app_id: str, task: int, instant: str) -> str:
+    """The name that a task would give to a file in the same folder."""
+    folder = of.path.rpartition("/")[0]
+    return f"{folder}/{file_id(app_id, draw_file_id())}-0_{task}-0-0_{instant}.parquet"
 
 
 @dataclass(frozen=True)
@@ -202,7 +214,7 @@ def run(place: Place, *words: str) -> Cost:
     command = [sys.executable, "-m", "ingest", words[0], str(place.job), *words[1:]]
     with (place.job.parent / "output.log").open("wb") as log:
         began = time.perf_counter()
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, env=_ENVIRONMENT, stdout=log, stderr=log)
         peaks, done = [0.0], threading.Event()
         watch = threading.Thread(target=_watch, args=(process.pid, peaks, done))
         watch.start()

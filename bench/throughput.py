@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from bench import tuning
 from bench.contest import Contest, Round, Task, say
 from bench.entrants import (
     BATCH_ONLY,
@@ -32,6 +33,7 @@ from bench.goals import Goal, Key, Medians, ratio
 from bench.logs import ROWS, Log, generated, repeated
 from bench.run import Options, finish, main, parse, scratch
 from bench.table import OURS, Measured
+from bench.tuning import settings
 from ingest.config_models import JobConfig
 from tests.real import kafka_server
 from tests.real.toolchain import MissingToolchainError
@@ -47,6 +49,7 @@ _REAL_MB = 500
 _KAFKA_ROWS = ROWS * 3 // 10
 _PARTITIONS = 4
 _WAKE_ROWS = 2_000
+_EPOCH = {key.removeprefix("source."): value for key, value in settings(tuning.OURS).items()}
 _SQL = (
     "SELECT ts, ip, upper(method) AS method, split(path, '[?]')[0] AS page, status, bytes, duration_s * 1000 AS ms, "
     "coalesce(user, 'anonymous') AS user FROM source WHERE status < 500"
@@ -152,7 +155,7 @@ def _keep(options: Options, measured: list[Measured], sizes: str) -> None:
 
 def _files_task(name: str, log: Log, wake: Log, **work: Any) -> Task:
     rows = None if work else log.rows
-    return Task(name, files_work(log) | work, rows, log.rows, wake=files_work(wake) | work)
+    return Task(name, files_work(log, **_EPOCH) | work, rows, log.rows, wake=files_work(wake) | work)
 
 
 def _real_log(options: Options) -> tuple[Log, Log] | None:
@@ -180,7 +183,7 @@ def _topic(folder: Path, options: Options) -> Iterator[tuple[Task | None, str]]:
         for topic, content in (("logs", log), ("wake", wake)):
             broker.create_topic(topic, _PARTITIONS)
             produce(broker.bootstrap_servers, topic, content)
-        work = kafka_work(log, broker.bootstrap_servers, "logs")
+        work = kafka_work(log, broker.bootstrap_servers, "logs", **_EPOCH)
         waking = kafka_work(wake, broker.bootstrap_servers, "wake")
         yield Task(KAFKA, work, log.rows, log.rows, wake=waking), f"{_size(log)}, {_PARTITIONS} partitions"
 

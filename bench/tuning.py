@@ -1,4 +1,4 @@
-"""How each peer is set up, and which page of its own documentation says so. Systems are started with these settings.
+"""How each system is set up, and which page of its own documentation says so. Systems are started with these settings.
 
 Standard library only: Hudi's environment reads it too.
 """
@@ -22,7 +22,7 @@ class Setting:
         key: its name where it is set; "" for a choice that is no setting.
         value: what it is set to.
         why: what it is for.
-        source: the page that says so.
+        source: the page that says so, its address or its place below docs/.
     """
 
     key: str
@@ -124,7 +124,16 @@ S3A = (
     ),
 )
 
+OURS = (
+    Setting(
+        "source.max_bytes_per_epoch",
+        "1GB",
+        "in the table of throughput: peers take all there is at once, and fixed costs count less",
+        "how-to/monitor-a-job.md#it-falls-behind",
+    ),
+)
 ALL: Mapping[str, Sequence[Setting]] = {
+    "Tideline": OURS,
     "every peer": EVERYONE,
     "Spark alone": SPARK,
     "Delta": DELTA,

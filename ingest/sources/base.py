@@ -99,7 +99,7 @@ class Block:
     shard: str
     start: int
     rows: int
-    data: bytes | pa.RecordBatch | Sequence[bytes | None] | None
+    data: object
     detail: Mapping[str, Json] = field(default_factory=dict)
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.arrow_json import Parsed, Refused, is_read_by_arrow, parse_block
-from ingest.sources.decode.lines import split_lines
+from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.narrow import Taken, suspicious, take_what_parses
 from ingest.sources.decode.peel import (
     ENTRY_VALUE,
@@ -73,7 +73,7 @@ class JsonBlocks:
             return Taken()
         peeled = peel(data, schema)
         if peeled.doubtful.any():
-            return self.take_of(split_lines(data, 0).texts, pa.array(~peeled.doubtful), schema)
+            return self.take_of(split_lines(TextBlock.of(data), 0).texts, pa.array(~peeled.doubtful), schema)
         return self._take_peeled(data, rows, schema, peeled)
 
     def take_of(self, texts: pa.Array, which: pa.Array, schema: pa.Schema) -> Taken:
@@ -138,7 +138,7 @@ class JsonBlocks:
     def _take_around(self, data: bytes, plain: npt.NDArray[np.bool_], schema: pa.Schema) -> Taken:
         """What Arrow reads of lines that look right, around those that it refuses."""
         taken = Taken()
-        texts = split_lines(data, 0).texts.filter(pa.array(plain))
+        texts = split_lines(TextBlock.of(data), 0).texts.filter(pa.array(plain))
         take_what_parses(texts, np.flatnonzero(plain), lambda some, rows: self._parse(some, rows, schema), taken)
         return taken
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from ingest.sources.base import Decoded
 from ingest.sources.decode.as_written import with_texts
 from ingest.sources.decode.json_blocks import JsonBlocks
-from ingest.sources.decode.lines import LineBounds, Positions, invalid_utf8
+from ingest.sources.decode.lines import Positions, TextBlock, invalid_utf8
 from ingest.sources.decode.narrow import Taken
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import Records
@@ -66,11 +66,11 @@ class JsonDecoder:
         blocks = JsonBlocks(self.timestamp_formats, strict=self.on_unknown_field is not UnknownField.DROP)
         if not blocks.usable(self.schema):
             return Taken()
-        data = records.joined
-        if data is not None and _is_plain(data, records.rows):
-            return blocks.take(data, records.rows, self.schema)
+        lines = records.joined
+        if lines is not None and _is_plain(lines):
+            return blocks.take(lines.data, records.rows, self.schema)
         texts = records.texts
-        plain = _plain_lines(texts, is_utf8=data is not None and _is_utf8(data))
+        plain = _plain_lines(texts, is_utf8=lines is not None and _is_utf8(lines.data))
         return blocks.take_of(texts, plain, self.schema)
 
     def _with_lines_alone(self, records: Records, taken: Positions, taken_columns: list[pa.Array]) -> Decoded:
@@ -127,12 +127,9 @@ class JsonDecoder:
             raise Rejection("malformed JSON: nested too deeply") from None
 
 
-def _is_plain(data: bytes, rows: int) -> bool:
-    """Whether every line begins with ``{`` and ends with ``}``, in valid UTF-8 without NUL."""
-    bounds = LineBounds.of(data)
-    if len(bounds.starts) != rows or not bounds.enclosed(b"{", b"}") or b"\0" in data:
-        return False
-    return _is_utf8(data)
+def _is_plain(lines: TextBlock) -> bool:
+    """Whether every line begins with ``{`` and ends with ``}``, none is blank, in valid UTF-8 without NUL."""
+    return lines.bounds.enclosed(b"{", b"}") and b"\0" not in lines.data and _is_utf8(lines.data)
 
 
 def _plain_lines(texts: pa.Array, *, is_utf8: bool) -> pa.Array:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 Positions = npt.NDArray[np.intp]
 _CR = ord("\r")
 _LF = ord("\n")
+_WORD = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class LineBounds:
     def of(cls, data: bytes) -> Self:
         """The lines of a block."""
         found = np.frombuffer(data, np.uint8)
-        line_feeds = np.flatnonzero(found == _LF)
+        line_feeds = _line_feeds(found)
         starts = np.concatenate(([0], line_feeds + 1))
         ends = np.append(line_feeds, len(data))
         if starts[-1] == len(data):  # nothing follows the last line end
@@ -66,9 +67,36 @@ class LineBounds:
         return not self.blank and bool((begin == ord(first)).all() and (end == ord(last)).all())
 
 
-def count_rows(data: bytes) -> int:
-    """How many lines that are not blank the data has; the data begins at a line's start."""
-    return LineBounds.of(data).rows
+def _line_feeds(codes: npt.NDArray[np.uint8]) -> Positions:
+    """Where the line feeds are: words of eight bytes first, then the byte in each; half the time of a look at all."""
+    is_one = codes == _LF
+    whole = len(codes) // _WORD * _WORD
+    words = is_one[:whole].view("<u8")
+    which = np.flatnonzero(words != 0)
+    found = words[which]
+    if (found & (found - 1)).any():  # lines so short that a word has two ends
+        return np.flatnonzero(is_one)
+    # Of a word with one byte of 1 the exponent says which byte it is.
+    inside = (np.frexp(found.astype(np.float64))[1] - 1) // 8
+    return np.concatenate((which * _WORD + inside, np.flatnonzero(is_one[whole:]) + whole))
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Text that begins at a line's start, with its lines found.
+
+    Attributes:
+        data: the bytes.
+        bounds: of its lines.
+    """
+
+    data: bytes
+    bounds: LineBounds
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Find the lines."""
+        return cls(data, LineBounds.of(data))
 
 
 @dataclass(frozen=True)
@@ -84,17 +112,17 @@ class Lines:
     offsets: pa.Array
 
 
-def split_lines(data: bytes, start: int) -> Lines:
+def split_lines(text: TextBlock, start: int) -> Lines:
     """Take a block apart.
 
     Args:
-        data: whole lines.
+        text: whole lines.
         start: the shard's offset of its first byte.
     """
-    bounds = LineBounds.of(data)
+    bounds = text.bounds
     filled = bounds.starts < bounds.ends
     starts, ends = bounds.starts[filled], bounds.ends[filled]
-    return Lines(cut_out(data, starts, ends), pa.array(starts + start))
+    return Lines(cut_out(text.data, starts, ends), pa.array(starts + start))
 
 
 def pieces_of(data: bytes, starts: Positions, ends: Positions) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
+from ingest.sources.decode.lines import TextBlock
 
 
 class Records(Protocol):
@@ -32,7 +33,7 @@ class Records(Protocol):
         """The line that names the columns, where CSV records have one."""
 
     @property
-    def joined(self) -> bytes | None:
+    def joined(self) -> TextBlock | None:
         r"""The records as lines, each ended by ``\n`` or ``\r\n`` but perhaps the last.
 
         None where a record runs over several lines, or is none; then only `texts` tells records apart.
@@ -73,12 +74,10 @@ class TextRecords:
         return len(self.texts)
 
     @cached_property
-    def joined(self) -> bytes | None:
+    def joined(self) -> TextBlock | None:
         """See Records."""
-        lines = join_lines(self.texts)
-        line_ends = len(lines) - len(lines.replace(b"\n", b""))  # count takes five times as long
-        is_one_line_each = line_ends == self.rows - 1
-        return lines if is_one_line_each and not pc.any(pc.equal(pc.binary_length(self.texts), 0)).as_py() else None
+        lines = TextBlock.of(join_lines(self.texts))
+        return lines if lines.bounds.rows == len(lines.bounds.starts) == self.rows else None
 
 
 def join_lines(texts: pa.Array) -> bytes:

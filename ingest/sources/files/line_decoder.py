@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoded
-from ingest.sources.decode.lines import Lines, split_lines
+from ingest.sources.decode.lines import Lines, TextBlock, split_lines
 from ingest.sources.decode.records import RecordDecoder, TextRecords
 from ingest.sources.decode.rows import HEADER, unreadable
 
@@ -76,8 +76,8 @@ class _BlockOfLines:
         return None if header is None else str(header)
 
     @property
-    def joined(self) -> bytes:
-        assert isinstance(self.block.data, bytes)
+    def joined(self) -> TextBlock:
+        assert isinstance(self.block.data, TextBlock)
         return self.block.data
 
     @property

@@ -13,14 +13,14 @@ gives the same rows however much the file has grown since.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import Block
-from ingest.sources.decode.lines import count_rows
+from ingest.sources.decode.lines import TextBlock
 from ingest.sources.files.decompress import DecompressedStream
 from ingest.sources.files.listing import FileInfo, file_info, find_renamed, tail_before
 from ingest.sources.files.raw import RawFile, unavailable
@@ -113,9 +113,9 @@ class LineReader:
             data = feed.take_lines(self.block_bytes, until)
             if not data:
                 return
-            rows = count_rows(data)
-            if rows:
-                yield Block(shard, start, rows, data, detail)
+            lines = TextBlock.of(data)
+            if lines.bounds.rows:
+                yield Block(shard, start, lines.bounds.rows, lines, detail)
 
 
 def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
@@ -201,7 +201,7 @@ class _Feed:
         """Step over these bytes where the stream begins with them."""
         self._hold(len(prefix))
         if self._held.startswith(prefix):
-            self._take(self._held, len(prefix))
+            self._take([self._held], len(prefix))
 
     def take_line(self) -> bytes:
         """The next line, with its end."""
@@ -223,11 +223,11 @@ class _Feed:
             else:
                 end = piece.rfind(b"\n") if length >= size else -1
             if end >= 0:
-                return self._take(b"".join(pieces), length - len(piece) + end + 1)
+                return self._take(pieces, end + 1)
             more = self._read(max(size - length, _PEEK))
             if not more:
                 data = b"".join(pieces)
-                return self._take(data, data.rfind(b"\n") + 1 if self._broken() is not None else length)
+                return self._take([data], data.rfind(b"\n") + 1 if self._broken() is not None else length)
             pieces.append(more)
             length += len(more)
 
@@ -238,7 +238,9 @@ class _Feed:
                 return
             self._held += more
 
-    def _take(self, data: bytes, count: int) -> bytes:
-        self._held = data[count:]
-        self.position += count
-        return data[:count]
+    def _take(self, pieces: Sequence[bytes], count: int) -> bytes:
+        """All of the pieces but the last, and so many bytes of that one."""
+        self._held = pieces[-1][count:]
+        taken = b"".join([*pieces[:-1], memoryview(pieces[-1])[:count]])
+        self.position += len(taken)
+        return taken

@@ -14,7 +14,7 @@ from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, Sha
 from ingest.sources.decode.csv_records import header_names, parse_csv
 from ingest.sources.decode.decoder import check_timestamp_formats, record_decoder, with_formatted_timestamps
 from ingest.sources.decode.infer import infer_groups, infer_json, infer_parquet, infer_texts
-from ingest.sources.decode.lines import split_lines
+from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import RecordFormat, UnknownField
 from ingest.sources.files.line_decoder import LineDecoder, lines_again
 from ingest.sources.files.listing import list_files, resolve
@@ -117,7 +117,7 @@ class FilesSource:
                 return infer_parquet(block.data.schema)
             case _:
                 blocks = self._sample(plan)
-                return infer_json(line for block in blocks for line in split_lines(_data(block), 0).texts.to_pylist())
+                return infer_json(line for block in blocks for line in split_lines(_text(block), 0).texts.to_pylist())
 
     def reader(self) -> RangeReader:
         """See Source."""
@@ -153,7 +153,7 @@ class FilesSource:
             for block in reader.read(offsets):
                 if block.data is not None:
                     yield block
-                    left -= block.rows if isinstance(block.data, pa.RecordBatch) else len(_data(block))
+                    left -= block.rows if isinstance(block.data, pa.RecordBatch) else len(_text(block).data)
                 if left <= 0:
                     return
 
@@ -161,7 +161,7 @@ class FilesSource:
         dialect = self._options.csv
         found: dict[str, list[pa.Array]] = {}
         for block in self._sample(plan):
-            lines = split_lines(_data(block)[:SAMPLE_BYTES], 0).texts
+            lines = split_lines(TextBlock.of(_text(block).data[:SAMPLE_BYTES]), 0).texts
             if dialect.header:
                 names = header_names(str(block.detail["header"]), dialect)
             else:
@@ -180,6 +180,6 @@ def _end_of(one: ShardFile) -> ShardEnd:
     return ShardEnd(one.offset, size, max(0, size - one.offset), note=note)
 
 
-def _data(block: Block) -> bytes:
-    assert isinstance(block.data, bytes)
+def _text(block: Block) -> TextBlock:
+    assert isinstance(block.data, TextBlock)
     return block.data

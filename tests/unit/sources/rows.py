@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.sources.base import Block, Decoded
+from ingest.sources.decode.lines import TextBlock
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.source import FilesSource
@@ -77,8 +78,8 @@ def read_lines(source: FilesSource, pieces: Sequence[OffsetRange]) -> list[tuple
     found: list[tuple[int, bytes]] = []
     for piece in pieces:
         for block in source.reader().read(piece):
-            assert isinstance(block.data, bytes)
-            lines = plain_lines(block.data, block.start)
+            assert isinstance(block.data, TextBlock)
+            lines = plain_lines(block.data.data, block.start)
             assert len(lines) == block.rows
             found += lines
     return found
@@ -102,7 +103,7 @@ def _split_keeping(data: bytes) -> list[bytes]:
 
 def block_of(data: bytes, start: int = 0, **detail: str) -> Block:
     """A block as the reader makes it."""
-    return Block("shard", start, len(plain_lines(data, start)), data, detail)
+    return Block("shard", start, len(plain_lines(data, start)), TextBlock.of(data), detail)
 
 
 def outcome(decoded: Decoded) -> tuple[list[tuple[int, Any]], list[tuple[int, str, bytes]]]:

@@ -17,7 +17,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from ingest.sources.base import Block
-from ingest.sources.decode.lines import count_rows, split_lines
+from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.parquet import ParquetReader
 from ingest.sources.files.read import LineReader
@@ -51,12 +51,29 @@ def test_a_line_of_50_mb_is_one_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\n", b"\r", b"\r\n", b"a", b"a\r", b"a\n\n\r\nb\r\n\r", b"\n\na", b"a\rb\n", b"\0\n", b"\r\r\n"]
+    "data",
+    [
+        b"",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"a",
+        b"a\r",
+        b"a\n\n\r\nb\r\n\r",
+        b"\n\na",
+        b"a\rb\n",
+        b"\0\n",
+        b"\r\r\n",
+        b"12345678\n\n",
+        b"1234567\n" * 3,
+        b"123456789\n" * 5,
+    ],
 )
 def test_rows_are_counted_as_they_are_split(data: bytes) -> None:
-    lines = split_lines(data, 7)
+    text = TextBlock.of(data)
+    lines = split_lines(text, 7)
     assert list(zip(lines.offsets.to_pylist(), lines.texts.to_pylist(), strict=True)) == plain_lines(data, 7)
-    assert count_rows(data) == len(plain_lines(data))
+    assert text.bounds.rows == len(plain_lines(data))
 
 
 def test_a_mark_of_byte_order_belongs_to_no_line(tmp_path: Path) -> None:
