@@ -22,7 +22,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench.goals import Goal, medians
+from bench import projection
+from bench.goals import Goal, Medians, medians
 from bench.table import OURS, RESULTS, Row, figure, load, load_conditions
 from bench.tuning import ALL
 
@@ -36,6 +37,7 @@ TABLES: Mapping[str, str] = {
     "growth_startup": "Start-up as the timeline grows",
     "recovery": "Recovery",
     "cluster": "The driver of a cluster, simulated",
+    "tried": "Other ways to read and to write",
 }
 """Table → its heading. The script of each is ``bench.<table>``, and may hold its ``GOALS``."""
 
@@ -63,10 +65,12 @@ def write(page: Path, folder: Path) -> None:
     """
     rows = {table: load(table, folder=folder) for table in TABLES}
     conditions = load_conditions(folder=folder)
-    sections = [("goals", "Goals", goals_section([row for each in rows.values() for row in each]))]
+    found = medians([row for each in rows.values() for row in each])
+    sections = [("goals", "Goals", goals_section(found))]
     sections += [
         (table, heading, table_section(rows[table], conditions.get(table, {}))) for table, heading in TABLES.items()
     ]
+    sections.append(("projection", "Projection to a cluster", projection_section(found)))
     sections.append(("conditions", "Under what it was measured", conditions_section(conditions)))
     sections.append(("tuning", "How each system is set up", tuning_section()))
     text = page.read_text() if page.exists() else _INTRO
@@ -85,9 +89,8 @@ def goals_of_tables() -> list[Goal]:
     return found
 
 
-def goals_section(rows: Sequence[Row], goals: Sequence[Goal] | None = None) -> str:
+def goals_section(found: Medians, goals: Sequence[Goal] | None = None) -> str:
     """Each goal, and whether it is met."""
-    found = medians(rows)
     lines = []
     for goal in goals_of_tables() if goals is None else goals:
         value = goal.value_of(found)
@@ -114,6 +117,12 @@ def table_section(rows: Sequence[Row], conditions: Mapping[str, Mapping[str, str
         lines = _lines(alone, lambda row: row.work)
         parts.append(f"{sizes.pop().removeprefix(': ')}\n\n{lines}".strip() if len(sizes) == 1 else lines)
     return "\n\n".join(parts)
+
+
+def projection_section(found: Medians) -> str:
+    """What streams of a cluster's size need, each in a column."""
+    lines = projection.table(found)
+    return _markdown(("", *map(str, projection.STREAMS)), lines) if lines else "Not measured yet."
 
 
 def conditions_section(conditions: Conditions) -> str:

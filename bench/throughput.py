@@ -57,6 +57,7 @@ _SQL = (
 
 RATE = "rows/s"
 PER_CPU = "rows per CPU s"
+WRITTEN = "written, MB"
 
 
 def _figures(task: Task, done: Round) -> dict[str, float]:
@@ -65,7 +66,7 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
         PER_CPU: task.units / done.cpu_s,
         "CPU s": done.cpu_s,
         "peak memory, MB": done.peak_mb,
-        "written, MB": done.written_mb,
+        WRITTEN: done.written_mb,
     }
 
 
