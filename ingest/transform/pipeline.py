@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -200,8 +201,37 @@ def _write(query: SparkQuery, decode: DecodeTask, writer: ParquetPartitionWriter
         .partitionBy(*(by.column for by in writer.partition_by))
         .save(url)
     )
-    kept = None if observation is None else int(observation.get[_KEPT])
+    kept = None if observation is None else kept_rows(observation)
     return _Result(query.reports.value, kept, _is_closed(query.session))
+
+
+def kept_rows(observation: Observation, wait_s: float = 60.0) -> int:
+    """The rows behind the query, as Spark has counted them.
+
+    Args:
+        observation: of a write that has ended.
+        wait_s: Spark tells it by a queue of events that may be long, and that drops events once it is full.
+
+    Raises:
+        SparkJobError: Spark has not told it.
+    """
+    told: Future[int] = Future()
+
+    def ask() -> None:
+        try:
+            told.set_result(int(observation.get[_KEPT]))
+        except BaseException as error:  # whatever it is, it is raised below
+            told.set_exception(error)
+
+    # Nobody can end the wait itself.
+    threading.Thread(target=ask, name="tideline-kept-rows", daemon=True).start()
+    try:
+        return told.result(wait_s)
+    except TimeoutError:
+        raise SparkJobError(
+            f"Spark has not told within {wait_s:.0f} s how many rows the query gave: its queue of events was full. "
+            "Raise spark.conf: spark.scheduler.listenerbus.eventqueue.capacity"
+        ) from None
 
 
 def _result(query: SparkQuery, decode: DecodeTask) -> DataFrame:
