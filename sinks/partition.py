@@ -190,9 +190,12 @@ def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[tuple
     """
     if batch.num_rows == 0:
         return
+    if not columns:
+        yield (), batch
+        return
     encoded = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in columns]
-    keys = pa.nulls(batch.num_rows, pa.int64()).fill_null(0)
-    for column in encoded:
+    keys = encoded[0].indices.cast(pa.int64())
+    for column in encoded[1:]:
         keys = pc.add(pc.multiply(keys, len(column.dictionary)), column.indices.cast(pa.int64()))
         # Renumbered after each column: products of cardinalities would overflow.
         keys = pc.dictionary_encode(keys).indices.cast(pa.int64())
