@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 _LOOK_S = 0.25
+_MOST_LOOKS = 100
 _TICKS = os.sysconf("SC_CLK_TCK")
 _TIMES = slice(11, 15)
 """utime, stime, cutime, cstime behind the command's name in /proc/<pid>/stat; see proc(5)."""
@@ -76,7 +77,13 @@ class Meter:
 
     def cpu_s(self) -> float:
         """CPU seconds of the tree since it was started."""
-        return sum(_cpu_s(pid) for pid in self._pids())
+        for _ in range(_MOST_LOOKS):
+            pids = self._pids()
+            taken = [_cpu_s(pid) for pid in pids]
+            # What ends between two looks is in none of them, and what it took with it in neither.
+            if None not in taken and self._pids() == pids:
+                break
+        return sum(each for each in taken if each is not None)
 
     def pss_bytes(self) -> int:
         """Memory of the tree now."""
@@ -97,12 +104,12 @@ def written_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _cpu_s(pid: int) -> float:
+def _cpu_s(pid: int) -> float | None:
     with contextlib.suppress(OSError):
         # The command's name is in brackets and may hold anything, brackets too.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return sum(int(ticks) for ticks in fields[_TIMES]) / _TICKS
-    return 0.0
+    return None
 
 
 def _pss_bytes(pid: int) -> int:

@@ -32,9 +32,13 @@ class Writer:
         self.rounds += 1
         if work.get("breaks") or (work.get("tires") and self.rounds == 3):
             raise ValueError("it breaks")
+        spin = f"import time\nwhile time.process_time() < {SPIN_S}: pass"
         if work.get("spins"):
-            spin = f"import time\nwhile time.process_time() < {SPIN_S}: pass"
             subprocess.run([sys.executable, "-c", spin], check=True)
+        if work.get("orphans"):
+            # Ends once the process below it closes what it has inherited, long after its parent.
+            between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {spin!r}])"
+            subprocess.run([sys.executable, "-c", between], check=True, stdout=subprocess.PIPE)
         rows = work["rows"] - (1 if work.get("loses") else 0)
         Path(work["target"], "rows").write_text("row\n" * rows)
         with Path(work["log"], "turns").open("a") as turns:
@@ -108,8 +112,10 @@ def test_where_nobody_knows_the_number_of_rows_all_systems_must_agree(tmp_path: 
     assert {each.system for each in measured} == {"first"}
 
 
-def test_cpu_seconds_of_a_process_that_ended_meanwhile_are_counted(tmp_path: Path) -> None:
-    with Contest([system("spinning", tmp_path, spins=True)], tmp_path / "work").running() as contest:
+@pytest.mark.parametrize("how", ["spins", "orphans"])
+def test_cpu_seconds_of_a_process_that_ended_meanwhile_are_counted(tmp_path: Path, how: str) -> None:
+    """Those of one whose parent had ended before it, too."""
+    with Contest([system("spinning", tmp_path, **{how: True})], tmp_path / "work").running() as contest:
         measured = contest.measure(task(tmp_path), 1, seen)
     assert next(each.values[0] for each in measured if each.metric == "CPU s") >= SPIN_S
 
