@@ -25,6 +25,8 @@ _FONT = "font-family:monospace;font-size:9.5px"
 _PACKAGES = {"ingest": "#9ecae1", "sinks": "#fdd0a2", "timeline": "#c7e9c0", "pyarrow": "#dadaeb"}
 _OTHERS = "#e6e6e6"
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^:()]*)(?::\d+)?\)")
+_IMPORT = "_find_and_load"
+"""Python's function that imports a module; what it calls, module below module, is one box."""
 _PROCESS = re.compile(r"process \d+:.*")
 
 
@@ -84,6 +86,9 @@ def _names(stack: str) -> Iterator[str]:
         if _PROCESS.fullmatch(frame):
             continue
         found = _FRAME.fullmatch(frame)
+        if found and found["function"] == _IMPORT:
+            yield "imports"
+            return
         yield f"{found['function']} ({found['file']})" if found else frame
 
 

@@ -25,6 +25,12 @@ def test_calls_from_one_place_are_one_box_whatever_their_line_and_process() -> N
     }
 
 
+def test_imports_are_one_box_however_deep_they_go() -> None:
+    stack = "run (a.py:1);_find_and_load (<frozen importlib._bootstrap>:1176);<module> (b.py:1)"
+    (run,) = read(f"{stack} 2\n{stack};_find_and_load (<frozen importlib._bootstrap>:1176) 3\n").calls.values()
+    assert {name: (box.samples, box.calls) for name, box in run.calls.items()} == {"imports": (5, {})}
+
+
 def test_a_box_is_as_wide_as_its_samples_and_nothing_in_the_file_runs() -> None:
     svg = draw(read(PROFILE), "an <epoch>")
     widths = dict(re.findall(r'width="([\d.]+)"[^>]*><title>([^<]*)</title>', svg))
