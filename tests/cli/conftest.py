@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,8 +32,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     signals = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     # A test runner may have told its own width, and people's terminals have others.
     monkeypatch.delenv("COLUMNS", raising=False)
-    loggers = [logging.getLogger(name) for name in (None, "timeline", "sinks", "ingest")]
-    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
 
     def run(*arguments: str | Path) -> Finished:
         monkeypatch.setattr("sys.argv", ["tideline", *map(str, arguments)])
@@ -46,8 +43,5 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         return Finished(int(ended.value.code or 0), captured.out, captured.err)
 
     yield run
-    for logger, handlers, level, propagate in before:
-        logger.handlers[:], logger.propagate = handlers, propagate
-        logger.setLevel(level)
     for number, handler in signals.items():
         signal.signal(number, handler)

@@ -46,11 +46,7 @@ def fail_at(point: str, error: Exception) -> None:
     failpoints.arm(reached)
 
 
-def test_each_transition_is_logged_once_with_its_ids(
-    job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Commands that ran in this process have configured logging for themselves.
-    monkeypatch.setattr(logging.getLogger("ingest"), "propagate", True)
+def test_each_transition_is_logged_once_with_its_ids(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for at in (fails_at("written"), fails_at("applied"), None):
         with run_watched(job.file, at):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import signal
 import socket
@@ -159,10 +158,8 @@ def test_a_fenced_writer_counts_its_rejection(watched_job: Job) -> None:
 
 
 def test_a_watcher_that_fails_is_named_once_and_changes_nothing(
-    watched_job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    watched_job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Commands that ran in this process have configured logging for themselves.
-    monkeypatch.setattr(logging.getLogger("ingest"), "propagate", True)
 
     def broken(event: Event) -> None:
         raise ValueError("watcher")

@@ -274,12 +274,7 @@ def test_old_generations_are_pruned_and_the_last_ones_kept(world: World) -> None
     assert kept == [writer_path(generation) for generation in range(22, 31)]
 
 
-def test_a_store_that_does_not_prune_or_release_stops_nobody(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Commands and linters that ran in this process have configured logging for themselves.
-    monkeypatch.setattr(logging.getLogger("timeline"), "propagate", True)
-    monkeypatch.setattr(logging.getLogger("timeline.lease"), "disabled", False)
+def test_a_store_that_does_not_prune_or_release_stops_nobody(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(1, 12):
         world.take(number, force=True)
     world.store.fail("delete", no_answer)

@@ -5,29 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 
 import pytest
 from rich.console import Console
 
 from ingest.logs import configure_logging, report_failure
 from timeline.epoch import EpochRef
-
-LOGGERS = ("", "timeline", "sinks", "ingest", "py.warnings")
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    disabled = logging.root.manager.disable
-    logging.disable(logging.NOTSET)
-    yield
-    logging.captureWarnings(False)
-    logging.disable(disabled)
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:], logger.propagate = handlers, propagate
-        logger.setLevel(level)
 
 
 def log_as_a_library() -> None:

@@ -321,9 +321,6 @@ class TestWhatIsShown:
     def test_the_line_of_an_epoch_names_what_was_left_out(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        # Commands and linters that ran in this process have configured logging for themselves.
-        monkeypatch.setattr(logging.getLogger("ingest"), "propagate", True)
-        monkeypatch.setattr(logging.getLogger("ingest.console"), "disabled", False)
         self.drops(monkeypatch, 1)
         bench.watcher = ProgressLine(Console(force_terminal=False))
         with caplog.at_level(logging.INFO):

@@ -91,9 +91,7 @@ class Counts:
 
 
 @pytest.fixture(autouse=True)
-def warnings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    # Commands that ran in this process have configured logging for themselves.
-    monkeypatch.setattr(logging.getLogger("ingest"), "propagate", True)
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.DEBUG, "ingest")
     return caplog
 

@@ -116,12 +116,7 @@ def test_a_writer_writes_again_what_its_target_lost_before_the_commit(world: Wor
     assert still_told(world.keyed, LOSE) == 0
 
 
-def test_the_next_run_writes_it_again_before_it_goes_on(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Commands and linters that ran in this process have configured logging for themselves.
-    monkeypatch.setattr(logging.getLogger("ingest"), "propagate", True)
-    monkeypatch.setattr(logging.getLogger("ingest.protocol"), "disabled", False)
+def test_the_next_run_writes_it_again_before_it_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
     decide_and_lose(world)
     job = world.job()
     with caplog.at_level(logging.INFO):
