@@ -111,7 +111,7 @@ def _open(job: Job, plan: Plan) -> bool:
 
     # Where they run at the same time an inflight file may be alone after a crash, or lie beside another writer's
     # requested one: it is passed over and removed, as that of a writer that woke up too late always was.
-    is_open = all(side_by_side(lambda put: put(), [request, begin])) if job.requests > 1 else request() and begin()
+    is_open = all(side_by_side(lambda put: put(), [request, begin], job.requests))
     if is_open:
         _log_transition(plan.ref, "requested", "inflight")
         reach("inflight")
@@ -225,9 +225,12 @@ def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
     create_or_read(job.store, completed.path, commit_body(files, _extra_metadata(job, decision, manifest)), job.retry)
     _log_transition(manifest.ref, "inflight", "completed", since=decision.instant, until=decision.completion_time)
     reach("completed")
-    for part in manifest.parts:
+
+    def release(part: Part) -> None:
         job.sink(part.target).release(manifest.ref, part)
         reach("part-released")
+
+    side_by_side(release, manifest.parts, job.requests)
 
 
 def apply(job: Job, manifest: Manifest) -> None:
@@ -292,7 +295,9 @@ def drive_rollback(job: Job, rollback: Rollback, ref: EpochRef, manifest: Manife
     _log_transition(ref, "inflight", "rolled back", since=ref.instant, until=plan.completion_time)
     reach("rollback-requested-removed")
     for sink in job.sinks:
-        sink.release(ref, parts.get(sink.target))
+        # Without its part, though it may have one: what was asked of a store and given up may be done late, so even a
+        # file that was reported, and that nothing writes any more, may come back.
+        sink.release(ref, None)
 
 
 def read_rollback(job: Job, time: str) -> Rollback | None:

@@ -289,13 +289,13 @@ class Sink(Protocol):
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """Last step, after the instant is completed: delete late files, then the markers that are no longer needed.
 
-        A file named in `part` is certainly closed, so its marker can go. A marker without a report may
-        belong to a task that is still running somewhere: what it announced is deleted if it is there,
-        and the marker stays for a later look.
+        A file named in `part` stays, so its marker can go. Any other may be written by a task that is still running
+        somewhere, or by a request that its client has given up: what was announced is deleted if it is there, and the
+        marker stays for a later look.
 
         Args:
             epoch: an epoch whose instant is completed or rolled back.
-            part: the part that stays; None after a rollback without a manifest.
+            part: the part that stays; None after a rollback.
             final: no task of this epoch can be alive any more: all markers go.
         """
 

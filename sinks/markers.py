@@ -61,14 +61,15 @@ class Markers:
         app_id: the job's key; markers of other jobs are left alone.
         retry: bounds of every call.
         swept: counts the data files that are deleted, where somebody wants to know; their sizes are asked before.
-        aborted: instants that this process has aborted and not released yet: to release them needs no second look.
+        looked_through: instants whose unreported files this process has deleted, and which it has not released yet: to
+            release them needs no second look.
     """
 
     store: ObjectStore
     app_id: str
     retry: Retry = field(default_factory=Retry)
     swept: Swept | None = field(default=None, compare=False)
-    aborted: set[str] = field(default_factory=set, compare=False)
+    looked_through: set[str] = field(default_factory=set, compare=False)
 
     def announce(self, instant: str, path: str) -> None:
         """Put a data file's marker; the file may be opened once this has returned."""
@@ -112,6 +113,7 @@ class Markers:
         """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
         lost = self._unreported(instant, reported)
         self.delete_files(lost)
+        self.looked_through.add(instant)
         return lost
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
@@ -123,14 +125,14 @@ class Markers:
         prepared = [file.path for file in part.files] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
         self.delete_files(paths)
-        self.aborted.add(epoch.instant)
+        self.looked_through.add(epoch.instant)
         return paths
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
         """Delete late files, then the markers that are no longer needed. See `sinks.base.Sink`."""
         reported = [file.path for file in part.files] if part else []
-        is_looked_through = epoch.instant in self.aborted and not final
-        self.aborted.discard(epoch.instant)
+        is_looked_through = epoch.instant in self.looked_through and not final
+        self.looked_through.discard(epoch.instant)
         lost = [] if is_looked_through else self._unreported(epoch.instant, reported)
         if lost:
             self.retry.call(partial(self.store.abandon, lost))

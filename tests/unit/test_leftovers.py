@@ -10,7 +10,7 @@ import pyarrow as pa
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
-from ingest.protocol import open_instant
+from ingest.protocol import claim_rollback, open_instant, roll_back
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
 from sinks.base import TaskAttempt
@@ -20,7 +20,7 @@ from tests.fakes import EmptySink
 from tests.unit.scripted_store import AT_ONCE
 from timeline.chain import load_chain
 from timeline.clock import InstantClock
-from timeline.epoch import Plan
+from timeline.epoch import Manifest, Plan, WriteReport
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.store import MemoryStore
 from timeline.view import Timeline
@@ -50,9 +50,13 @@ def write_unprepared(of: Job) -> tuple[Plan, str]:
     """An epoch whose task has closed its file, and whose writer has done nothing since."""
     chain = load_chain(of.store, Timeline.load(of.store, AT_ONCE), AT_ONCE)
     plan = open_instant(of, chain, lease(of), SOURCE.plan(chain.positions).ranges)
+    return plan, write_file(of, plan).files[0].path
+
+
+def write_file(of: Job, plan: Plan) -> WriteReport:
     writer = of.sinks[0].begin(plan).open(TaskAttempt(0, 0, 0))
     writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
-    return plan, writer.close().files[0].path
+    return writer.close()
 
 
 def test_a_job_leaves_the_open_epoch_of_another_job_on_its_table_alone() -> None:
@@ -131,3 +135,19 @@ def test_a_late_file_of_a_committed_instant_is_deleted_and_its_committed_ones_st
     recover(mine, lease(mine))
     assert table.size(late) is None
     assert MemorySink("table", "app", table, AT_ONCE).read().num_rows == 4
+
+
+def test_a_reported_file_that_the_store_puts_late_after_the_rollback_is_deleted_by_the_next_start() -> None:
+    table = MemoryStore()
+    mine = job(table, table)
+    chain = load_chain(mine.store, Timeline.load(mine.store, AT_ONCE), AT_ONCE)
+    plan = open_instant(mine, chain, lease(mine), SOURCE.plan(chain.positions).ranges)
+    part = mine.sinks[0].prepare(plan.ref, [write_file(mine, plan)])
+    (path,) = [file.path for file in part.files]
+    body = table.get(path)
+    claim_rollback(mine, plan.ref, 0, "a test")
+    roll_back(mine, plan.ref, Manifest(plan.ref, (), (part,)), "a test")
+    assert table.size(path) is None
+    table.put(path, body)
+    recover(mine, lease(mine))
+    assert table.size(path) is None

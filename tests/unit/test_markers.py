@@ -10,7 +10,7 @@ import pytest
 from sinks.base import Swept
 from sinks.markers import Markers, file_id
 from tests.unit.scripted_store import AT_ONCE, ScriptedStore, no_answer
-from timeline.epoch import EpochRef, WrittenFile
+from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.errors import StoreUnavailableError
 from timeline.store import MemoryStore
 
@@ -128,6 +128,21 @@ def test_release_right_behind_an_abort_looks_no_second_time_and_the_one_after_it
     markers.release(EPOCH, None, final=False)
     assert not store.calls
     markers.release(EPOCH, None, final=False)
+    assert store.size(late) is None
+    assert markers.instants() == [INSTANT], "its task may still be alive"
+
+
+def test_release_right_behind_the_look_at_lost_attempts_looks_no_second_time_and_the_one_after_it_does() -> None:
+    store = ScriptedStore()
+    markers = Markers(store, "app", AT_ONCE)
+    kept, late = announced(markers, "kept", "late")
+    markers.delete_unreported(INSTANT, [kept])
+    store.put(late, b"closed after that")
+    store.calls.clear()
+    part = Part("base", EPOCH, 1, 3, (WrittenFile(kept, 3, 1),))
+    markers.release(EPOCH, part, final=False)
+    assert store.calls == {"delete_all": 1}, "of the marker that is no longer needed"
+    markers.release(EPOCH, part, final=False)
     assert store.size(late) is None
     assert markers.instants() == [INSTANT], "its task may still be alive"
 
