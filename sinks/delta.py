@@ -32,8 +32,9 @@ from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
 from sinks.delta_entry import LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
-from sinks.delta_log import DeltaLog, Snapshot
+from sinks.delta_log import DeltaLog
 from sinks.delta_rules import differences
+from sinks.delta_snapshot import Snapshot
 from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
@@ -98,7 +99,7 @@ class DeltaSink:
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     wall_clock: Callable[[], float] = time.time
     swept: Swept = field(default_factory=Swept)
-    _aborted: set[str] = field(default_factory=set, init=False, repr=False)
+    _looked_through: set[str] = field(default_factory=set, init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
 
@@ -235,7 +236,7 @@ class DeltaSink:
 
     @property
     def _markers(self) -> Markers:
-        return Markers(self.store, self.app_id, self.retry, self.swept, self._aborted)
+        return Markers(self.store, self.app_id, self.retry, self.swept, self._looked_through)
 
     def _glance(self) -> Snapshot | None:
         return self.retry.call(self.log.glance)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 from timeline.epoch import Json, WrittenFile
 from timeline.errors import StoreUnavailableError
 
-_RULES = ("metaData", "protocol")
 _ENGINE = "Tideline"
 
 
@@ -40,11 +40,26 @@ class Seen:
 
     Attributes:
         marker: the epoch that it gives the job's marker; None where it leaves that alone.
-        changes_rules: whether it changes the table's schema, properties or protocol.
+        metadata: its action ``metaData``: the table's schema and properties; None where it has none.
+        protocol: its action ``protocol``; None where it has none.
     """
 
     marker: int | None = None
-    changes_rules: bool = False
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+
+    @property
+    def changes_rules(self) -> bool:
+        """Whether it changes the table's schema, properties or protocol."""
+        return self.metadata is not None or self.protocol is not None
+
+    def then(self, later: Seen) -> Seen:
+        """What both say together."""
+        return Seen(
+            self.marker if later.marker is None else later.marker,
+            later.metadata or self.metadata,
+            later.protocol or self.protocol,
+        )
 
 
 def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> bytes:
@@ -73,26 +88,27 @@ def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> by
     return "".join(f"{json.dumps(action, allow_nan=False)}\n" for action in actions).encode()
 
 
-def read_entry(body: bytes, app_id: str) -> Seen:
+def read_entry(where: str, body: bytes, app_id: str) -> Seen:
     """What somebody's entry says that a later append has to know.
 
     Args:
+        where: the entry's place, for messages.
         body: the entry.
         app_id: key of the job's marker.
 
     Raises:
         StoreUnavailableError: it is not written to its end yet, or damaged.
     """
-    marker, changes_rules = None, False
+    seen = Seen()
     try:
-        for line in body.splitlines():
+        for line in filter(None, body.splitlines()):
             action = json.loads(line)
-            changes_rules = changes_rules or any(rule in action for rule in _RULES)
-            if "txn" in action and action["txn"]["appId"] == app_id:
-                marker = int(action["txn"]["version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreUnavailableError(f"an entry of the table's log cannot be read: {error}") from error
-    return Seen(marker, changes_rules)
+            marked = action.get("txn")
+            marker = int(marked["version"]) if marked and marked["appId"] == app_id else None
+            seen = seen.then(Seen(marker, action.get("metaData"), action.get("protocol")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreUnavailableError(f"{where}: an entry of the table's log cannot be read: {error}") from error
+    return seen
 
 
 def stats_text(file: WrittenFile) -> str:

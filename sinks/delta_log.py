@@ -2,7 +2,7 @@
 
 ::
 
-    load      first: delta-rs reads the log ─→ version, marker, schema and rules; its view is dropped
+    load      first: checkpoint and entries are read ─→ version, marker, schema and rules, none of its files
               later: the newest entry is there still ─→ entries behind it, one by one
     append    our own entry, put-if-absent as version + 1 ── every 100th ─→ a checkpoint, by a process of its own
 
@@ -21,9 +21,8 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -34,41 +33,24 @@ from sinks.delta_checkpoint import Checkpoints, Request
 from sinks.delta_entry import LogEntry, Seen, append_text, read_entry, stats_text
 from sinks.delta_location import trusting
 from sinks.delta_rules import TableState, delta_schema
-from sinks.delta_table import foreign_errors, is_missing, open_table
-from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
+from sinks.delta_snapshot import (
+    LOG_FOLDER,
+    Snapshot,
+    UnfamiliarLogError,
+    entry_path,
+    entry_version,
+    read_snapshot,
+    stored_entry,
+)
+from sinks.delta_table import foreign_errors, is_missing, open_table, table_files
+from timeline.errors import AlreadyExistsError, StoreUnavailableError
 from timeline.store import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 
-LOG_FOLDER = "_delta_log"
-"""Folder of the log below the table's root (Delta Transaction Log Protocol, section "Delta Log Entries")."""
-
-_ENTRY = re.compile(rf"{LOG_FOLDER}/\d{{20}}\.json")
 _CHECKPOINT_EVERY = 100
 _MOST_FOLLOWED = 100
 """Entries that are read one by one before opening the table anew, from its checkpoint, is cheaper."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The table as its log was when it was loaded.
-
-    Attributes:
-        version: of the newest log entry.
-        applied: the newest epoch that the job's marker names; None where it has none.
-        state: what the log says about the table.
-        newest: the newest entry as it is stored; None where it was cleaned up behind a checkpoint.
-    """
-
-    version: int
-    applied: int | None
-    state: TableState
-    newest: bytes | None = field(repr=False)
-
-    def after(self, body: bytes, seen: Seen) -> Snapshot:
-        """The same with one more entry, which changes nothing but the marker."""
-        applied = self.applied if seen.marker is None else seen.marker
-        return replace(self, version=self.version + 1, applied=applied, newest=body)
 
 
 @dataclass
@@ -130,7 +112,7 @@ class DeltaLog:
         Raises:
             StoreUnavailableError: the log cannot be read.
         """
-        entries = [info.path for info in self.store.list(LOG_FOLDER) if _ENTRY.fullmatch(info.path)]
+        entries = [info.path for info in self.store.list(LOG_FOLDER) if entry_version(info.path) is not None]
         if not entries or not entries[0].endswith("/00000000000000000000.json"):
             return None
         found: set[str] = set()
@@ -173,7 +155,7 @@ class DeltaLog:
         body = append_text(self.app_id, entry, after.state.partition_columns)
         version = after.version + 1
         try:
-            self.store.put_if_absent(_entry_path(version), body)
+            self.store.put_if_absent(entry_path(version), body)
         except AlreadyExistsError as error:
             self._known = known
             raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
@@ -186,10 +168,10 @@ class DeltaLog:
         if not self._is_there(known):
             return None
         for version in itertools.count(known.version + 1):
-            body = self._entry(version)
+            body = stored_entry(self.store, version)
             if body is None:
                 return known
-            seen = read_entry(body, self.app_id)
+            seen = read_entry(f"{self.store.url}/{entry_path(version)}", body, self.app_id)
             if seen.changes_rules or version - known.version > _MOST_FOLLOWED:
                 return None
             known = known.after(body, seen)
@@ -197,9 +179,17 @@ class DeltaLog:
 
     def _is_there(self, known: Snapshot) -> bool:
         # Who only looks for higher versions would see nothing of a table that was deleted and made again.
-        return known.newest is not None and self._entry(known.version) == known.newest
+        return known.newest is not None and stored_entry(self.store, known.version) == known.newest
 
     def _opened(self) -> Snapshot | None:
+        try:
+            files = table_files(self.location, self.storage_options, self.authorities)
+            return read_snapshot(self.store, files, self.app_id)
+        except UnfamiliarLogError as error:
+            _LOG.debug("%s: opened by delta-rs: %s", self.location, error)
+            return self._opened_by_delta_rs()
+
+    def _opened_by_delta_rs(self) -> Snapshot | None:
         """The table as delta-rs sees it, without its files."""
         try:
             handle = open_table(self.location, self.storage_options, self.authorities)
@@ -210,13 +200,7 @@ class DeltaLog:
             return None
         with foreign_errors(self.location):
             version, applied, state = handle.version(), handle.transaction_version(self.app_id), _state(handle)
-        return Snapshot(version, applied, state, self._entry(version))
-
-    def _entry(self, version: int) -> bytes | None:
-        try:
-            return self.store.get(_entry_path(version))
-        except NotFoundError:
-            return None  # not there yet, cleaned up behind a checkpoint, or the table is gone
+        return Snapshot(version, applied, state, stored_entry(self.store, version))
 
 
 def _configuration(schema: pa.Schema) -> dict[str, str | None]:
@@ -237,10 +221,6 @@ def _add_actions(entry: LogEntry) -> list[AddAction]:
         )
         for file in entry.files
     ]
-
-
-def _entry_path(version: int) -> str:
-    return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def _state(handle: DeltaTable) -> TableState:

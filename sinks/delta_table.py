@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
 from sinks.delta_location import trusting
 from timeline.errors import StoreUnavailableError
@@ -33,6 +35,23 @@ def open_table(
     """
     with foreign_errors(location), trusting(authorities):
         return DeltaTable(location, version=version, storage_options=dict(storage_options) or None)
+
+
+def table_files(location: str, storage_options: Mapping[str, str], authorities: str | None) -> pafs.FileSystem:
+    """A table's folder as pyarrow reads parts of files in it; may be used by several threads.
+
+    Args:
+        location: as delta-rs takes it.
+        storage_options: as delta-rs takes them; may hold secrets.
+        authorities: whom its clients trust, see `trusting`.
+
+    Raises:
+        StoreUnavailableError: no client can be made of this.
+    """
+    if not location.startswith("s3://"):
+        return pafs.SubTreeFileSystem(location, pafs.LocalFileSystem())
+    with foreign_errors(location), trusting(authorities):
+        return pafs.PyFileSystem(DeltaStorageHandler(location, options=dict(storage_options)))
 
 
 def is_missing(error: StoreUnavailableError) -> bool:

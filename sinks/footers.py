@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
 
-from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
+from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
+from sinks.delta_table import table_files
 from timeline.errors import StoreUnavailableError
 
 
@@ -29,13 +27,7 @@ def footer_reader(path: str, storage: Mapping[str, Any]) -> Callable[[str], pq.F
         ConfigError: it is a place that Delta tables cannot have.
     """
     location = delta_location(path)
-    files: pafs.FileSystem
-    if location.startswith("s3://"):
-        with trusting(trusted_authorities(location, storage)):
-            handler = DeltaStorageHandler(location, options=delta_storage_options(location, storage))
-        files = pafs.PyFileSystem(handler)
-    else:
-        files = pafs.SubTreeFileSystem(os.path.abspath(location), pafs.LocalFileSystem())
+    files = table_files(location, delta_storage_options(location, storage), trusted_authorities(location, storage))
 
     def read(name: str) -> pq.FileMetaData:
         try:

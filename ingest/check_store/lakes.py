@@ -14,7 +14,7 @@ from ingest.task import QUARANTINE_SCHEMA
 from sinks.base import Sink, SinkContext
 from sinks.delta import DeltaOptions, DeltaSink
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
-from sinks.delta_log import LOG_FOLDER
+from sinks.delta_snapshot import LOG_FOLDER
 from sinks.memory import LOG_ENTRY, MemorySink
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore

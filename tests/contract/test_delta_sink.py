@@ -22,7 +22,8 @@ from sinks.base import Lookup, Sink, SinkContext, TaskAttempt
 from sinks.delta import DeltaOptions, DeltaSink
 from sinks.delta_entry import LogEntry
 from sinks.delta_location import delta_location, delta_storage_options
-from sinks.delta_log import DeltaLog, Snapshot
+from sinks.delta_log import DeltaLog
+from sinks.delta_snapshot import Snapshot
 from sinks.partition import PartitionField, Transform
 from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write
 from tests.real.s3_server import S3Server
@@ -173,6 +174,18 @@ class TestDeltaSinkOnS3(LakeSinkContract):
     def rig(self, s3: S3Server, tmp_path: Path) -> DeltaRig:
         url = f"s3://lake/{uuid.uuid4().hex}/ta ble ü"
         return DeltaRig(tmp_path, url=url, storage=s3.options)
+
+
+@pytest.mark.real
+def test_a_log_on_s3_is_opened_without_delta_rs(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = DeltaRig(tmp_path, url=f"s3://lake/{uuid.uuid4().hex}/ta ble ü", storage=s3.options)
+    sink = rig.sink()
+    for epoch in range(3):
+        sink.commit(prepared(sink, ref(epoch), [epoch]))
+    DeltaTable(sink.log.location, storage_options=dict(sink.log.storage_options)).create_checkpoint()
+    sink.commit(prepared(sink, ref(3), [3]))
+    monkeypatch.delattr("sinks.delta_log.open_table")
+    assert (rig.snapshot.version, rig.snapshot.applied) == (3, 3)
 
 
 KEYS = ["a b", "a/b=c%d", "%41", "+#?&;", "..", "q\"'", "ü", "[]{}^~|", "a:b", None]

@@ -135,7 +135,8 @@ def launch(
     binary = build()
     credentials = credentials or Credentials()
     tls = [] if certificates is None else ["--cert", str(certificates.server), "--key", str(certificates.server)]
-    command = [str(binary), "--port", f"{HOST}:{port}", "--quiet", *tls, "posix", str(folder)]
+    # Connections stay open, as those of S3 do.
+    command = [str(binary), "--port", f"{HOST}:{port}", "--quiet", "--keep-alive", *tls, "posix", str(folder)]
     environment = os.environ | {"ROOT_ACCESS_KEY": credentials.key, "ROOT_SECRET_KEY": credentials.secret}
     server = S3Server(
         port,

@@ -412,6 +412,32 @@ def test_both_readers_follow_a_checkpoint(spark: SparkSession, tmp_path: Path) -
     assert [row["id"] for row in read_spark(spark, path)] == [row["id"] for row in read_delta_rs(path)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_job_follows_a_checkpoint_that_spark_has_made(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    path = tmp_path / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id bigint, text string) USING delta "
+        "TBLPROPERTIES ('delta.checkpointInterval' = '4')"
+    )
+    commit(sink(path, ROW_SCHEMA), 5, [{"id": 5}])
+    spark.conf.set("spark.databricks.delta.checkpoint.partSize", "2" if parts == 2 else "1000")
+    try:
+        for _ in range(4):
+            spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a')")
+    finally:
+        spark.conf.unset("spark.databricks.delta.checkpoint.partSize")
+    assert len(list((path / "_delta_log").glob("*4.checkpoint*.parquet"))) == parts
+    later = sink(path, ROW_SCHEMA)
+    if parts == 1:
+        monkeypatch.delattr("sinks.delta_log.open_table")  # it has no need of delta-rs
+    assert later.lookup(EpochRef(5, "x", 1)) is Lookup.COMMITTED
+    assert later.lookup(EpochRef(6, "x", 1)) is Lookup.NOT_COMMITTED
+    commit(later, 6, [{"id": 6}])
+    assert [row["id"] for row in read_spark(spark, path)] == [1, 1, 1, 1, 5, 6]
+
+
 def test_spark_skips_a_batch_that_the_job_has_applied(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     commit(sink(path, ROW_SCHEMA), 5, [{"id": 1, "text": "a"}])
