@@ -40,10 +40,14 @@ from sinks.partition import (
 from sinks.stats import FloatStatistics, file_statistics, leaves
 from timeline.epoch import WriteReport, WrittenFile
 from timeline.errors import DataError, InvariantError, StoreError, StoreUnavailableError, TargetRefusedError
+from timeline.side_by_side import SIDE_BY_SIDE, side_by_side
 from timeline.store import ObjectStore, ObjectWriter
 
 _PIECE_OVERHEAD_BYTES = 4096
 """What a waiting piece costs beside its values; makes many tiny pieces count."""
+
+_SMALL_PIECE_BYTES = 64 << 10
+"""To encode a piece costs some 50 µs beside its values: smaller ones are copied together first."""
 
 Partition = tuple[str | None, ...]
 
@@ -52,9 +56,10 @@ Partition = tuple[str | None, ...]
 class ParquetSettings:
     """How files are cut, and what bounds a task's memory.
 
-    A task holds at most `waiting_bytes` of rows, one batch, one row group being encoded, and the
-    upload buffers of `max_open_files` files (1 MiB each on a file system, up to 16 MiB each on S3).
-    More partitions at a time than `max_open_files` are written too, to more and smaller files.
+    A task holds at most `waiting_bytes` of rows, one batch, one row group being encoded (at its end those
+    of several partitions, together no more than what waited), and the upload buffers of `max_open_files`
+    files (1 MiB each on a file system, up to 16 MiB each on S3, and as much again for each that is just being
+    closed). More partitions at a time than that are written too, to more and smaller files.
 
     Attributes:
         target_file_bytes: a file is closed once it has reached this size.
@@ -211,10 +216,9 @@ class ParquetBatchWriter:
         """
         self._must_be_open()
         with self._foreign_errors():
-            for partition in list(self._waiting):
-                self._flush(partition)
-            while self._open:
-                self._finish(next(iter(self._open)))
+            # Those that are open come first, so that never more are.
+            left = [*self._open, *(partition for partition in self._waiting if partition not in self._open)]
+            side_by_side(self._complete, left, min(SIDE_BY_SIDE, self._writer.settings.max_open_files))
         self._over = True
         files = tuple(sorted(self._written, key=lambda file: file.path))
         return WriteReport(sum(file.rows for file in files), sum(file.size for file in files), files)
@@ -274,17 +278,30 @@ class ParquetBatchWriter:
         return pa.RecordBatch.from_arrays(columns, schema=wanted.remove_metadata())
 
     def _flush(self, partition: Partition) -> None:
-        """Write what waits in a partition as one row group of its file."""
+        """Write what waits in a partition, and close files where they are too many, or this one is large enough."""
+        while partition not in self._open and len(self._open) >= self._writer.settings.max_open_files:
+            self._finish(next(iter(self._open)))
+        if self._append(partition) >= self._writer.settings.target_file_bytes:
+            self._finish(partition)
+        else:
+            self._open.move_to_end(partition)
+
+    def _complete(self, partition: Partition) -> None:
+        """Write what waits in a partition, and close its file; may be done for several at the same time."""
+        if partition in self._waiting:
+            self._append(partition)
+        self._finish(partition)
+
+    def _append(self, partition: Partition) -> int:
+        """Write what waits in a partition as one row group of its file; returns the file's size so far in bytes."""
         waiting = self._waiting.pop(partition)
         self._waiting_bytes -= waiting.bytes
         rows = pa.Table.from_batches(waiting.batches, schema=self._schema)
+        if waiting.bytes < len(waiting.batches) * _SMALL_PIECE_BYTES:
+            rows = rows.combine_chunks()
         if partition not in self._open:
-            while len(self._open) >= self._writer.settings.max_open_files:
-                self._finish(next(iter(self._open)))
             self._open[partition] = self._opened(partition, rows)
-        self._open.move_to_end(partition)
-        if self._open[partition].append(rows) >= self._writer.settings.target_file_bytes:
-            self._finish(partition)
+        return self._open[partition].append(rows)
 
     def _opened(self, partition: Partition, first: pa.Table) -> _OpenFile:
         writer, attempt = self._writer, self._attempt

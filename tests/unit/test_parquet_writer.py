@@ -7,6 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, BinaryIO
@@ -64,7 +65,9 @@ class CountingStore(MemoryStore):
     most_open: int = 0
     open_now: int = 0
     fail_after_bytes: int | None = None
-    fail_on_close: bool = False
+    fail_on_close: str | None = None  # a part of the paths that fail
+    meet_on_close: threading.Barrier | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, path: str, body: bytes) -> None:
         self.events.append(("put", path))
@@ -72,9 +75,13 @@ class CountingStore(MemoryStore):
 
     def open_write(self, path: str) -> ObjectWriter:
         self.events.append(("open", path))
-        self.open_now += 1
-        self.most_open = max(self.most_open, self.open_now)
+        self.count_open(1)
         return CountingWriter(self, path, super().open_write(path))
+
+    def count_open(self, change: int) -> None:
+        with self._lock:
+            self.open_now += change
+            self.most_open = max(self.most_open, self.open_now)
 
 
 class FailingBuffer(io.BytesIO):
@@ -98,14 +105,16 @@ class CountingWriter:
         return self._sink
 
     def close(self) -> int:
-        if self._store.fail_on_close:
+        if self._store.meet_on_close is not None:
+            self._store.meet_on_close.wait()
+        if self._store.fail_on_close is not None and self._store.fail_on_close in self._path:
             raise StoreUnavailableError("no answer")
-        self._store.open_now -= 1
+        self._store.count_open(-1)
         self._inner.sink.write(self._sink.getvalue())
         return self._inner.close()
 
     def discard(self) -> None:
-        self._store.open_now -= 1
+        self._store.count_open(-1)
         self._store.events.append(("discard", self._path))
         self._sink.close()
         self._inner.discard()
@@ -301,6 +310,29 @@ def test_at_most_so_many_files_are_open_and_the_least_used_goes_first() -> None:
     assert sorted((file.partition["key"], file.rows) for file in report.files) == [("a", 3), ("b", 1), ("c", 1)]
 
 
+def test_files_of_several_partitions_are_closed_at_the_same_time() -> None:
+    store = CountingStore(meet_on_close=threading.Barrier(3, timeout=30))
+    open_writer = writer(store, "key").open(ATTEMPT)
+    for key in ("a", "b", "c"):
+        open_writer.write(batch(range(2), key))
+    report = open_writer.close()
+    assert sorted((file.partition["key"], file.rows) for file in report.files) == [("a", 2), ("b", 2), ("c", 2)]
+
+
+def test_a_file_of_many_that_cannot_be_closed_leaves_none_of_them_behind() -> None:
+    store = CountingStore()
+    open_writer = writer(store, "key", max_open_files=4, waiting_bytes=1).open(ATTEMPT)
+    for key in range(10, 30):
+        open_writer.write(batch(range(2), str(key)))
+    # Files that were closed to make room for others are there already.
+    store.fail_on_close = "key=27"
+    with pytest.raises(StoreUnavailableError, match="no answer"):
+        open_writer.close()
+    open_writer.abort()
+    assert store.open_now == 0
+    assert data_files(store) == []
+
+
 def test_rows_of_a_rare_partition_do_not_hold_the_batches_they_came_in() -> None:
     schema = pa.schema([("key", pa.string()), ("text", pa.string())])
     open_writer = writer(MemoryStore(), "key", schema=schema, waiting_bytes=1 << 20).open(ATTEMPT)
@@ -420,7 +452,7 @@ def test_a_close_without_an_answer_is_an_error_and_abort_leaves_nothing() -> Non
     open_writer = writer(store, "key").open(ATTEMPT)
     open_writer.write(batch(range(3), "a"))
     open_writer.write(batch(range(3), "b"))
-    store.fail_on_close = True
+    store.fail_on_close = ""
     with pytest.raises(StoreUnavailableError):
         open_writer.close()
     open_writer.abort()

@@ -1,11 +1,14 @@
-"""A Spark worker's later tasks do not read again what has not changed, and still see what has."""
+"""A Spark worker's later tasks do not read again what has not changed, still see what has, and keep their memory."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import gc, importlib, os, sys, zipfile, zipimport
@@ -40,3 +43,26 @@ def test_a_zip_is_read_once_and_again_where_it_was_replaced(tmp_path: Path) -> N
     make_zip(tmp_path / "b.zip", one="NAME = 'one'", two="NAME = 'two'")
     ended = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines() == ["reads 1 frozen True", "found two"]
+
+
+MEMORY = """
+import resource, sys
+import pyarrow as pa
+from ingest.worker import spare_next_tasks
+
+if sys.argv[1] == "kept":
+    spare_next_tasks()
+block = b'x' * (24 << 20)
+del block
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+block = b'x' * (24 << 20)
+print(pa.default_memory_pool().backend_name, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 4)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what is asked for is glibc's")
+@pytest.mark.parametrize(("how", "is_kept"), [("kept", True), ("as ever", False)])
+def test_memory_of_a_block_is_used_again_for_the_next_one(how: str, is_kept: bool) -> None:
+    ended = subprocess.run([sys.executable, "-c", MEMORY, how], capture_output=True, text=True, check=True)
+    pool, few_faults = ended.stdout.split()
+    assert ((pool == "system"), few_faults) == (is_kept, str(is_kept))
