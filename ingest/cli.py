@@ -104,7 +104,8 @@ def _ingest(config: JobConfig, console: Console, last_word: LastWord, *, mode: M
             from ingest.spark import SparkRunner
 
             progress.starting_engine()
-            runner = SparkRunner(config.name, config.spark, progress.tasks)
+            has_query = config.transform is not None
+            runner = SparkRunner(config.name, config.spark, progress.tasks, runs_queries=has_query)
             signals.install()
             if config.spark.is_cluster:
                 runner.check_executors(needed_modules(config), signals.stop)

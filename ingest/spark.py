@@ -57,18 +57,29 @@ _POLL_S = 0.2
 _CALL_TASKS_A_SLOT = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
+_ONE_COMPILER = "-XX:TieredStopAtLevel=1"
+"""A JVM that only hands bytes on never earns back what its second compiler takes: a second of CPU at its start, and
+as much again in the first epochs."""
 
 
 class SparkRunner:
     """Runs tasks on a Spark session that it starts and owns."""
 
-    def __init__(self, name: str, config: SparkConfig, on_progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: SparkConfig,
+        on_progress: Callable[[int, int], None] | None = None,
+        *,
+        runs_queries: bool = False,
+    ) -> None:
         """Start a session.
 
         Args:
             name: the application's name.
             config: the job's ``spark`` block; its settings win over Tideline's.
             on_progress: told of finished tasks and of all tasks while a job runs.
+            runs_queries: Spark looks at rows itself, and does not only start what does.
 
         Raises:
             SparkJobError: Spark does not start.
@@ -76,7 +87,7 @@ class SparkRunner:
         self._on_progress = on_progress
         self._config = config
         self._shipped = contextlib.ExitStack()
-        self._spark = start_session(name, config.master, config.conf)
+        self._spark = start_session(name, config.master, config.conf, runs_queries=runs_queries)
         # One thread for all jobs: py4j keeps a connection and a JVM thread for each Python thread it has seen.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tideline-spark")
         if config.is_cluster:
@@ -321,10 +332,16 @@ class _ExecutorWatch:
         return self.were_lost
 
 
-def start_session(name: str, master: str, conf: dict[str, str]) -> SparkSession:
+def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries: bool) -> SparkSession:
     """A Spark session with the settings that Tideline needs.
 
     The job's settings come first, then those that spark-submit was given, then Tideline's.
+
+    Args:
+        name: the application's name.
+        master: Spark's master URL.
+        conf: the job's settings.
+        runs_queries: see `SparkRunner`.
 
     Raises:
         SparkJobError: Spark does not start; the message says why.
@@ -349,7 +366,7 @@ def start_session(name: str, master: str, conf: dict[str, str]) -> SparkSession:
     settings |= conf | {"spark.app.name": name, "spark.master": master}
     _choose_python(settings)
     if not is_submitted():
-        settings[_JAVA_OPTIONS] = _with_log_settings(settings.get(_JAVA_OPTIONS, ""))
+        settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""), runs_queries=runs_queries)
     spark_conf = SparkConf().setAll(list(settings.items()))
     # What the JVM is started with stands on its command line, for everyone to see; the rest is told to it later.
     launch_conf = SparkConf().setAll([(key, value) for key, value in settings.items() if not is_secret((key,))])
@@ -378,8 +395,15 @@ def _choose_python(settings: Mapping[str, str]) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
-def _with_log_settings(java_options: str) -> str:
-    """Options of a JVM that logs as Tideline does; it takes the last of two settings, so the job's own file wins."""
+def java_options(given: str, *, runs_queries: bool) -> str:
+    """Options of the driver's JVM. Of two settings of one thing it takes the last: the job's own win.
+
+    Args:
+        given: the job's own.
+        runs_queries: see `SparkRunner`.
+    """
     log4j = Path(__file__).parent / "resources" / "log4j2.properties"
-    # Where Tideline runs from a zip there is no such file, and Spark's own settings do.
-    return f"-Dlog4j2.configurationFile=file:{log4j} {java_options}".strip() if log4j.is_file() else java_options
+    options = [] if runs_queries else [_ONE_COMPILER]
+    if log4j.is_file():  # where Tideline runs from a zip there is no such file, and Spark's own settings do
+        options.append(f"-Dlog4j2.configurationFile=file:{log4j}")
+    return " ".join([*options, given]).strip()

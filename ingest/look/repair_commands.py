@@ -86,7 +86,7 @@ def replay_quarantine(
             from ingest.spark import SparkRunner
 
             progress.starting_engine()
-            return SparkRunner(opened.config.name, opened.config.spark, progress.tasks)
+            return SparkRunner(opened.config.name, opened.config.spark, progress.tasks, runs_queries=True)
 
         loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, observer=progress)
         summary = loop.run()

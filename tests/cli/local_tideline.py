@@ -28,7 +28,9 @@ SIGNALS = {"TIDELINE_FREEZE_AT": signal.SIGSTOP, "TIDELINE_SIGNAL_AT": signal.SI
 class SparkFreeRunner(LocalRunner):
     """Takes what the Spark runner takes."""
 
-    def __init__(self, name: str, config: SparkConfig, on_progress: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, name: str, config: SparkConfig, on_progress: Callable[[int, int], None], *, runs_queries: bool
+    ) -> None:
         on_progress(0, 1)
 
 
