@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -38,8 +39,8 @@ def job(tmp_path: Path) -> Path:
     return write_job(tmp_path)
 
 
-def write_job(folder: Path, **more: str) -> Path:
-    """A job with many small epochs, all of them written by Spark; `more` is added to its file."""
+def write_job(folder: Path, *, small_epochs: str = "executors", **more: str) -> Path:
+    """A job with many small epochs, written by whom one says; `more` is added to its file."""
     (folder / "logs").mkdir()
     path = folder / "job.yaml"
     settings = {
@@ -56,7 +57,7 @@ def write_job(folder: Path, **more: str) -> Path:
         "lineage": True,
         "targets": [{"type": "delta", "path": f"{folder}/lake"}],
         "quarantine": {"path": f"{folder}/quarantine"},
-        "spark": {"master": "local[2,3]", "small_epochs": "executors"},
+        "spark": {"master": "local[2,3]", "small_epochs": small_epochs},
     }
     path.write_text(yaml.safe_dump(settings | more))
     return path
@@ -74,7 +75,7 @@ def tideline(*arguments: str | Path, timeout_s: float = 240) -> subprocess.Compl
     return subprocess.run([*TIDELINE, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
 
 
-def kill_at_some_moment(job: Path, draw: random.Random) -> str:
+def kill_at_some_moment(job: Path, draw: random.Random, among: Sequence[str], within_s: float) -> str:
     """Start the job, and kill one of its processes some time after it began its first epoch."""
     store = open_store(str(job.parent / "lake"))
     before = len(Timeline.load(store))
@@ -83,10 +84,10 @@ def kill_at_some_moment(job: Path, draw: random.Random) -> str:
     try:
         while process.poll() is None and len(Timeline.load(store)) == before:
             time.sleep(0.005)
-        deadline = time.monotonic() + draw.uniform(0.0, 2.5)
+        deadline = time.monotonic() + draw.uniform(0.0, within_s)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
-        victim = draw.choice(VICTIMS)
+        victim = draw.choice(among)
         if process.poll() is None:
             for each in victims(process.pid, victim):
                 each.kill()
@@ -110,23 +111,36 @@ def victims(pid: int, victim: str) -> list[psutil.Process]:
     return jvm if victim == "jvm" else workers[-1:]
 
 
-def test_forty_kills_lose_nothing_and_double_nothing(job: Path) -> None:
-    draw = random.Random(20260301)
+def killed_and_recovered(
+    job: Path, *, moments: int, seed: int, among: Sequence[str] = VICTIMS, within_s: float = 2.5
+) -> Counter[str]:
+    """Kill the job so often, recover each time, and let it end; who was killed and what recovery did, counted."""
+    draw = random.Random(seed)
     outcomes: Counter[str] = Counter()
-    for number in range(MOMENTS):
+    for number in range(moments):
         append_lines(job, number)
-        outcomes[kill_at_some_moment(job, draw)] += 1
+        outcomes[kill_at_some_moment(job, draw, among, within_s)] += 1
         recovered = tideline("recover", job, "--json")
         assert recovered.returncode == 0, recovered.stderr
-        for settled in json.loads(recovered.stdout)["settled"]:
-            outcomes[settled["step"]] += 1
+        outcomes.update(settled["step"] for settled in json.loads(recovered.stdout)["settled"])
         assert not Timeline.load(open_store(str(job.parent / "lake"))).pending().instants
     last = tideline("run", job, "--once")
     assert last.returncode == 0, last.stderr
-    check_row_by_row(job)
     print(dict(outcomes))
     assert outcomes["rollback"] > 0
+    return outcomes
+
+
+def test_forty_kills_lose_nothing_and_double_nothing(job: Path) -> None:
+    outcomes = killed_and_recovered(job, moments=MOMENTS, seed=20260301)
+    check_row_by_row(job)
     assert outcomes["driver"] and outcomes["jvm"] and outcomes["worker"]
+
+
+def test_forty_kills_of_a_driver_that_writes_itself_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    job = write_job(tmp_path, small_epochs="driver")
+    killed_and_recovered(job, moments=MOMENTS, seed=20260322, among=["driver"], within_s=0.3)
+    check_row_by_row(job)
 
 
 def check_row_by_row(job: Path) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.crash.test_kill import append_lines, kill_at_some_moment, tideline, write_job
+from tests.crash.test_kill import killed_and_recovered, tideline, write_job
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
-
-MOMENTS = 8
 
 
 @pytest.fixture
@@ -26,18 +23,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
-    draw = random.Random(20260321)
-    outcomes: Counter[str] = Counter()
-    for number in range(MOMENTS):
-        append_lines(job, number)
-        outcomes[kill_at_some_moment(job, draw)] += 1
-        recovered = tideline("recover", job, "--json")
-        assert recovered.returncode == 0, recovered.stderr
-        outcomes.update(settled["step"] for settled in json.loads(recovered.stdout)["settled"])
-    last = tideline("run", job, "--once")
-    assert last.returncode == 0, last.stderr
-    print(dict(outcomes))
-    assert outcomes["rollback"] > 0
+    killed_and_recovered(job, moments=8, seed=20260321)
     checked = tideline("fsck", job, "--deep", "--json")
     assert checked.returncode == 0, checked.stdout
     check_row_by_row(job.parent)
