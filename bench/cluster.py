@@ -46,6 +46,7 @@ from sinks.delta_rules import delta_schema
 from sinks.markers import marker_path
 from sinks.sql_types import parse_type
 from timeline.chain import Chain, load_chain, write_snapshot
+from timeline.decision import decision_path
 from timeline.epoch import OffsetRange, Plan, ShardCount, WriteReport, WrittenFile
 from timeline.instant import commit_completed, commit_inflight, commit_requested
 from timeline.lease import WriterLease
@@ -67,7 +68,8 @@ _STARTS = 5
 _BODIES = 20
 """Newest epochs whose bodies are kept whole."""
 MS = "ms an epoch"
-WRITTEN = "written, MB an epoch"
+TIMELINE = "timeline, MB an epoch"
+LOG = "Delta log, MB an epoch"
 REQUESTS = "requests an epoch"
 _CPU = "CPU ms an epoch"
 _MB = "memory of the driver, MB"
@@ -209,6 +211,13 @@ class Driver:
                 _make_hole(path)
         return taken_s
 
+    def sizes(self) -> tuple[int, int]:
+        """Bytes that the last epoch has put on the timeline, its decision with them, and into the table's log."""
+        epoch = self._chain.next_epoch - 1
+        *timeline, log = self._old[-1]
+        decided = self._place.lake / decision_path(epoch)
+        return sum(path.stat().st_size for path in (*timeline, decided)), log.stat().st_size
+
     def start_up(self) -> float:
         """Seconds that the next writer needs to know where ingestion stands."""
         began = time.perf_counter()
@@ -235,18 +244,19 @@ def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measure
         with Completions(unheard, beside=True) as completions:
             figures: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=_WINDOW))
             for number in range(1, marks[-1] + 1):
-                before = medium.requests(), psutil.Process().io_counters().write_chars
+                before = medium.requests()
                 wall_s, cpu_s = driver.ingest(completions)
                 figures[MS].append(1000 * wall_s)
                 figures[_CPU].append(1000 * cpu_s)
                 figures[_MB].append(psutil.Process().memory_info().rss / 1e6)
-                if medium.log is None:
-                    figures[WRITTEN].append((psutil.Process().io_counters().write_chars - before[1]) / 1e6)
-                else:
-                    figures[REQUESTS].append(medium.requests() - before[0])
+                if medium.log is not None:
+                    figures[REQUESTS].append(medium.requests() - before)
                 if number not in marks:
                     continue
                 completions.wait()
+                timeline, log = driver.sizes()
+                figures[TIMELINE].append(timeline / 1e6)
+                figures[LOG].append(log / 1e6)
                 figures["next writer's start, s"].extend(driver.start_up() for _ in range(_STARTS))
                 work = _work(number, medium.name)
                 found += [Measured(work, OURS, metric, tuple(values)) for metric, values in figures.items()]
@@ -297,7 +307,7 @@ def measure() -> int:
             if options.wants(medium.name):
                 measured += simulate(medium, folder, sorted(set(marks)))
     sizes = f"{TASKS:,} tasks, {TASKS * FILES_A_TASK:,} files of {_ROWS_A_FILE:,} rows an epoch"
-    finish(TABLE, options, measured, sizes)
+    finish(TABLE, options, measured, sizes, repeats=f"one run; the last {_WINDOW} epochs of each")
     return 0
 
 

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,11 +203,6 @@ class Contest:
         self._agreed: int | None = None
         self.problems: list[str] = []
 
-    @property
-    def systems(self) -> Sequence[System]:
-        """Those that still take part."""
-        return tuple(self._running)
-
     @contextlib.contextmanager
     def running(self) -> Iterator[Contest]:
         """All systems, started until the block ends; one that does not start is named and left out."""
@@ -229,24 +224,20 @@ class Contest:
             self._processes.clear()
             self._running.clear()
 
-    def measure(
-        self, task: Task, rounds: int, figures: Figures, *, without: Collection[str] = (), warm_ups: int = 1
-    ) -> list[Measured]:
+    def measure(self, task: Task, rounds: int, figures: Figures, *, warm_ups: int = 1) -> list[Measured]:
         """What each system takes for a work.
 
         Args:
             task: the work.
             rounds: measured rounds.
             figures: what is told of a round.
-            without: systems that do not do this work.
             warm_ups: rounds before, of which nothing is told.
         """
         values: dict[tuple[str, str], list[float]] = {}
         self._agreed = task.rows
         for number in range(-warm_ups, rounds):
-            systems = [system for system in self._running if system.name not in without]
-            turn = number % max(len(systems), 1)
-            for system in [*systems[turn:], *systems[:turn]]:
+            turn = number % max(len(self._running), 1)
+            for system in [*self._running[turn:], *self._running[:turn]]:
                 try:
                     done = self._round(system, task)
                 except ContestError as error:

@@ -23,8 +23,6 @@ HUDI_SPARK = f"Spark {pins.HUDI_SPARK} alone"
 """The same in Hudi's environment: what Hudi's figures are told by, since it has no bundle for Spark 4.1."""
 
 HUDI = (HUDI_STREAM, HUDI_BULK_INSERT, HUDI_INSERT)
-BATCH_ONLY = (SPARK, HUDI_BULK_INSERT, HUDI_INSERT, HUDI_SPARK)
-"""Those that have no stream: they take all there is, once."""
 
 
 def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = "") -> list[System]:
@@ -32,8 +30,7 @@ def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = 
 
     Args:
         scratch: where they may write what is no target.
-        s3: endpoint, region, key and secret of the server that targets lie on; None: they are local. Hudi then stays
-            out: its Spark would need another S3A.
+        s3: endpoint, region, key and secret of the server that targets lie on; None: they are local.
         only: names, or parts of names, with commas between; ours always takes part.
     """
     settings: dict[str, Any] = {"scratch": str(scratch)}
@@ -53,19 +50,25 @@ def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = 
         except (MissingToolchainError, subprocess.CalledProcessError, OSError) as error:
             say(f"left out: {name}: {error}")
 
+    def on_hudis_spark(own: list[Path]) -> dict[str, Any]:
+        return here | {"jars": [str(path) for path in (*own, *pins.hudi_kafka_jars())]}
+
     def hudi(operation: str, *, is_stream: bool = False) -> System:
-        start = settings | {"jars": [str(path) for path in pins.hudi_jars()]}
+        start = on_hudis_spark([*pins.hudi_jars(), *(pins.hudi_s3_jars() if s3 else ())])
         work = {"operation": operation, "is_stream": is_stream}
         return System(HUDI_STREAM, "bench.systems.hudi", start, work, pins.hudi_python())
+
+    def hudis_spark() -> System:
+        return System(HUDI_SPARK, "bench.systems.spark", on_hudis_spark([]), python=pins.hudi_python())
 
     add(SPARK, lambda: System(SPARK, "bench.systems.spark", jars(list)))
     add(DELTA, lambda: System(DELTA, "bench.systems.delta", jars(pins.delta_jars)))
     add(ICEBERG, lambda: System(ICEBERG, "bench.systems.iceberg", jars(pins.iceberg_jars)))
     if s3 is None:
-        add(HUDI_SPARK, lambda: System(HUDI_SPARK, "bench.systems.spark", settings, python=pins.hudi_python()))
-        add(HUDI_STREAM, lambda: hudi("bulk_insert", is_stream=True))
-        add(HUDI_BULK_INSERT, lambda: _named(HUDI_BULK_INSERT, hudi("bulk_insert")))
-        add(HUDI_INSERT, lambda: _named(HUDI_INSERT, hudi("insert")))
+        add(HUDI_SPARK, hudis_spark)
+    add(HUDI_STREAM, lambda: hudi("bulk_insert", is_stream=True))
+    add(HUDI_BULK_INSERT, lambda: _named(HUDI_BULK_INSERT, hudi("bulk_insert")))
+    add(HUDI_INSERT, lambda: _named(HUDI_INSERT, hudi("insert")))
     return found
 
 

@@ -5,7 +5,8 @@
 200 files of 1,000 rows; every system takes one file an epoch (``max_files_per_epoch: 1``, ``maxFilesPerTrigger=1``)
 until it has them all, from the start of its stream to its end: a start is in the figures by its two hundredth part.
 The files are local. On S3 targets, timeline and the peers' checkpoints lie in one bucket of a server on loopback;
-beside ours the same tasks write their files without any protocol, with five small puts for each epoch.
+beside ours the same tasks write their files without any protocol, with five small puts for each epoch: as a Spark job,
+and in the driver, where ours writes epochs of this size too.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from bench.logs import generated
 from bench.run import Options, finish, main, parse, scratch
 from bench.s3 import bucket
 from bench.table import OURS
+from ingest.config_models import SmallEpochs
 from tests.real.toolchain import MissingToolchainError
 
 TABLE = "fixed_cost"
 LOCAL = "1,000 rows an epoch, local"
 S3 = "1,000 rows an epoch, S3"
-PLAIN = "the same tasks and five small puts"
+PLAIN = "plain write by Spark tasks and five small puts"
+PLAIN_HERE = "plain write in the driver and five small puts"
 
 EPOCH_ROWS = 1_000
 EPOCHS = 200
@@ -45,6 +48,7 @@ GOALS = (
     _than(LOCAL, DELTA, 1 / 3, f"{LOCAL}: {WALL}, as a multiple of: {DELTA}"),
     _than(LOCAL, ICEBERG, 1.0, f"{LOCAL}: {WALL}, as a multiple of: {ICEBERG}"),
     _than(S3, PLAIN, 1.0, f"{S3}: {WALL}, as a multiple of: {PLAIN}"),
+    _than(S3, PLAIN_HERE, 1.0, f"{S3}: {WALL}, as a multiple of: {PLAIN_HERE}"),
 )
 
 
@@ -53,6 +57,7 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
         WALL: 1000 * done.wall_s / task.units,
         CPU: 1000 * done.cpu_s / task.units,
         "peak memory, MB": done.peak_mb,
+        "written, MB": done.written_mb,
     }
     if "in_batch_s" in done.own:
         found["ms in the batch"] = 1000 * done.own["in_batch_s"] / task.units
@@ -80,7 +85,10 @@ def _on_s3(folder: Path, options: Options) -> list[str]:
         with bucket(folder) as s3:
             systems = _streams(entrants(folder, s3=s3.server, only=options.systems))
             # In our own process: the same session, so that nothing but the protocol tells them apart.
-            systems.insert(1, _bare(systems[0]))
+            systems[1:1] = [
+                _bare(PLAIN, systems[0], SmallEpochs.EXECUTORS),
+                _bare(PLAIN_HERE, systems[0], SmallEpochs.DRIVER),
+            ]
             return _contest(S3, systems, folder / "s3", options, requests=s3.requests, place=s3.place)
     except MissingToolchainError as error:
         say(f"skipped: {S3}: {error}")
@@ -114,8 +122,9 @@ def _streams(systems: list[System]) -> list[System]:
     return [system for system in systems if system.name in (OURS, DELTA, ICEBERG, HUDI_STREAM)]
 
 
-def _bare(ours: System) -> System:
-    return System(PLAIN, ours.module, ours.settings, {"is_bare": True, "puts": _PUTS}, ours.python)
+def _bare(name: str, ours: System, written_by: SmallEpochs) -> System:
+    work = {"is_bare": True, "puts": _PUTS, "small_epochs": written_by.value}
+    return System(name, ours.module, ours.settings, work, ours.python)
 
 
 if __name__ == "__main__":

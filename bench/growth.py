@@ -1,11 +1,10 @@
-"""What grows? Epochs 10, 1,000 and 10,000 of a table; cores, partitions, shards. Table 4 of docs/benchmarks.md.
+"""What grows with a table? Epochs 10, 1,000 and 10,000 of it. Table 4 of docs/benchmarks.md.
 
-    python -m bench.growth [--quick] [--rounds 5] [--works epoch,cores]
+    python -m bench.growth [--quick] [--rounds 5]
 
-``epoch N``: three tables that really have so many epochs behind them take turns: each round puts 20 more into each,
-by a process of its own, whose peak memory is told too; the first epoch of a process is left out. ``cores``,
-``partitions``, ``shards``: the same log with one and two cores, into 1, 10 and 1,000 partitions, from 1, 16 and 256
-files. Start-up and recovery: `bench.growth_startup`. ``--quick`` has 300 epochs at most.
+Three tables that really have so many epochs behind them take turns: each round puts 20 more into each, by a process of
+its own, whose memory at its end is told too; the first epoch of a process is left out. Cores, partitions and files:
+`bench.growth_sizes`. Start-up and recovery: `bench.growth_startup`. ``--quick`` has 300 epochs at most.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from bench.contest import Contest, Round, System, Task, say
-from bench.entrants import entrants, files_work
+from bench.contest import say
 from bench.goals import Goal, Key, ratio
-from bench.logs import generated, parted
+from bench.logs import generated
 from bench.run import Options, finish, main, parse, scratch
 from bench.systems.tideline import Unwatched
 from bench.table import OURS, Measured
@@ -40,13 +38,11 @@ from ingest.summary import Mode
 
 TABLE = "growth"
 EPOCHS = (10, 1_000, 10_000)
-PARTITIONS = (1, 10, 1_000)
-SHARDS = (1, 16, 256)
 _MORE = 20
 _ROWS_AN_EPOCH = 100
-_ROWS = 640_000
+_ROWS = 64_000
 _MS = "ms an epoch"
-_MB = "peak memory of the driver, MB"
+_MB = "memory of the driver, MB"
 
 
 def _epoch(count: int) -> str:
@@ -72,7 +68,7 @@ class Table:
         self._log = folder / "logs" / "a.jsonl"
         self.job = folder / "job.yaml"
         self._log.parent.mkdir(parents=True)
-        source = generated(_ROWS // 10)
+        source = generated(_ROWS)
         lines = next(source.folder.iterdir()).read_bytes().splitlines(keepends=True)
         self._epoch = b"".join(lines[:_ROWS_AN_EPOCH])
         settings = {
@@ -93,7 +89,7 @@ class Table:
         """Ingest so many epochs more by a process of its own.
 
         Returns:
-            milliseconds from the end of each epoch to that of the next, and the process's peak memory in MB.
+            milliseconds from the end of each epoch to that of the next, and the process's memory in MB at its end.
         """
         with self._log.open("ab") as log:
             for _ in range(epochs):
@@ -109,7 +105,7 @@ class Table:
 
 
 def ingest(job: Path) -> int:
-    """Ingest what is there, and print how long each epoch took and how much memory all of it."""
+    """Ingest what is there, and print how long each epoch took and the memory at the end."""
     config = load_config(job)
     ended: list[float] = []
 
@@ -123,8 +119,8 @@ def ingest(job: Path) -> int:
     )
     epochs = loop.run().epochs
     apart = [1000 * (after - before) for before, after in itertools.pairwise(ended)]
-    peak = psutil.Process().memory_info().rss / 1e6
-    print(json.dumps({"epochs": epochs, "ms": apart, "mb": peak}))
+    memory = psutil.Process().memory_info().rss / 1e6
+    print(json.dumps({"epochs": epochs, "ms": apart, "mb": memory}))
     return 0
 
 
@@ -138,43 +134,10 @@ def measure_epochs(options: Options, folder: Path) -> list[Measured]:
         tables[count].ingest(count)
     for number in range(-options.warm_ups, options.rounds):
         for count, table in tables.items():
-            apart, peak = table.ingest(_MORE)
-            for metric, value in ((_MS, statistics.median(apart)), (_MB, peak)) if number >= 0 else ():
+            apart, memory = table.ingest(_MORE)
+            for metric, value in ((_MS, statistics.median(apart)), (_MB, memory)) if number >= 0 else ():
                 found[_epoch(count), metric].append(value)
     return [Measured(work, OURS, metric, tuple(values)) for (work, metric), values in found.items()]
-
-
-def _figures(task: Task, done: Round) -> dict[str, float]:
-    return {"rows/s": task.units / done.wall_s, "CPU s": done.cpu_s, "peak memory, MB": done.peak_mb}
-
-
-def measure_sizes(options: Options, folder: Path) -> list[Measured]:
-    """Cores, partitions and shards."""
-    rows = options.share(_ROWS * 5)
-    ours = entrants(folder, only="none besides")[0]
-    one_core = System(OURS, ours.module, {**ours.settings, "master": "local[1]"}, {}, ours.python)
-    wake = files_work(generated(2_000, files=2))
-    tasks = [
-        *(Task(f"{cores} cores", files_work(generated(rows)), rows, rows, wake) for cores in (1, 2)),
-        *(
-            Task(
-                f"{count:,} partitions",
-                files_work(parted(rows, count)) | {"partition_by": ["part"]},
-                rows,
-                rows,
-                wake,
-            )
-            for count in PARTITIONS
-        ),
-        *(Task(f"{count} shards", files_work(generated(rows, files=count)), rows, rows, wake) for count in SHARDS),
-    ]
-    measured: list[Measured] = []
-    for system in (one_core, ours):
-        with Contest([system], folder).running() as contest:
-            for task in tasks:
-                if options.wants(task.name) and (task.name == "1 cores") == (system is one_core):
-                    measured += contest.measure(task, options.rounds, _figures, warm_ups=options.warm_ups)
-    return measured
 
 
 def measure() -> int:
@@ -183,9 +146,8 @@ def measure() -> int:
         return ingest(Path(sys.argv[2]))
     options = parse(__doc__)
     with scratch(options) as folder:
-        measured = measure_epochs(options, folder) if options.wants("epoch") else []
-        measured += measure_sizes(options, folder)
-    finish(TABLE, options, measured, f"epochs of {_ROWS_AN_EPOCH} rows; logs of {options.share(_ROWS * 5):,} rows")
+        measured = measure_epochs(options, folder)
+    finish(TABLE, options, measured, f"epochs of {_ROWS_AN_EPOCH} rows")
     return 0
 
 

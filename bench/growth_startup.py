@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bench.goals import Goal, Key, ratio
 from bench.pending import Medium, Place, born, media, new_place, run
 from bench.run import finish, main, parse, scratch
 from bench.table import OURS, Measured
@@ -36,6 +37,25 @@ from timeline.store import MemoryStore
 from timeline.view import Timeline
 
 INSTANTS = (10, 1_000, 10_000)
+_COMMANDS = ("start", "recover")
+_REQUESTS = "requests"
+
+
+def _work(command: str, count: int, medium: str) -> str:
+    return f"{command}, {count:,} instants, {medium}"
+
+
+GOALS = tuple(
+    Goal(
+        f"{command} on S3: requests at 10,000 instants, as a multiple of those at 10",
+        ratio(
+            *(Key("growth_startup", _work(command, count, "S3"), OURS, _REQUESTS) for count in (10_000, 10)),
+        ),
+        1.10,
+        False,
+    )
+    for command in _COMMANDS
+)
 _LINE = json.dumps({"id": 1, "part": "p0000"}).ljust(49) + "\n"
 
 
@@ -64,8 +84,8 @@ def measure() -> int:
         made = {(medium.name, count): with_instants(folder, medium, count) for count in counts for medium in places}
         for number in range(-options.warm_ups, options.rounds):
             for (name, count), place in made.items():
-                for command in ("start", "recover"):
-                    work = f"{command}, {count:,} instants, {name}"
+                for command in _COMMANDS:
+                    work = _work(command, count, name)
                     if not options.wants(work):
                         continue
                     figures = once(place, command)

@@ -51,6 +51,8 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
         "ms an epoch": 1000 * done.wall_s / epochs,
         "CPU ms an epoch": 1000 * done.cpu_s / epochs,
         "epochs": epochs,
+        "peak memory, MB": done.peak_mb,
+        "written, MB": done.written_mb,
     }
 
 

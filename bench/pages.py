@@ -34,6 +34,7 @@ TABLES: Mapping[str, str] = {
     "guarantee": "Price of the guarantee",
     "fixed_cost": "Fixed cost of an epoch",
     "growth": "Growth",
+    "growth_sizes": "Cores, partitions, files",
     "growth_startup": "Start-up as the timeline grows",
     "recovery": "Recovery",
     "cluster": "The driver of a cluster, simulated",
@@ -47,10 +48,12 @@ _INTRO = """# Benchmarks
 
 `make bench` measures all of it and writes the tables of this page; each script runs alone too
 (`python -m bench.<table> --quick` takes minutes). Systems take turns in one run, round by round, each in a process of
-its own with a session of its own, the others idle meanwhile; what each one wrote is counted and deleted after every
-round. A figure is the median of the rounds, with the smallest and the largest one. CPU seconds and memory are those of
-the whole process tree: driver, JVM, Python workers, those that have ended too. Memory is PSS at its peak, looked at
-four times a second.
+its own with a session of its own (the three ways of Hudi share one, and so do both sides of the guarantee's price), the
+others idle meanwhile; what each one wrote is counted and deleted after every round. A figure is the median of the
+rounds, with the smallest and the largest one. CPU seconds and memory are those of the whole process tree: driver, JVM,
+Python workers, those that have ended too. Memory is PSS at its peak, looked at four times a second; of single commands
+it is the largest resident set, of a growing table and a cluster's driver the resident set of that process. Servers
+(Kafka's broker, S3's) share the two cores with everyone, and are counted for nobody.
 """
 _NOTHING = "-"
 _TO = "\N{EN DASH}"
@@ -132,9 +135,11 @@ def conditions_section(conditions: Conditions) -> str:
         told = dict.fromkeys(each[what] for works in conditions.values() for each in works.values() if what in each)
         lines += [f"- {what}: {each}" for each in told]
     commands = dict.fromkeys(
-        (f"`{each['command']}`", each.get("rounds", "")) for works in conditions.values() for each in works.values()
+        (f"`{each['command']}`", each.get("rounds", ""), each.get("commit", ""))
+        for works in conditions.values()
+        for each in works.values()
     )
-    lines += [f"- {command}: rounds {rounds}" for command, rounds in commands]
+    lines += [f"- {command}{f' of {commit}' if commit else ''}: {rounds}" for command, rounds, commit in commands]
     return "\n".join(lines) or "Not measured yet."
 
 
@@ -152,7 +157,7 @@ def _compared(rows: Sequence[Row]) -> str:
     first = rows[0].metric
     ours = next((row.median for row in rows if row.system == OURS and row.metric == first), None)
     ratios = {row.system: f"{row.median / ours:.2f}" for row in rows if row.metric == first and ours}
-    return _lines(rows, lambda row: row.system, (f"{first}, of {OURS}'s", ratios))
+    return _lines(rows, lambda row: row.system, (f"{first}, as a multiple of {OURS}'s", ratios))
 
 
 def _lines(rows: Sequence[Row], name: Callable[[Row], str], extra: tuple[str, Mapping[str, str]] | None = None) -> str:

@@ -23,6 +23,10 @@ HUDI_SPARK = "3.5.8"
 
 HADOOP = "3.4.2"
 AWS_SDK = "2.29.52"
+HUDI_HADOOP = "3.3.4"
+"""What Hudi's Spark is built with; its S3A calls the first AWS SDK."""
+
+HUDI_AWS_SDK = "1.12.262"
 
 _DELTA = (
     Artifact("io.delta", "delta-spark_4.1_2.13", DELTA),
@@ -36,10 +40,29 @@ _DELTA = (
 _ICEBERG = (Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", ICEBERG),)
 _HUDI = (Artifact("org.apache.hudi", "hudi-spark3.5-bundle_2.12", HUDI),)
 # hadoop-aws asks for a bundle of the whole SDK, 600 MB; these modules are what it calls.
-_S3A = (Artifact("org.apache.hadoop", "hadoop-aws", HADOOP),)
+_S3A = (
+    Artifact("org.apache.hadoop", "hadoop-aws", HADOOP),
+    # How Spark puts a checkpoint's files; not published for 4.1.3.
+    Artifact("org.apache.spark", "spark-hadoop-cloud_2.13", "4.1.2"),
+)
 _AWS_SDK = tuple(
     Artifact("software.amazon.awssdk", name, AWS_SDK)
     for name in ("s3", "s3-transfer-manager", "sts", "kms", "apache-client", "netty-nio-client")
+)
+
+_HUDI_S3A = (
+    Artifact("org.apache.hadoop", "hadoop-aws", HUDI_HADOOP),
+    Artifact("org.apache.spark", "spark-hadoop-cloud_2.12", HUDI_SPARK),
+)
+# The source is not published for 3.5.8.
+_HUDI_KAFKA = (
+    Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.12", "3.5.7"),
+    Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.12", "3.5.7"),
+    Artifact("org.apache.kafka", "kafka-clients", "3.4.1"),
+    Artifact("org.apache.commons", "commons-pool2", "2.11.1"),
+)
+_HUDI_AWS_SDK = tuple(
+    Artifact("com.amazonaws", f"aws-java-sdk-{name}", HUDI_AWS_SDK) for name in ("s3", "sts", "dynamodb")
 )
 
 
@@ -64,9 +87,20 @@ def s3_jars() -> list[Path]:
     return [*_jars(f"hadoop-aws-{HADOOP}", _S3A), *sorted(sdk.glob("*.jar"))]
 
 
+def hudi_s3_jars() -> list[Path]:
+    """S3A for Spark 3.5, by which Hudi reaches S3."""
+    sdk = fetch_jars(f"aws-sdk-{HUDI_AWS_SDK}", _HUDI_AWS_SDK, with_dependencies=True)
+    return [*_jars(f"hadoop-aws-{HUDI_HADOOP}", _HUDI_S3A), *sorted(sdk.glob("*.jar"))]
+
+
 def kafka_jars() -> list[Path]:
     """Spark's own Kafka source."""
     return spark_kafka_jars()
+
+
+def hudi_kafka_jars() -> list[Path]:
+    """The same for Spark 3.5."""
+    return _jars(f"spark-kafka-{HUDI_SPARK}", _HUDI_KAFKA)
 
 
 def hudi_python() -> Path:
@@ -95,7 +129,7 @@ def _jars(name: str, artifacts: tuple[Artifact, ...]) -> list[Path]:
 
 def main() -> None:
     """Fetch everything; say what is not there."""
-    for fetch in (delta_jars, iceberg_jars, kafka_jars, s3_jars, hudi_jars, hudi_python):
+    for fetch in (delta_jars, iceberg_jars, kafka_jars, s3_jars, hudi_jars, hudi_kafka_jars, hudi_s3_jars, hudi_python):
         try:
             fetch()
             print(f"{fetch.__name__}: there", file=sys.stderr)

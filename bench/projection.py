@@ -67,8 +67,9 @@ class Measures:
         files_mb: log text from files that one busy core makes a table of, in 10^6 bytes a second.
         kafka_mb: the same from Kafka.
         written_share: size of the data files, as a share of the text's.
-        driver_ms: of the driver, for an epoch of 2,000 files.
-        driver_mb: what the driver writes for it, in 10^6 bytes.
+        driver_ms: of the driver, for an epoch of 2,000 files on S3.
+        timeline_mb: what it puts on the timeline for it, in 10^6 bytes.
+        log_mb: the same into the table's log.
         driver_requests: what the driver asks an object store for it.
     """
 
@@ -76,7 +77,8 @@ class Measures:
     kafka_mb: float
     written_share: float
     driver_ms: float
-    driver_mb: float
+    timeline_mb: float
+    log_mb: float
     driver_requests: float
 
     @classmethod
@@ -98,8 +100,9 @@ class Measures:
             fast(throughput.FILES),
             fast(throughput.KAFKA),
             written / (ROWS * BYTES_A_ROW),
-            driver(cluster.WEEK, cluster.MS),
-            driver(cluster.WEEK, cluster.WRITTEN),
+            driver(cluster.ON_S3, cluster.MS),
+            driver(cluster.ON_S3, cluster.TIMELINE),
+            driver(cluster.ON_S3, cluster.LOG),
             driver(cluster.ON_S3, cluster.REQUESTS),
         )
 
@@ -110,27 +113,32 @@ def needs(stream: Stream, measures: Measures) -> Mapping[str, str]:
     data_mb = text_mb * measures.written_share
     files = stream.files or math.ceil(data_mb / (stream.file_mb or 1))
     file_mb = data_mb / files
-    # A marker and the object; beyond a part the upload is begun, sent in parts and completed.
+    # A marker, the object and the marker's end; beyond a part the upload is begun, sent in parts and completed.
     parts = math.ceil(file_mb * 1e6 / PART_BYTES)
-    puts = files * (1 + (1 if parts == 1 else parts + 2)) + measures.driver_requests
+    puts = files * (2 + (1 if parts == 1 else parts + 2)) + measures.driver_requests
     as_measured = files / (TASKS * FILES_A_TASK)
     epochs_a_year = _YEAR_S / stream.epoch_s
     return {
         "text in an epoch": f"{text_mb / 1000:,.0f} GB",
-        "busy cores, from files": f"{1000 * stream.gb_s / measures.files_mb:,.0f}",
-        "busy cores, from Kafka": f"{1000 * stream.gb_s / measures.kafka_mb:,.0f}",
-        f"cores {BUSY:.0%} busy, from files": f"{1000 * stream.gb_s / measures.files_mb / BUSY:,.0f}",
-        f"cores {BUSY:.0%} busy, from Kafka": f"{1000 * stream.gb_s / measures.kafka_mb / BUSY:,.0f}",
+        "busy cores, from files": _cores(stream, measures.files_mb),
+        "busy cores, from Kafka": _cores(stream, measures.kafka_mb),
+        f"cores {BUSY:.0%} busy, from files": _cores(stream, measures.files_mb * BUSY),
+        f"cores {BUSY:.0%} busy, from Kafka": _cores(stream, measures.kafka_mb * BUSY),
         f"Kafka partitions, {PARTITION_MB_S} MB/s each": f"{1000 * stream.gb_s / PARTITION_MB_S:,.0f}",
         "size of a data file": f"{file_mb:,.0f} MB",
         "data files an hour": f"{files * 3600 / stream.epoch_s:,.0f}",
         "data written": f"{data_mb / stream.epoch_s:,.0f} MB/s",
-        "puts a second": f"{puts / stream.epoch_s:,.0f}",
-        "share of S3's puts for one prefix": f"{puts / stream.epoch_s / S3_PUTS_S:.1%}",
+        "puts and deletes a second": f"{puts / stream.epoch_s:,.0f}",
+        "share of what S3 takes of them for one prefix": f"{puts / stream.epoch_s / S3_PUTS_S:.1%}",
         "driver, share of its time": f"{measures.driver_ms * as_measured / (10 * stream.epoch_s):.1f} %",
-        "timeline and log, a year": f"{measures.driver_mb * as_measured * epochs_a_year / 1e6:,.2f} TB",
+        "timeline, a year": f"{measures.timeline_mb * as_measured * epochs_a_year / 1e6:,.2f} TB",
+        "Delta log, 30 days": f"{measures.log_mb * as_measured * epochs_a_year * 30 / 365 / 1e6:,.2f} TB",
         "instants a year": f"{epochs_a_year:,.0f}",
     }
+
+
+def _cores(stream: Stream, mb_s: float) -> str:
+    return f"{math.ceil(1000 * stream.gb_s / mb_s):,}"
 
 
 def table(found: Medians, streams: Sequence[Stream] = STREAMS) -> list[tuple[str, ...]]:

@@ -30,7 +30,7 @@ def _work(way: str, files: int, medium: str) -> str:
 GOALS = tuple(
     Goal(f"{work}: seconds", figure_of(Key("recovery", work, OURS, "wall s")), limit, False)
     for files, limit in _LIMITS_S.items()
-    for work in (_work(way, files, "files") for way in _WAYS)
+    for work in (_work(way, files, medium) for medium in ("files", "S3") for way in _WAYS)
 )
 
 

@@ -98,7 +98,9 @@ def scratch(options: Options) -> Iterator[Path]:
         signal.signal(signal.SIGTERM, before)
 
 
-def finish(table: str, options: Options, measured: Sequence[Measured], sizes: str) -> None:
+def finish(
+    table: str, options: Options, measured: Sequence[Measured], sizes: str, *, repeats: str | None = None
+) -> None:
     """Keep and print what was measured.
 
     Args:
@@ -106,8 +108,10 @@ def finish(table: str, options: Options, measured: Sequence[Measured], sizes: st
         options: what the script was told.
         measured: what was measured.
         sizes: of what, for people.
+        repeats: what a figure is the median of; None: of the rounds.
     """
-    path = save(table, measured, conditions=conditions(table, options, sizes), folder=options.results)
+    told = conditions(table, options, sizes) | ({"rounds": repeats} if repeats else {})
+    path = save(table, measured, conditions=told, folder=options.results)
     show(table, measured)
     say(f"kept in {path}")
 
@@ -121,10 +125,19 @@ def conditions(table: str, options: Options, sizes: str) -> dict[str, str]:
     return {
         "command": " ".join(words),
         "sizes": sizes,
-        "rounds": f"{options.rounds}, {options.warm_ups} unmeasured before them",
+        "rounds": f"{options.rounds} rounds, {options.warm_ups} unmeasured before them",
+        "commit": commit(),
         "machine": machine(),
         "versions": versions(),
     }
+
+
+def commit() -> str:
+    """What is measured: the commit of the working tree; "" outside of one."""
+    command = ["git", "-C", str(RESULTS), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 def machine() -> str:

@@ -32,7 +32,26 @@ class Setting:
 
 
 EVERYONE = (
+    Setting("spark.master", "local[2]", "as ours has", f"{_SPARK}/submitting-applications.html#master-urls"),
+    Setting(
+        "spark.driver.memory",
+        "2g",
+        "as ours has",
+        f"{_SPARK}/configuration.html",
+    ),
     Setting("spark.sql.parquet.compression.codec", "zstd", "as ours writes", f"{_SPARK}/sql-data-sources-parquet.html"),
+    Setting(
+        "spark.hadoop.parquet.compression.codec.zstd.level",
+        "1",
+        "as ours writes; the default, 3, takes more",
+        "https://github.com/apache/parquet-java/blob/master/parquet-hadoop/README.md",
+    ),
+    Setting(
+        "spark.sql.parquet.outputTimestampType",
+        "TIMESTAMP_MICROS",
+        "as ours writes; the default, INT96, takes more room",
+        f"{_SPARK}/configuration.html#runtime-sql-configuration",
+    ),
     Setting(
         "spark.sql.shuffle.partitions",
         "2",
@@ -50,6 +69,12 @@ SPARK = (
     ),
 )
 DELTA = (
+    Setting(
+        "spark.databricks.delta.properties.defaults.checkpointInterval",
+        "100",
+        "as ours makes them; the default is every tenth commit",
+        f"{_DELTA}/optimizations-oss.html",
+    ),
     Setting(
         "spark.databricks.delta.snapshotPartitions",
         "2",
@@ -71,6 +96,7 @@ ICEBERG = (
         f"{_ICEBERG}/spark-writes/#writing-distribution-modes",
     ),
     Setting("write.parquet.compression-codec", "zstd", "as ours writes", f"{_ICEBERG}/configuration/#write-properties"),
+    Setting("write.parquet.compression-level", "1", "as ours writes", f"{_ICEBERG}/configuration/#write-properties"),
     Setting(
         "write.metadata.delete-after-commit.enabled",
         "true",
@@ -111,10 +137,28 @@ HUDI = (
 )
 S3A = (
     Setting(
+        "spark.sql.streaming.checkpointFileManagerClass",
+        "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager",
+        "a checkpoint's files are put, not renamed",
+        f"{_SPARK}/cloud-integration.html",
+    ),
+    Setting(
+        "",
+        "",
+        "Iceberg keeps its Hadoop catalog, which needs no server; on S3 its renames are safe with one writer only",
+        f"{_ICEBERG}/java-api-quickstart/#using-a-hadoop-catalog",
+    ),
+    Setting(
         "spark.hadoop.fs.s3a.fast.upload.buffer",
         "bytebuffer",
         "uploads are buffered in memory, not on disk",
         "https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/performance.html",
+    ),
+    Setting(
+        "spark.hadoop.fs.s3a.directory.marker.retention",
+        "keep",
+        "no deletion of directory markers behind every write (default since 3.4)",
+        "https://hadoop.apache.org/docs/r3.3.4/hadoop-aws/tools/hadoop-aws/directory_markers.html",
     ),
     Setting(
         "spark.hadoop.fs.s3a.create.performance",
@@ -130,6 +174,16 @@ OURS = (
         "1GB",
         "in the table of throughput: peers take all there is at once, and fixed costs count less",
         "how-to/monitor-a-job.md#it-falls-behind",
+    ),
+    Setting("", "", "`spark.master` and `spark.driver.memory` as the peers have", "job-file.md#spark"),
+    Setting(
+        "", "", "`source.close_after` = `0s`: nothing is appended to the files of a benchmark", "job-file.md#source"
+    ),
+    Setting(
+        "",
+        "",
+        "`source.max_files_per_epoch` = `1` where an epoch has 1,000 rows, as the peers' `maxFilesPerTrigger`",
+        "job-file.md#source",
     ),
 )
 ALL: Mapping[str, Sequence[Setting]] = {

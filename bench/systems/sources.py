@@ -12,7 +12,7 @@ def read(spark: SparkSession, work: Work) -> DataFrame:
     """All of the input as a batch."""
     if work["source"] == "kafka":
         raw = spark.read.format("kafka").options(**_kafka(work)).load()
-        return _decoded(raw, work)
+        return _transformed(spark, _decoded(raw, work), work)
     return _transformed(spark, spark.read.schema(work["schema"]).json(work["input"]), work)
 
 

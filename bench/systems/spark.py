@@ -19,7 +19,7 @@ class Spark:
 
     def round(self, work: Work) -> dict[str, float]:
         """See Served."""
-        read(self._spark, work).write.parquet(table_path(work))
+        read(self._spark, work).write.partitionBy(*work.get("partition_by", ())).parquet(table_path(work))
         return {}
 
     def count(self, work: Work) -> int:

@@ -10,9 +10,6 @@ from pyspark.sql import SparkSession
 from bench.serve import Work
 from bench.tuning import EVERYONE, S3A, settings
 
-MASTER = "local[2]"
-DRIVER_MEMORY = "2g"
-
 
 def start_spark(work: Work, own: Mapping[str, str]) -> SparkSession:
     """A session.
@@ -22,9 +19,8 @@ def start_spark(work: Work, own: Mapping[str, str]) -> SparkSession:
         own: settings of the system itself.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(MASTER).appName("bench")
+    builder = SparkSession.builder.appName("bench")
     everyone = {
-        "spark.driver.memory": DRIVER_MEMORY,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

@@ -16,12 +16,13 @@ import yaml
 from deltalake import DeltaTable
 
 from bench.serve import Work, serve
+from bench.tuning import EVERYONE, settings
 from ingest.build import build_job, give_birth, open_source, open_timeline
 from ingest.config import load_config
 from ingest.config_models import JobConfig, SparkConfig
 from ingest.epoch import EpochResult, Pipeline, raise_failure
 from ingest.loop import IngestLoop
-from ingest.runner import open_runner
+from ingest.runner import Runner, open_runner
 from ingest.sources.base import SourcePlan
 from ingest.spark import SparkRunner
 from ingest.summary import Mode
@@ -30,8 +31,7 @@ from sinks.delta_location import delta_storage_options
 from timeline.epoch import EpochRef, Plan, Position
 from timeline.fsspec_store import open_store
 
-MASTER = "local[2]"
-DRIVER_MEMORY = "2g"
+_SPARK = settings(EVERYONE)
 
 _PUT_BYTES = 400
 """About what the small objects of an epoch have: plan, empty inflight, manifest, decision, completed body."""
@@ -65,10 +65,11 @@ class Tideline:
     """See `bench.serve.Served`. Rounds are done by the protocol, or where ``is_bare`` is set without it."""
 
     def __init__(self, work: Work) -> None:
-        """Start a session."""
-        conf = {"spark.driver.memory": DRIVER_MEMORY}
-        self._spark = SparkConfig(master=work.get("master", MASTER), conf=conf)
-        self._runner = KeptRunner("bench", self._spark)
+        """A session is started by the first round that needs one: a job without a query starts another JVM."""
+        conf = {"spark.driver.memory": _SPARK["spark.driver.memory"]}
+        self._spark = SparkConfig(master=work.get("master", _SPARK["spark.master"]), conf=conf)
+        self._runner: KeptRunner | None = None
+        self._runs_queries = False
         self._storage: dict[str, Any] = dict(work.get("storage") or {})
         self._scratch = Path(work["scratch"])
         self._bare_rows = 0
@@ -89,12 +90,13 @@ class Tideline:
 
     def close(self) -> None:
         """See Served."""
-        self._runner.end()
+        if self._runner is not None:
+            self._runner.end()
 
     def _guarded(self, config: JobConfig) -> int:
         loop = IngestLoop(
             open_timeline(config),
-            lambda: open_runner(config, lambda: self._runner),
+            lambda: self._open_runner(config),
             mode=Mode.ONCE,
             stop=threading.Event(),
             observer=Unwatched(),
@@ -113,7 +115,7 @@ class Tideline:
             if job is None or pipeline is None:
                 assert config.arrow_schema is not None
                 job = build_job(give_birth(opened, config.arrow_schema))
-                pipeline = Pipeline(source, config.arrow_schema, config.lineage, self._runner)
+                pipeline = Pipeline(source, config.arrow_schema, config.lineage, self._open_runner(config))
             ref = EpochRef(epoch, job.clock.next(), 0)
             targets = tuple(sink.target for sink in job.sinks)
             plan = Plan(ref, job.name, job.by, planned.ranges, targets, job.identity.schema, job.token())
@@ -128,6 +130,18 @@ class Tideline:
             epoch += 1
         return epoch
 
+    def _open_runner(self, config: JobConfig) -> Runner:
+        return open_runner(config, lambda: self._started(runs_queries=config.transform is not None))
+
+    def _started(self, *, runs_queries: bool) -> Runner:
+        """The session as `tideline run` starts one for such a job."""
+        if self._runner is None:
+            self._runner = KeptRunner("bench", self._spark, runs_queries=runs_queries)
+            self._runs_queries = runs_queries
+        if self._runs_queries != runs_queries:
+            raise SystemExit("jobs with and without a query need processes of their own: a process has one JVM")
+        return self._runner
+
     def _config(self, work: Work) -> JobConfig:
         """The job file of a round, read as ``tideline run`` reads it."""
         target = str(work["target"])
@@ -139,6 +153,8 @@ class Tideline:
             "quarantine": {"path": f"{target}/quarantine"},
             "spark": {"master": self._spark.master, "conf": dict(self._spark.conf)},
         }
+        if work.get("small_epochs"):
+            settings["spark"]["small_epochs"] = work["small_epochs"]
         if self._storage:
             settings["storage"] = self._storage
         if work.get("partition_by"):
