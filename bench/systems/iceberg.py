@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.serve import Work, serve
 from bench.systems.sources import read_stream, run_stream
-from bench.systems.spark_session import start_spark
+from bench.systems.spark_session import start_spark, target_folder
 from bench.tuning import ICEBERG, settings
 
 
@@ -35,7 +35,7 @@ class Iceberg:
 
     def _table(self, work: Work) -> str:
         """Catalog, folder and table: in a Hadoop catalog that is where the table lies."""
-        warehouse, _, folder = str(work["target"]).rpartition("/")
+        warehouse, _, folder = target_folder(work).rpartition("/")
         if warehouse not in self._catalogs:
             name = f"bench_{len(self._catalogs)}"
             self._catalogs[warehouse] = name

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
 from bench.serve import Work
+from bench.systems.spark_session import target_folder
 
 
 def read(spark: SparkSession, work: Work) -> DataFrame:
@@ -42,7 +43,7 @@ def run_stream(
         ``batches``, and ``in_batch_s``: the time inside of them as Spark tells it.
     """
     writer = rows.writeStream.format(output_format).outputMode("append").options(**options)
-    writer = writer.option("checkpointLocation", f"{work['target']}/checkpoint")
+    writer = writer.option("checkpointLocation", f"{target_folder(work)}/checkpoint")
     writer = writer.trigger(availableNow=True)
     query = writer.start(table_path(work)) if table is None else writer.toTable(table)
     query.awaitTermination()
@@ -53,7 +54,7 @@ def run_stream(
 
 def table_path(work: Work) -> str:
     """Where the table of a round lies."""
-    return f"{work['target']}/table"
+    return f"{target_folder(work)}/table"
 
 
 def _decoded(raw: DataFrame, work: Work) -> DataFrame:

@@ -44,8 +44,6 @@ def start_spark(work: Work, own: Mapping[str, str]) -> SparkSession:
 def s3a(server: Mapping[str, str]) -> dict[str, str]:
     """S3A's settings for a server on loopback."""
     return {
-        # One spelling of a place for all systems.
-        "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.endpoint": server["endpoint"],
         "spark.hadoop.fs.s3a.endpoint.region": server["region"],
         "spark.hadoop.fs.s3a.access.key": server["key"],
@@ -53,3 +51,8 @@ def s3a(server: Mapping[str, str]) -> dict[str, str]:
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
     } | settings(S3A)
+
+
+def target_folder(work: Work) -> str:
+    """Where a round writes to, as Hadoop spells it."""
+    return str(work["target"]).replace("s3://", "s3a://", 1)
