@@ -20,7 +20,7 @@ HUDI_STREAM = "Hudi streaming bulk_insert"
 HUDI_BULK_INSERT = "Hudi bulk_insert"
 HUDI_INSERT = "Hudi insert"
 HUDI_SPARK = f"Spark {pins.HUDI_SPARK} alone"
-"""The same in Hudi's environment: what Hudi's figures are told by, since it has no bundle for Spark 4.1."""
+"""The same in Hudi's environment: what Hudi's figures are told by, since its bundles for Spark 4 cannot be had here."""
 
 HUDI = (HUDI_STREAM, HUDI_BULK_INSERT, HUDI_INSERT)
 

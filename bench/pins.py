@@ -19,7 +19,7 @@ DELTA = "4.4.0"
 ICEBERG = "1.12.0"
 HUDI = "1.2.0"
 HUDI_SPARK = "3.5.8"
-"""Hudi has no bundle for Spark 4.1: it runs on the newest Spark that it has one for, in an environment of its own."""
+"""The newest Spark whose bundle of Hudi the Maven repository has; an environment of its own."""
 
 HADOOP = "3.4.2"
 AWS_SDK = "2.29.52"

@@ -51,7 +51,7 @@ class LargeBatches:
     def write(self, load: Load) -> Mapping[str, float]:
         """See Way."""
         clock, start_ts = Clock(), self._client.pd.timestamp()
-        # Sorted, as every client of TiKV sends keys: in the order of the source the store needs three times as long.
+        # Sorted, as every client of TiKV sends keys: in the order of the source the store needs twice as long.
         primary, *others = sorted(self._pairs)
         self._prewrite([primary], primary, start_ts)
         self._prewrite(others, primary, start_ts)

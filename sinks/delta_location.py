@@ -44,6 +44,12 @@ def delta_location(path: str) -> str:
         raise ConfigError(
             f"delta target {without_credentials(path)!r}: a table's path cannot hold '%' or '\\'; choose another"
         )
+    # It takes an S3 path as a URL, and what URLs have behind a path, or resolve in it, for no part of a key.
+    if scheme in ("s3", "s3a") and ("#" in rest or "?" in rest or {".", ".."} & set(rest.split("/"))):
+        raise ConfigError(
+            f"delta target {without_credentials(path)!r}: a table's path on S3 cannot hold '#' or '?', "
+            "nor a folder named '.' or '..'; choose another"
+        )
     match scheme:
         case "file" | "local":
             return os.path.abspath(os.path.expanduser(rest))

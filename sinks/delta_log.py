@@ -21,7 +21,8 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -43,7 +44,8 @@ from sinks.delta_snapshot import (
     stored_entry,
 )
 from sinks.delta_table import foreign_errors, is_missing, open_table, table_files
-from timeline.errors import AlreadyExistsError, StoreUnavailableError
+from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
+from timeline.local_store import LocalStore
 from timeline.store import ObjectStore
 
 _LOG = logging.getLogger(__name__)
@@ -51,6 +53,11 @@ _LOG = logging.getLogger(__name__)
 _CHECKPOINT_EVERY = 100
 _MOST_FOLLOWED = 100
 """Entries that are read one by one before opening the table anew, from its checkpoint, is cheaper."""
+
+_IN_SIGHT_S = 600.0
+"""For so long the newest entry that was seen is the newest one, or the one behind it can be read. Entries are cleaned
+up behind checkpoints once they are older than a table's retention: who comes back after that may find the entry that
+it knows before a gap, and a version put into the gap is seen by nobody."""
 
 
 @dataclass
@@ -63,6 +70,7 @@ class DeltaLog:
         app_id: key of the job's marker.
         storage_options: as delta-rs takes them; may hold secrets.
         authorities: whom its clients trust, see `trusting`.
+        wall_clock: seconds since 1970; it goes on while the process or its machine is stopped.
         checkpoints: those that this process makes.
     """
 
@@ -71,8 +79,10 @@ class DeltaLog:
     app_id: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     authorities: str | None = None
+    wall_clock: Callable[[], float] = time.time
     checkpoints: Checkpoints = field(default_factory=Checkpoints, init=False, repr=False)
     _known: Snapshot | None = field(default=None, init=False, repr=False)
+    _looked_at: float = field(default=0.0, init=False, repr=False)
 
     def load(self) -> Snapshot | None:
         """The table as its log is now; None where there is no log.
@@ -80,17 +90,19 @@ class DeltaLog:
         Raises:
             StoreUnavailableError: the log cannot be read.
         """
-        known, self._known = self._known, None  # whatever fails below, the next call starts from the log
+        known, self._known = self._in_sight(), None  # whatever fails below, the next call starts from the log
+        looked_at = self.wall_clock()
         self._known = (self._followed(known) if known is not None else None) or self._opened()
+        self._looked_at = looked_at
         return self._known
 
     def glance(self) -> Snapshot | None:
-        """What was loaded last, if it is still there. Others may have put versions behind it; then `append` fails.
+        """What was loaded lately, if it is still there. Others may have put versions behind it; then `append` fails.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
         """
-        known, self._known = self._known, None
+        known, self._known = self._in_sight(), None
         self._known = known if known is not None and self._is_there(known) else None
         return self._known
 
@@ -117,12 +129,17 @@ class DeltaLog:
             return None
         found: set[str] = set()
         for path in entries:
-            actions = map(json.loads, self.store.get(path).splitlines())
-            found.update(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
+            try:
+                actions = [json.loads(line) for line in self.store.get(path).splitlines() if line.strip()]
+                found.update(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
+            except NotFoundError:
+                return None
+            except (ValueError, KeyError, TypeError) as error:
+                raise StoreUnavailableError(f"{self.store.url}/{path} is no log entry: {error}") from error
         return frozenset(found)
 
     def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: LogEntry) -> None:
-        """Put version 0; fails where there is a table.
+        """Put version 0; fails where there is a table. On a file system it is durable.
 
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
@@ -142,6 +159,9 @@ class DeltaLog:
                     app_transactions=[Transaction(self.app_id, entry.epoch)],
                 ),
             )
+        if isinstance(self.store, LocalStore):
+            # delta-rs leaves it to the system's cache.
+            self.store.make_durable([entry_path(0), LOG_FOLDER, ""])
 
     def append(self, after: Snapshot, entry: LogEntry) -> None:
         """Put the version that follows `after`, and no other.
@@ -152,6 +172,7 @@ class DeltaLog:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
         known, self._known = self._known, None
+        put_at = self.wall_clock()
         body = append_text(self.app_id, entry, after.state.partition_columns)
         version = after.version + 1
         try:
@@ -159,20 +180,42 @@ class DeltaLog:
         except AlreadyExistsError as error:
             self._known = known
             raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
-        self._known = after.after(body, Seen(marker=entry.epoch))
+        self._confirm(version, entry)
+        self._known, self._looked_at = after.after(body, Seen(marker=entry.epoch)), put_at
         if version % _checkpoint_interval(after.state) == 0:
             self.checkpoints.start(Request(self.location, self.storage_options, self.authorities, version))
+
+    def _confirm(self, version: int, entry: LogEntry) -> None:
+        """Look again where an entry was put long after its writer had looked: its process or machine was stopped.
+
+        Raises:
+            StoreUnavailableError: it is not; or the log cannot be read.
+        """
+        if self._is_recent():
+            return
+        table = self._opened()
+        if table is None or table.applied is None or table.applied < entry.epoch:
+            raise StoreUnavailableError(
+                f"{self.location}: version {version} was put where older entries have been cleaned up: nobody sees it"
+            )
+
+    def _in_sight(self) -> Snapshot | None:
+        return self._known if self._is_recent() else None
+
+    def _is_recent(self) -> bool:
+        return 0 <= self.wall_clock() - self._looked_at <= _IN_SIGHT_S
 
     def _followed(self, known: Snapshot) -> Snapshot | None:
         """What was known, and the entries behind it; None where the table has to be opened anew."""
         if not self._is_there(known):
             return None
-        for version in itertools.count(known.version + 1):
+        first = known.version + 1
+        for version in itertools.count(first):
             body = stored_entry(self.store, version)
             if body is None:
                 return known
             seen = read_entry(f"{self.store.url}/{entry_path(version)}", body, self.app_id)
-            if seen.changes_rules or version - known.version > _MOST_FOLLOWED:
+            if seen.changes_rules or version - first >= _MOST_FOLLOWED:
                 return None
             known = known.after(body, seen)
         raise AssertionError("unreachable: versions end")

@@ -11,6 +11,8 @@ in Table Features".
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +55,11 @@ _TABLE_RULES = {
     "delta.enableIcebergCompat": "Iceberg compatibility, which binds how files are written",
     "delta.setTransactionRetentionDuration": "a limit after which the table forgets which epochs it has",
 }
+
+_RETENTION = "delta.logRetentionDuration"
+_SHORT_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(\w+?)s?", re.IGNORECASE)
+_SECONDS = {"nanosecond": 1e-9, "microsecond": 1e-6, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600}
+_SHORTEST_RETENTION_S = 3600
 
 _OFF = frozenset({"", "none", "false"})
 
@@ -107,6 +114,16 @@ def _feature_differences(table: TableState) -> Iterator[str]:
         for prefix, reason in _TABLE_RULES.items():
             if key.startswith(prefix) and value.lower() not in _OFF:
                 yield f"table property {key} = {value}: {reason}"
+    retention = table.configuration.get(_RETENTION, "")
+    if _seconds(retention) < _SHORTEST_RETENTION_S:
+        reason = "entries go before other writers have seen them; an hour is the least"
+        yield f"table property {_RETENTION} = {retention}: {reason}"
+
+
+def _seconds(interval: str) -> float:
+    """Of an interval of less than a day; infinity for every other."""
+    given = _SHORT_INTERVAL.fullmatch(interval.strip())
+    return int(given[1]) * _SECONDS.get(given[2].lower(), math.inf) if given else math.inf
 
 
 def _column_differences(table: TableState, rows: pa.Schema) -> Iterator[str]:

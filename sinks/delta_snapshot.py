@@ -159,7 +159,7 @@ def _checkpointed(files: pafs.FileSystem, version: int, app_id: str) -> Seen:
     rules: dict[str, dict[str, Any]] = {}
     try:
         with files.open_input_file(path) as file:
-            for kind, action in _actions_in(pq.ParquetFile(file)):
+            for kind, action in _actions_in(pq.ParquetFile(file, pre_buffer=True)):
                 if kind == "sidecar":
                     raise UnfamiliarLogError(f"{path} has sidecars")
                 if kind != "txn":

@@ -25,6 +25,7 @@ def footer_reader(path: str, storage: Mapping[str, Any]) -> Callable[[str], pq.F
 
     Raises:
         ConfigError: it is a place that Delta tables cannot have.
+        StoreUnavailableError: no client can be made for it.
     """
     location = delta_location(path)
     files = table_files(location, delta_storage_options(location, storage), trusted_authorities(location, storage))

@@ -27,7 +27,7 @@ from sinks.markers import Markers, marker_path, owner_of
 from sinks.partition import NULL_SEGMENT, PartitionField, partitioned_schema
 from sinks.stats import file_statistics
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
-from timeline.errors import InvariantError, StoreUnavailableError
+from timeline.errors import InvariantError
 from timeline.local_store import LocalStore
 from timeline.side_by_side import side_by_side
 
@@ -148,15 +148,7 @@ class SparkFolder:
             return
         folders = {os.path.dirname(path) for path in paths}
         above = {self.path, ""} if paths else set()
-        for path in [*paths, *sorted(folders | above, key=len, reverse=True)]:
-            try:
-                descriptor = os.open(os.path.join(store.root, path), os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise StoreUnavailableError(f"{store.url}/{path}: cannot be made durable: {error}") from error
+        store.make_durable([*paths, *sorted(folders | above, key=len, reverse=True)])
 
 
 def abort(markers: Markers, epoch: EpochRef, part: Part | None) -> Sequence[str]:

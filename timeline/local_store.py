@@ -161,6 +161,21 @@ class LocalStore:
     def abandon(self, paths: Collection[str]) -> None:
         """See ObjectStore; an unfinished upload is a visible file here, and cannot be closed once that is deleted."""
 
+    def make_durable(self, paths: Collection[str]) -> None:
+        """Bring to disk what another program wrote and left to the system's cache.
+
+        Args:
+            paths: of files, and of the folders that they are named in; "" is the root.
+
+        Raises:
+            StoreUnavailableError: one is not there, or the disk does not take it.
+        """
+        for path in paths:
+            try:
+                _sync(os.path.join(self.root, path), os.O_RDONLY)
+            except OSError as error:
+                raise StoreUnavailableError(f"{self.url}/{path}: cannot be made durable: {error}") from error
+
     def _file(self, path: str) -> str:
         """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
         parts = PurePosixPath(path).parts
@@ -343,10 +358,12 @@ def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[Obj
 
 def _sync_folder(folder: str) -> None:
     """Make the names in a folder durable; one that is gone by now has none."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return
+    with contextlib.suppress(FileNotFoundError):
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,4 +1,4 @@
-"""Hudi's appends: its streaming sink, and its batch writes, on the Spark that it has a bundle for."""
+"""Hudi's appends: its streaming sink, and its batch writes, on the Spark that there is a bundle for."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from sinks.delta import DeltaOptions, DeltaSink
 from sinks.delta_entry import LogEntry
 from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog
-from sinks.delta_snapshot import Snapshot
+from sinks.delta_snapshot import Snapshot, read_snapshot
 from sinks.partition import PartitionField, Transform
 from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write
 from tests.real.s3_server import S3Server
@@ -34,6 +35,7 @@ from timeline.errors import (
     StoreUnavailableError,
     TargetRefusedError,
 )
+from timeline.local_store import LocalStore
 from timeline.store import ObjectStore, Retry
 
 AT_ONCE = Retry(attempts=4, sleep=lambda _: None)
@@ -301,13 +303,72 @@ class TestCommit:
         self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("sinks.delta_log._MOST_FOLLOWED", 3)
+        opened: list[str] = []
+        monkeypatch.setattr("sinks.delta_log.read_snapshot", noting(opened, "open", read_snapshot))
         sink = table.sink()
-        sink.commit(prepared(sink, ref(0), [1]))
+        for epoch in range(3):
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+            _append_foreign(table.path)
+        assert len(opened) == 2, "to create the table, and to know it"
         for _ in range(5):
             _append_foreign(table.path)
-        sink.commit(prepared(sink, ref(1), [2]))
-        assert sorted(set(table.visible())) == [-1, 1, 2]
-        assert table.versions == 7
+        sink.commit(prepared(sink, ref(3), [3]))
+        assert len(opened) == 3
+        assert sorted(set(table.visible())) == [-1, 0, 1, 2, 3]
+        assert table.versions == 12
+
+    def test_a_version_that_was_the_newest_long_ago_is_not_taken_for_it(self, table: DeltaRig) -> None:
+        now = time.time()
+        sink = table.with_log(DeltaLog, wall_clock=lambda: now)
+        for epoch in (0, 1):
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+        _clean_up_behind(table, version=1)
+        now += 86_400
+        sink.commit(prepared(sink, ref(2), [2]))
+        assert table.visible() == [-1, -1, -1, 0, 1, 2]
+
+    def test_an_entry_that_a_stopped_process_puts_into_a_gap_is_put_again(
+        self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = time.time()
+        sink = table.with_log(DeltaLog, wall_clock=lambda: now)
+        sink = replace(sink, commit_retry=Retry(attempts=3, first_pause_s=0))
+        for epoch in (0, 1):
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+        put = type(table.store).put_if_absent
+
+        def stopped_for_a_day(store: ObjectStore, path: str, body: bytes) -> None:
+            nonlocal now
+            if "_delta_log" in path:
+                monkeypatch.undo()
+                _clean_up_behind(table, version=1)
+                now += 86_400
+            put(store, path, body)
+
+        monkeypatch.setattr(type(table.store), "put_if_absent", stopped_for_a_day)
+        sink.commit(prepared(sink, ref(2), [2]))
+        assert (table.path / "_delta_log" / f"{2:020d}.json").exists(), "the first put was into the gap"
+        assert table.visible() == [-1, -1, -1, 0, 1, 2]
+
+    def test_what_others_took_out_is_unknown_where_the_log_is_cleaned_meanwhile(
+        self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        newest = table.path / "_delta_log" / f"{0:020d}.json"
+        newest.write_text(newest.read_text() + "\n\n")
+        assert sink.log.removed() == frozenset()
+        listed = sink.store.list("_delta_log")
+        newest.unlink()
+        monkeypatch.setattr(type(sink.store), "list", lambda *given, **options: listed)
+        assert sink.log.removed() is None
+
+    def test_the_first_version_is_durable_too(self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch) -> None:
+        durable: list[str] = []
+        monkeypatch.setattr(LocalStore, "make_durable", lambda store, paths: durable.extend(paths))
+        sink = table.sink()
+        sink.commit(prepared(sink, ref(0), [1]))
+        assert durable == [f"_delta_log/{0:020d}.json", "_delta_log", ""]
 
     def test_a_job_of_another_timeline_does_not_pass_for_this_one(self, table: DeltaRig) -> None:
         mine, other = table.sink("job-a"), table.sink("job-b")
@@ -477,6 +538,7 @@ class TestEnsure:
         ("configuration", "line"),
         [
             ({"delta.setTransactionRetentionDuration": "interval 1 day"}, "forgets which epochs it has"),
+            ({"delta.logRetentionDuration": "interval 5 minutes"}, "an hour is the least"),
             ({"delta.constraints.positive": "id > 0"}, "a check constraint"),
         ],
     )
@@ -488,9 +550,18 @@ class TestEnsure:
         with pytest.raises(TargetRefusedError, match=line):
             table.sink().ensure()
 
-    @pytest.mark.parametrize("key", ["delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors"])
-    def test_a_table_property_that_appends_obey_is_accepted(self, table: DeltaRig, key: str) -> None:
-        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA), configuration={key: "true"})
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("delta.appendOnly", "true"),
+            ("delta.enableChangeDataFeed", "true"),
+            ("delta.enableDeletionVectors", "true"),
+            ("delta.logRetentionDuration", "interval 7 days"),
+            ("delta.logRetentionDuration", "interval 60 minutes"),
+        ],
+    )
+    def test_a_table_property_that_appends_obey_is_accepted(self, table: DeltaRig, key: str, value: str) -> None:
+        DeltaTable.create(table.path, Schema.from_arrow(SCHEMA), configuration={key: value})
         sink = table.sink()
         sink.ensure()
         sink.commit(prepared(sink, ref(0), [1]))
@@ -502,6 +573,11 @@ class TestPlace:
         for name in ("per%20cent", "back\\slash"):
             with pytest.raises(ConfigError, match="choose another"):
                 DeltaRig(tmp_path / name).sink()
+
+    @pytest.mark.parametrize("place", ["s3://lake/a#b", "s3a://lake/a?b", "s3://lake/../a", "s3://lake/./a"])
+    def test_a_place_on_s3_that_delta_rs_takes_for_another_is_refused(self, place: str) -> None:
+        with pytest.raises(ConfigError, match="choose another"):
+            delta_location(place)
 
     def test_other_schemes_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="allowed are local paths and s3:// URLs"):
@@ -554,6 +630,18 @@ def _append_foreign(path: Path) -> None:
         mode="append",
         commit_properties=CommitProperties(max_commit_retries=5),
     )
+
+
+def _clean_up_behind(table: DeltaRig, version: int) -> None:
+    """Others go on, make a checkpoint and clean the log up behind it; of older entries this one is left."""
+    for _ in range(3):
+        _append_foreign(table.path)
+    DeltaTable(table.path).create_checkpoint()
+    log = table.path / "_delta_log"
+    kept = {f"{version:020d}.json", max(log.glob("*.json")).name}
+    for entry in log.glob("*.json"):
+        if entry.name not in kept:
+            entry.unlink()
 
 
 def _put_metadata(path: Path, configuration: dict[str, str]) -> None:
