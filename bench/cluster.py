@@ -219,7 +219,7 @@ class Driver:
         return sum(path.stat().st_size for path in (*timeline, decided)), log.stat().st_size
 
     def start_up(self) -> float:
-        """Seconds that the next writer needs to know where ingestion stands."""
+        """Seconds that a process which has opened the job needs to know where ingestion stands."""
         began = time.perf_counter()
         store = self._place.opened().store
         chain = load_chain(store, Timeline.recent(store, self.job.retry), self.job.retry)
@@ -257,7 +257,7 @@ def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measure
                 timeline, log = driver.sizes()
                 figures[TIMELINE].append(timeline / 1e6)
                 figures[LOG].append(log / 1e6)
-                figures["next writer's start, s"].extend(driver.start_up() for _ in range(_STARTS))
+                figures["positions found, s"].extend(driver.start_up() for _ in range(_STARTS))
                 work = _work(number, medium.name)
                 found += [Measured(work, OURS, metric, tuple(values)) for metric, values in figures.items()]
                 say(f"{work}: {1000 * wall_s:.0f} ms")

@@ -200,6 +200,7 @@ class Contest:
         self._processes: dict[str, Process] = {}
         self._running: list[System] = []
         self._number = 0
+        self._turn = 0
         self._agreed: int | None = None
         self.problems: list[str] = []
 
@@ -236,7 +237,8 @@ class Contest:
         values: dict[tuple[str, str], list[float]] = {}
         self._agreed = task.rows
         for number in range(-warm_ups, rounds):
-            turn = number % max(len(self._running), 1)
+            turn = self._turn % max(len(self._running), 1)
+            self._turn += 1
             for system in [*self._running[turn:], *self._running[:turn]]:
                 try:
                     done = self._round(system, task)

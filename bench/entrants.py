@@ -53,10 +53,10 @@ def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = 
     def on_hudis_spark(own: list[Path]) -> dict[str, Any]:
         return here | {"jars": [str(path) for path in (*own, *pins.hudi_kafka_jars())]}
 
-    def hudi(operation: str, *, is_stream: bool = False) -> System:
+    def hudi(name: str, operation: str, *, is_stream: bool = False) -> System:
         start = on_hudis_spark([*pins.hudi_jars(), *(pins.hudi_s3_jars() if s3 else ())])
         work = {"operation": operation, "is_stream": is_stream}
-        return System(HUDI_STREAM, "bench.systems.hudi", start, work, pins.hudi_python())
+        return System(name, "bench.systems.hudi", start, work, pins.hudi_python())
 
     def hudis_spark() -> System:
         return System(HUDI_SPARK, "bench.systems.spark", on_hudis_spark([]), python=pins.hudi_python())
@@ -66,9 +66,9 @@ def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = 
     add(ICEBERG, lambda: System(ICEBERG, "bench.systems.iceberg", jars(pins.iceberg_jars)))
     if s3 is None:
         add(HUDI_SPARK, hudis_spark)
-    add(HUDI_STREAM, lambda: hudi("bulk_insert", is_stream=True))
-    add(HUDI_BULK_INSERT, lambda: _named(HUDI_BULK_INSERT, hudi("bulk_insert")))
-    add(HUDI_INSERT, lambda: _named(HUDI_INSERT, hudi("insert")))
+    add(HUDI_STREAM, lambda: hudi(HUDI_STREAM, "bulk_insert", is_stream=True))
+    add(HUDI_BULK_INSERT, lambda: hudi(HUDI_BULK_INSERT, "bulk_insert"))
+    add(HUDI_INSERT, lambda: hudi(HUDI_INSERT, "insert"))
     return found
 
 
@@ -107,10 +107,6 @@ def kafka_work(log: Log, bootstrap_servers: str, topic: str, **changes: Any) -> 
         }
         | changes,
     }
-
-
-def _named(name: str, system: System) -> System:
-    return System(name, system.module, system.settings, system.work, system.python)
 
 
 def _storage(s3: Mapping[str, str]) -> dict[str, Any]:

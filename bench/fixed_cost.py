@@ -84,7 +84,6 @@ def _on_s3(folder: Path, options: Options) -> list[str]:
     try:
         with bucket(folder) as s3:
             systems = _streams(entrants(folder, s3=s3.server, only=options.systems))
-            # In our own process: the same session, so that nothing but the protocol tells them apart.
             systems[1:1] = [
                 _bare(PLAIN, systems[0], SmallEpochs.EXECUTORS),
                 _bare(PLAIN_HERE, systems[0], SmallEpochs.DRIVER),
@@ -123,8 +122,9 @@ def _streams(systems: list[System]) -> list[System]:
 
 
 def _bare(name: str, ours: System, written_by: SmallEpochs) -> System:
+    """Our own tasks without the protocol, in a process of their own: its memory is theirs."""
     work = {"is_bare": True, "puts": _PUTS, "small_epochs": written_by.value}
-    return System(name, ours.module, ours.settings, work, ours.python)
+    return System(name, ours.module, {**ours.settings, "as": name}, work, ours.python)
 
 
 if __name__ == "__main__":

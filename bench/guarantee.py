@@ -59,21 +59,24 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
 def measure(options: Options) -> int:
     """Do the table; the exit code."""
     wake = generated(2_000, files=2)
+    problems: list[str] = []
     with scratch(options) as folder:
         ours = entrants(folder, only="none besides")[0]
         systems = [ours, System(BARE, ours.module, ours.settings, {"is_bare": True}, ours.python)]
-        with Contest(systems, folder).running() as contest:
-            for work, (epoch_mb, rows, few) in _WORKS.items():
-                if options.wants(work):
-                    log = generated(few if options.quick else rows)
-                    limit = {"max_bytes_per_epoch": epoch_mb * 1_000_000}
-                    task = Task(work, files_work(log, **limit), log.rows, 1, wake=files_work(wake))
-                    measured = contest.measure(task, options.rounds, _figures, warm_ups=options.warm_ups)
-                    if measured:
-                        finish(TABLE, options, measured, f"{log.rows:,} rows, {log.bytes / 1e9:.2f} GB")
-    for problem in contest.problems:
+        for work, (epoch_mb, rows, few) in _WORKS.items():
+            if not options.wants(work):
+                continue
+            log = generated(few if options.quick else rows)
+            limit = {"max_bytes_per_epoch": epoch_mb * 1_000_000}
+            task = Task(work, files_work(log, **limit), log.rows, 1, wake=files_work(wake))
+            with Contest(systems, folder / str(epoch_mb)).running() as contest:
+                measured = contest.measure(task, options.rounds, _figures, warm_ups=options.warm_ups)
+            if measured:
+                finish(TABLE, options, measured, f"{log.rows:,} rows, {log.bytes / 1e9:.2f} GB")
+            problems += contest.problems
+    for problem in problems:
         say(f"missing in the table: {problem}")
-    return 1 if contest.problems else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -46,14 +45,15 @@ Conditions = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 _INTRO = """# Benchmarks
 
-`make bench` measures all of it and writes the tables of this page; each script runs alone too
-(`python -m bench.<table> --quick` takes minutes). Systems take turns in one run, round by round, each in a process of
-its own with a session of its own (the three ways of Hudi share one, and so do both sides of the guarantee's price), the
-others idle meanwhile; what each one wrote is counted and deleted after every round. A figure is the median of the
-rounds, with the smallest and the largest one. CPU seconds and memory are those of the whole process tree: driver, JVM,
-Python workers, those that have ended too. Memory is PSS at its peak, looked at four times a second; of single commands
-it is the largest resident set, of a growing table and a cluster's driver the resident set of that process. Servers
-(Kafka's broker, S3's) share the two cores with everyone, and are counted for nobody.
+`make bench` measures all of it and writes the tables of this page; each script runs alone too (`python -m
+bench.<table> --quick` takes minutes). Systems take turns in one run, round by round, each in a process of its own
+with a session of its own (the three ways of Hudi share one, and so do both sides of the guarantee's price: their peak
+memory is that of both), the others idle meanwhile; what each one wrote is counted and deleted after every round. A
+figure is the median of the rounds, with the smallest and the largest one. CPU seconds and memory are those of the
+whole process tree: driver, JVM, Python workers, those that have ended too. Memory is PSS at its peak, looked at four
+times a second; of single commands it is the largest resident set, of a growing table and a cluster's driver the
+resident set of that process. Servers (Kafka's broker, S3's) share the two cores with everyone, and are counted for
+nobody.
 """
 _NOTHING = "-"
 _TO = "\N{EN DASH}"
@@ -87,8 +87,7 @@ def goals_of_tables() -> list[Goal]:
     """What each table's script aims at."""
     found: list[Goal] = []
     for table in TABLES:
-        if importlib.util.find_spec(f"bench.{table}"):
-            found += getattr(importlib.import_module(f"bench.{table}"), "GOALS", ())
+        found += getattr(importlib.import_module(f"bench.{table}"), "GOALS", ())
     return found
 
 

@@ -144,8 +144,9 @@ def machine() -> str:
     """The machine, for people."""
     names = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
     name = names[0].partition(":")[2].strip() if names else platform.processor()
+    kernel = ".".join(platform.release().split(".")[:2])
     cores, memory = len(os.sched_getaffinity(0)), psutil.virtual_memory().total / (1 << 30)
-    return f"{cores} cores ({name or platform.machine()}), {memory:.0f} GiB, Linux {platform.release()}"
+    return f"{cores} cores ({name or platform.machine()}), {memory:.0f} GiB, Linux {kernel}"
 
 
 def versions() -> str:

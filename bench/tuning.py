@@ -127,6 +127,13 @@ HUDI = (
         f"{_HUDI}/file_sizing",
     ),
     Setting("hoodie.parquet.compression.codec", "zstd", "as ours writes", f"{_HUDI}/configurations"),
+    Setting("hoodie.clean.automatic", "false", "an append leaves nothing to clean", f"{_HUDI}/cleaning"),
+    Setting(
+        "",
+        "",
+        "the five meta fields stay in the rows: logs have no key, and Hudi refuses to make keys up without them",
+        f"{_HUDI}/key_generation",
+    ),
     Setting("hoodie.metadata.enable", "false", "no second table is kept up with each commit", f"{_HUDI}/metadata"),
     Setting(
         "hoodie.embed.timeline.server",

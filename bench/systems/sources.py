@@ -21,9 +21,7 @@ def read_stream(spark: SparkSession, work: Work) -> DataFrame:
     """The same as a stream; ``files_per_batch`` bounds a micro-batch where it is given."""
     if work["source"] == "kafka":
         return _decoded(spark.readStream.format("kafka").options(**_kafka(work)).load(), work)
-    # Files are told by a glob where a batch may take all, as ours: a thousand are a batch's default.
-    # https://spark.apache.org/docs/latest/streaming/apis-on-dataframes-and-datasets.html#input-sources
-    options = {"maxFilesPerTrigger": str(work.get("files_per_batch", 1000))}
+    options = {"maxFilesPerTrigger": str(work["files_per_batch"])} if "files_per_batch" in work else {}
     return spark.readStream.schema(work["schema"]).options(**options).json(work["input"])
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from deltalake import DeltaTable
+from pyarrow.dataset import dataset
 
 from bench.serve import Work, serve
 from bench.tuning import EVERYONE, settings
@@ -28,6 +29,7 @@ from ingest.spark import SparkRunner
 from ingest.summary import Mode
 from ingest.task import Outputs
 from sinks.delta_location import delta_storage_options
+from sinks.delta_table import table_files
 from timeline.epoch import EpochRef, Plan, Position
 from timeline.fsspec_store import open_store
 
@@ -72,7 +74,6 @@ class Tideline:
         self._runs_queries = False
         self._storage: dict[str, Any] = dict(work.get("storage") or {})
         self._scratch = Path(work["scratch"])
-        self._bare_rows = 0
 
     def round(self, work: Work) -> Mapping[str, float]:
         """See Served."""
@@ -80,13 +81,12 @@ class Tideline:
         return {"epochs": self._bare(config, work) if work.get("is_bare") else self._guarded(config)}
 
     def count(self, work: Work) -> int:
-        """See Served."""
+        """See Served. By the footers of the files that the table names; of all files where there is no table."""
         target = f"{work['target']}/table"
-        if work.get("is_bare"):
-            return self._bare_rows
         options = delta_storage_options(target, self._storage)
-        added = DeltaTable(target, storage_options=options).get_add_actions(flatten=True)
-        return int(sum(added["num_records"].to_pylist()))
+        if work.get("is_bare"):
+            return int(dataset("", filesystem=table_files(target, options, None), format="parquet").count_rows())
+        return int(DeltaTable(target, storage_options=options).to_pyarrow_dataset().count_rows())
 
     def close(self) -> None:
         """See Served."""
@@ -109,7 +109,6 @@ class Tideline:
         source = open_source(config)
         positions: dict[str, Position] = {}
         job, pipeline, epoch = None, None, 0
-        self._bare_rows = 0
         scratch = open_store(f"{work['target']}/puts", self._storage)
         while (planned := source.plan(positions)).ranges:
             if job is None or pipeline is None:
@@ -122,7 +121,6 @@ class Tideline:
             begun = {sink.target: sink.begin(plan) for sink in job.sinks}
             reports = pipeline.write(plan, Outputs.of(begun, job.quarantine), threading.Event())
             raise_failure(reports)
-            self._bare_rows += sum(count.accepted for report in reports for count in report.counts)
             for _ in range(int(work.get("puts", 0))):
                 scratch.put_if_absent(uuid.uuid4().hex, b" " * _PUT_BYTES)
             positions |= plan.positions

@@ -68,7 +68,8 @@ def seen(work: Task, done: Round) -> dict[str, float]:
 def test_systems_take_turns_and_another_one_is_first_each_round(tmp_path: Path) -> None:
     with Contest([system(name, tmp_path) for name in "ab"], tmp_path / "work").running() as contest:
         measured = contest.measure(task(tmp_path), 3, seen)
-    assert (tmp_path / "turns").read_text().split() == ["b", "a", "a", "b", "b", "a", "a", "b"]
+        contest.measure(task(tmp_path), 1, seen, warm_ups=0)
+    assert (tmp_path / "turns").read_text().split() == ["a", "b", "b", "a", "a", "b", "b", "a", "a", "b"]
     assert {(each.system, each.metric): len(each.values) for each in measured}["a", "told"] == 3
     assert next(each.values for each in measured if each.metric == "written, MB") == (2e-05,) * 3
 
@@ -117,7 +118,8 @@ def test_cpu_seconds_of_a_process_that_ended_meanwhile_are_counted(tmp_path: Pat
     """Those of one whose parent had ended before it, too."""
     with Contest([system("spinning", tmp_path, **{how: True})], tmp_path / "work").running() as contest:
         measured = contest.measure(task(tmp_path), 1, seen)
-    assert next(each.values[0] for each in measured if each.metric == "CPU s") >= SPIN_S
+    taken_s = next(each.values[0] for each in measured if each.metric == "CPU s")
+    assert taken_s > SPIN_S - 0.05, "the kernel tells CPU time in ticks"
 
 
 def test_memory_that_is_shared_within_a_tree_counts_once() -> None:
