@@ -94,28 +94,21 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
 
 
 def _open(job: Job, plan: Plan) -> bool:
-    """Put both files of an instant; False where it belongs to another writer."""
+    """Put both files of an instant, one after the other; False where it belongs to another writer.
+
+    An inflight file that is alone then was left by a writer whose instant is rolled back already: whoever finds it
+    deletes what it announces without asking for a decision.
+    """
     body = PLAN.dump(plan)
-
-    def request() -> bool:
-        if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) != body:
-            return False
-        _log_transition(plan.ref, "none", "requested")
-        reach("requested")
-        return True
-
-    def begin() -> bool:
-        # Created, not put: a late duplicate of an empty put must never replace the manifest.
-        create_or_read(job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
-        return True
-
-    # Where they run at the same time an inflight file may be alone after a crash, or lie beside another writer's
-    # requested one: it is passed over and removed, as that of a writer that woke up too late always was.
-    is_open = all(side_by_side(lambda put: put(), [request, begin], job.requests))
-    if is_open:
-        _log_transition(plan.ref, "requested", "inflight")
-        reach("inflight")
-    return is_open
+    if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) != body:
+        return False
+    _log_transition(plan.ref, "none", "requested")
+    reach("requested")
+    # Created, not put: a late duplicate of an empty put must never replace the manifest.
+    create_or_read(job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
+    _log_transition(plan.ref, "requested", "inflight")
+    reach("inflight")
+    return True
 
 
 def prepare(

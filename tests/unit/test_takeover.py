@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,13 +117,36 @@ def test_files_of_an_epoch_are_asked_for_once_by_a_process_that_knows_its_manife
     writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
     reports = {"table": [writer.close()], "quarantine": [WriteReport(0, 0)]}
     manifest = prepare(job, plan, [ShardCount("a", 2, 2, 0)], reports)
-    time = plan.ref.instant
-    assert gather(job, time, LeaseState.EXPIRED).manifest == manifest
-    assert sink.asked == [time]
-    assert gather(job, time, LeaseState.EXPIRED, checked=manifest).manifest == manifest
-    assert sink.asked == [time]
-    gather(job, time, LeaseState.EXPIRED, checked=replace(manifest, counts=()))
-    assert sink.asked == [time, time], "another manifest than the one that was looked at"
-    settle(job, time, LeaseState.MINE, 2, checked=manifest)
-    assert sink.asked == [time, time]
+    at = plan.ref.instant
+    assert gather(job, at, LeaseState.EXPIRED).manifest == manifest
+    assert sink.asked == [at]
+    assert gather(job, at, LeaseState.EXPIRED, checked=manifest).manifest == manifest
+    assert sink.asked == [at]
+    gather(job, at, LeaseState.EXPIRED, checked=replace(manifest, counts=()))
+    assert sink.asked == [at, at], "another manifest than the one that was looked at"
+    settle(job, at, LeaseState.MINE, 2, checked=manifest)
+    assert sink.asked == [at, at]
     assert sink.read().num_rows == 2
+
+
+@dataclass
+class SlowPlans(MemoryStore):
+    """Takes its time to put a plan, and notes what else has come meanwhile."""
+
+    meanwhile: list[str] = field(default_factory=list)
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        before = set(self.objects)
+        if path.endswith(".commit.requested"):
+            time.sleep(0.05)
+            self.meanwhile.extend(set(self.objects) - before)
+        super().put_if_absent(path, body)
+
+
+def test_an_instant_is_inflight_only_once_it_is_requested() -> None:
+    """Recovery deletes what an inflight file without a plan announces, and asks for no decision."""
+    store = SlowPlans()
+    sink = MemorySink("table", "app", store, AT_ONCE)
+    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE, requests=8)
+    open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
+    assert store.meanwhile == []
