@@ -171,3 +171,36 @@ def test_maps_and_texts_of_valid_lines_are_taken_as_blocks(objects: list[dict[st
     assert np.array_equal(taken.lines, np.arange(len(lines)))
     for text, one in zip(taken.column(0, schema.field(0).type).to_pylist(), objects, strict=True):
         assert text == one["s"] if isinstance(one["s"], str) or one["s"] is None else text == json.dumps(one["s"])
+
+
+_DIGITS = st.builds(
+    lambda sign, whole, fraction, exponent: f"{sign}{whole}{fraction}{exponent}",
+    st.sampled_from(["", "-"]),
+    st.integers(0, 10**39).map(str) | st.sampled_from(["9" * count for count in range(1, 40)]),
+    st.sampled_from(["", ".0", ".5", ".25", ".123456789012345678"]),
+    st.sampled_from(["", "", "e0", "e2", "E-2", "e400"]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([(5, 2), (9, 2), (10, 0), (18, 2), (20, 10), (28, 10), (38, 0), (38, 1), (38, 18), (38, 38)]),
+    st.sampled_from(["{}", "struct<x:{}>", "array<{}>", "map<string,{}>", "struct<x:array<{}>>"]),
+    st.lists(_DIGITS, min_size=1, max_size=6),
+)
+@example((38, 1), "{}", ["34028236692093846346337460743176821146"])  # comes out as 0.4 where 128 bits wrap
+@example((38, 1), "struct<x:{}>", ["34028236692093846346337460743176821146"])
+@example((38, 1), "map<string,{}>", ["34028236692093846346337460743176821146"])
+@example((20, 2), "{}", ["1", "99999999999999999999", "2"])
+@example((18, 2), "array<{}>", ["1", "123456789012345678"])
+def test_decimals_of_too_many_digits_are_rejected_wherever_they_stand(
+    digits: tuple[int, int], shape: str, numbers: list[str]
+) -> None:
+    kind = shape.format(f"decimal({digits[0]},{digits[1]})")
+    inside = {"{}": "%s", "array<{}>": "[%s]", "struct<x:array<{}>>": '{"x":[%s]}'}.get(shape, '{"x":%s}')
+    data = "".join(f'{{"d":{inside % number}}}\n' for number in numbers).encode()
+    fast = _decoded(data, UnknownField.DROP, d=kind)
+    accepted, rejected = _decoded(data, UnknownField.DROP, d=kind, raw="binary")
+    for _, row in accepted:
+        row.pop("raw")
+    assert repr(fast) == repr((accepted, rejected))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -13,6 +15,9 @@ from ingest.sources.decode.convert import convert
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import EPOCH_UNITS
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_column, epoch_scale, outside
+
+_WIDEST = 38
+"""Digits of a decimal of 128 bits. Arrow takes as many as the type has, scales them, and does not look if they fit."""
 
 
 class Refused(Exception):
@@ -75,12 +80,16 @@ def parse_block(
         if pa.types.is_decimal(values.type) and timestamp_format is not None and pa.types.is_timestamp(field.type):
             counts, values = values, epoch_column(values, EPOCH_UNITS[timestamp_format], field.type)
             bad.update(positions_of(pc.and_(pc.is_null(values), pc.is_valid(counts))))
+        elif pa.types.is_decimal(field.type):
+            bad.update(unfit := _unfit(values, field.type))
+            if values.type != field.type:
+                values = pc.cast(_without(values, unfit), field.type)
         elif carriers.field(field.name).type != field.type:
             converted = convert(values, field.name, field.type, timestamp_format)
             values = converted.values
             bad.update(converted.bad)
         else:
-            bad.update(_unfit(values))
+            bad.update(_unfit(values, field.type))
         columns.append(values)
     return Parsed(columns, frozenset(bad))
 
@@ -89,6 +98,8 @@ def _carrier(kind: pa.DataType, timestamp_format: str | None) -> pa.DataType:
     """What Arrow reads a column as: texts where its own conversion is another, or would refuse the whole block."""
     if pa.types.is_timestamp(kind) and timestamp_format is not None and timestamp_format in EPOCH_UNITS:
         return pa.decimal128(EPOCH_PRECISION, epoch_scale(EPOCH_UNITS[timestamp_format]))
+    if may_wrap(kind):
+        return pa.decimal256(2 * _WIDEST, kind.scale)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.string()
     return kind
@@ -101,21 +112,50 @@ def _nested_is_plain(kind: pa.DataType, formatted: bool) -> bool:
         return _nested_is_plain(kind.value_type, formatted)
     if pa.types.is_timestamp(kind):
         return kind.tz is not None and not formatted
-    return not (pa.types.is_map(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind))
+    return not (pa.types.is_map(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind) or may_wrap(kind))
 
 
-def _unfit(values: pa.Array) -> Sequence[int]:
-    """Rows with a value that Arrow takes and no column does: NaN, floats too large for 32 bits, years beyond 9999."""
-    kind = values.type
+def may_wrap(kind: pa.DataType) -> bool:
+    """Whether digits that Arrow takes can be too many for 128 bits once they are scaled."""
+    return bool(pa.types.is_decimal(kind) and kind.precision + kind.scale > _WIDEST)
+
+
+def _unfit(values: pa.Array, kind: pa.DataType) -> Sequence[int]:
+    """Rows with a value that Arrow takes and no column does.
+
+    NaN, floats too large for 32 bits, years beyond 9999, decimals of more digits than their type has.
+    """
+    if pa.types.is_decimal(kind):
+        return _too_long(values, kind)
     if pa.types.is_timestamp(kind):
         return positions_of(outside(values))
     if pa.types.is_floating(kind):
         finite = pc.is_finite(values)
         return [] if pc.all(finite).as_py() is not False else positions_of(pc.invert(finite))
     if pa.types.is_struct(kind):
-        return [row for child in values.flatten() for row in _unfit(child)]
+        return [row for child in values.flatten() for row in _unfit(child, child.type)]
     if pa.types.is_list(kind):
-        inner = _unfit(values.flatten())
+        inner = _unfit(values.flatten(), kind.value_type)
         parents = pc.list_parent_indices(values) if inner else None
         return [parents[at].as_py() for at in inner] if parents is not None else []
     return []
+
+
+def _too_long(values: pa.Array, kind: pa.DataType) -> Sequence[int]:
+    try:
+        if values.type == kind:
+            values.validate(full=True)
+        else:
+            pc.cast(values, kind)
+    except pa.ArrowInvalid:
+        limit = Decimal((0, (1,), kind.precision - kind.scale))
+        found = enumerate(values.to_pylist())
+        return [row for row, value in found if value is not None and value.copy_abs() >= limit]
+    return []
+
+
+def _without(values: pa.Array, rows: Sequence[int]) -> pa.Array:
+    """With null at these rows."""
+    if not rows:
+        return values
+    return pc.if_else(pc.is_in(pa.array(np.arange(len(values))), pa.array(rows)), pa.scalar(None, values.type), values)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.sources.decode.arrow_json import may_wrap
 from ingest.sources.decode.lines import Positions, cut_out, pieces_of, positions_of
 from ingest.sources.decode.narrow import Taken
 from ingest.sources.decode.records import join_lines
@@ -90,7 +91,7 @@ def is_object(kind: pa.DataType) -> bool:
 
 
 def _is_refused_inside(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind) or may_wrap(kind))
 
 
 def peel(data: bytes, schema: pa.Schema) -> Peeled:
