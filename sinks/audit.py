@@ -45,7 +45,7 @@ class Problem(enum.Enum):
     """A completed epoch that a target does not have."""
 
     UNKNOWN = "unknown"
-    """Data of this job whose instant the timeline does not know; it is left alone."""
+    """Data of this job of which the timeline does not know what it is of; it is left alone."""
 
     BROKEN_CHAIN = "broken chain"
     """Decisions, instants or offsets that contradict each other."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from sinks.audit import Audit, Expected, Fate, Finding, Problem
@@ -55,6 +55,7 @@ class LakeAudit:
         """Everything that differs."""
         files = {file.path: file for part in expected.parts for file in part.files}
         own = dict(self._own_files())
+        with_part = {part.epoch.instant for part in expected.parts}
         findings = [
             *self._not_applied(expected),
             *(finding for file in files.values() for finding in self._of_committed(file, expected)),
@@ -63,7 +64,7 @@ class LakeAudit:
                 finding
                 for path, instant in own.items()
                 if path not in files
-                for finding in self._of_other(path, instant, expected)
+                for finding in self._of_other(path, instant, expected, with_part)
             ),
             *self._gone(files),
         ]
@@ -123,11 +124,15 @@ class LakeAudit:
                 if path not in removed:
                     yield self._finding(Problem.NOT_APPLIED, path, f"{files[path].rows:,} rows that no reader sees")
 
-    def _of_other(self, path: str, instant: str, expected: Expected) -> Iterator[Finding]:
+    def _of_other(self, path: str, instant: str, expected: Expected, with_part: Container[str]) -> Iterator[Finding]:
         """A data file of this job that no completed epoch names."""
         fate = expected.fates.get(instant)
         size = self.listed[path].size
-        if path in self._visible and fate is not Fate.PENDING:
+        if fate is Fate.COMMITTED and instant not in with_part:
+            # Without its part nobody can tell which of its files are late copies.
+            why = f"instant {instant} is committed, and its manifest has nothing of {self.target}: was it renamed?"
+            yield self._finding(Problem.UNKNOWN, path, why, size)
+        elif path in self._visible and fate is not Fate.PENDING:
             yield self._finding(Problem.UNDECIDED, path, f"readers see it, but {_told(fate)}", size)
         elif fate is None:
             yield self._finding(Problem.UNKNOWN, path, f"instant {instant} is not on the timeline", size)

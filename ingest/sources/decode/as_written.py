@@ -55,7 +55,8 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._any = value_decoder().raw_decode
-        self._strictly = json.JSONDecoder(parse_constant=_refuse).raw_decode
+        # Only where a value ends is asked; a number of thousands of digits has an end too.
+        self._strictly = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
 
     def read(self, at: int, kind: pa.DataType | None) -> tuple[object, int]:
         """The value that begins there, and where it ends."""

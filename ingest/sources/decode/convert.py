@@ -23,6 +23,8 @@ _INTEGER = r"\A-?[0-9]{1,19}\z"
 _FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"
 _BOOLEAN = r"\A(?i:true|false|0|1)\z"
 _DIGIT = r"[0-9]"
+_YEAR = r"\A(?:[1-9]|0[1-9]|00[1-9]|000[1-9])"
+"""Arrow takes the year 0, which no date of Python or of SQL has."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: st
         return pc.if_else(overflow, pa.scalar(None, kind), values)
     elif pa.types.is_nested(kind):
         return _each(texts, kind, lambda text: _nested(text, column, kind, timestamp_format))
+    elif pa.types.is_date(kind):
+        texts = _keep(texts, _YEAR)
     elif pa.types.is_boolean(kind):
         texts = pc.utf8_lower(_keep(texts, _BOOLEAN))
     try:

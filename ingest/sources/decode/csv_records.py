@@ -48,11 +48,14 @@ class CsvDecoder:
 
     def decode(self, records: Records) -> Decoded:
         """See RecordDecoder."""
-        names = header_names(records.header or "", self.dialect) if self.dialect.header else self.schema.names
+        try:
+            names = header_names(records.header or "", self.dialect) if self.dialect.header else self.schema.names
+        except csv.Error as error:
+            return self._refuse_all(records, f"the file's header cannot be read: {error}")
         refused = self._refused_header(names, records)
-        table, bad = parse_csv(records.texts, len(names), self.dialect, self.nulls)
         if refused is not None:
-            bad = dict.fromkeys(range(records.rows), refused)
+            return self._refuse_all(records, refused)
+        table, bad = parse_csv(records.texts, len(names), self.dialect, self.nulls)
         columns = []
         for field in self.schema:
             if field.name not in names:
@@ -63,6 +66,11 @@ class CsvDecoder:
             columns.append(converted.values)
             for index, reason in converted.bad.items():
                 bad.setdefault(index, reason)
+        return select(records, self.schema, columns, bad, lineage=self.lineage)
+
+    def _refuse_all(self, records: Records, reason: str) -> Decoded:
+        columns = [pa.nulls(records.rows, field.type) for field in self.schema]
+        bad = dict.fromkeys(range(records.rows), reason)
         return select(records, self.schema, columns, bad, lineage=self.lineage)
 
     def _refused_header(self, names: Sequence[str], records: Records) -> str | None:
@@ -78,7 +86,11 @@ class CsvDecoder:
 
 
 def header_names(line: str, dialect: CsvOptions) -> list[str]:
-    """Column names of a header line."""
+    """Column names of a header line.
+
+    Raises:
+        csv.Error: it is none.
+    """
     return [name.strip() for name in next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote), [])]
 
 

@@ -76,8 +76,11 @@ class TextRecords:
     @cached_property
     def joined(self) -> TextBlock | None:
         """See Records."""
-        lines = TextBlock.of(join_lines(self.texts))
-        return lines if lines.bounds.rows == len(lines.bounds.starts) == self.rows else None
+        data = join_lines(self.texts)
+        lines = TextBlock.of(data)
+        # An empty line at the end would not be counted, and one that a record has inside would make up for it.
+        is_whole = lines.bounds.rows == len(lines.bounds.starts) == self.rows and not data.endswith(b"\n")
+        return lines if is_whole else None
 
 
 def join_lines(texts: pa.Array) -> bytes:

@@ -7,6 +7,7 @@ in the file. A row group that cannot be read further is one rejected row; the ot
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import select, unknown_field_error, unreadable
+from ingest.sources.decode.timestamps import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
@@ -134,17 +136,29 @@ class ParquetDecoder:
 
 
 def _cast(values: pa.Array, field: pa.Field) -> Converted:
-    if values.type == field.type:
-        return Converted(values, {})
-    options = pc.CastOptions(field.type, allow_time_truncate=True)
+    """The column in the job's type; a value that the type does not hold is named."""
+    cast = _cast_together(values, field.type)
+    wrong = pc.and_(pc.is_null(cast), pc.is_valid(values))
+    if pa.types.is_timestamp(field.type):
+        wrong = pc.or_(wrong, pc.fill_null(outside(cast), False))
+    elif pa.types.is_date(field.type):
+        in_range = pc.and_(pc.greater_equal(cast, datetime.date.min), pc.less_equal(cast, datetime.date.max))
+        wrong = pc.or_(wrong, pc.invert(pc.fill_null(in_range, True)))
+    elif pa.types.is_float32(field.type) and pa.types.is_float64(values.type):
+        wrong = pc.or_(wrong, pc.fill_null(pc.and_(pc.is_inf(cast), pc.is_finite(values)), False))
+    bad = {at: mismatch(field.name, str(_plain(values[at])), field.type) for at in positions_of(wrong)}
+    return Converted(pc.if_else(wrong, pa.scalar(None, field.type), cast) if bad else cast, bad)
+
+
+def _cast_together(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values as of this type; null where one cannot be."""
+    if values.type == kind:
+        return values
+    options = pc.CastOptions(kind, allow_time_truncate=True)
     try:
-        return Converted(pc.cast(values, options=options), {})
+        return pc.cast(values, options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
-    pieces = [_cast_alone(values.slice(at, 1), field.type, options) for at in range(len(values))]
-    cast = pa.concat_arrays(pieces)
-    missed = positions_of(pc.and_(pc.is_null(cast), pc.is_valid(values)))
-    return Converted(cast, {at: mismatch(field.name, str(_plain(values[at])), field.type) for at in missed})
+        return pa.concat_arrays([_cast_alone(values.slice(at, 1), kind, options) for at in range(len(values))])
 
 
 def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> pa.Array:
@@ -159,6 +173,10 @@ def _plain(value: pa.Scalar) -> object:
     try:
         return value.as_py()
     except (ValueError, OverflowError):
+        if isinstance(value, pa.StructScalar):
+            return {name: _plain(value[name]) for name in value.type.names}
+        if isinstance(value, pa.ListScalar):  # maps too
+            return [_plain(each) for each in value.values]
         return value.cast(pa.string()).as_py()
 
 

@@ -21,15 +21,26 @@ class RawFile(io.RawIOBase):
         failure: the store's error, once a read or seek has failed.
     """
 
-    def __init__(self, fs: AbstractFileSystem, path: str) -> None:
+    def __init__(self, fs: AbstractFileSystem, path: str, until: int | None = None) -> None:
+        """Open it.
+
+        Args:
+            fs: the store.
+            path: the file's.
+            until: where it ends for the reader, whatever has been appended since; None: where it does.
+        """
         # Without fsspec's cache an object store is asked for exactly what is read.
         self._file = cast(BinaryIO, fs.open(path, "rb", cache_type="none"))
         self._path = path
+        self._until = until
         self.failure: OSError | None = None
 
     def read(self, size: int = -1, /) -> bytes:
         """Up to `size` bytes; empty at the end."""
         try:
+            if self._until is not None:
+                left = max(self._until - self._file.tell(), 0)
+                size = left if size < 0 else min(size, left)
             return self._file.read(size)
         except OSError as failure:
             self.failure = failure

@@ -86,7 +86,7 @@ class LineReader:
         yield from self._blocks(feed, offsets.shard, until, detail)
 
     def _read_compressed(self, offsets: OffsetRange, path: str, compression: str) -> Iterator[Block]:
-        stream = DecompressedStream(lambda: RawFile(self.fs, path), compression)
+        stream = DecompressedStream(lambda: RawFile(self.fs, path, limit_of(offsets)), compression)
         try:
             feed = _Feed(stream.read, 0, broken=lambda: stream.broken)
             detail = self._read_head(feed)

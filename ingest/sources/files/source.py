@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -162,11 +163,13 @@ class FilesSource:
         found: dict[str, list[pa.Array]] = {}
         for block in self._sample(plan):
             lines = split_lines(TextBlock.of(_text(block).data[:SAMPLE_BYTES]), 0).texts
-            if dialect.header:
-                names = header_names(str(block.detail["header"]), dialect)
-            else:
-                first = lines[0].as_py().decode(errors="replace")
-                names = [f"_c{at}" for at in range(len(header_names(first, dialect)))]
+            first = str(block.detail["header"]) if dialect.header else lines[0].as_py().decode(errors="replace")
+            try:
+                names = header_names(first, dialect)
+            except csv.Error:
+                continue  # its rows are rejected, with that reason
+            if not dialect.header:
+                names = [f"_c{at}" for at in range(len(names))]
             columns, bad = parse_csv(lines, len(names), dialect, self._options.nulls)
             good = pa.array([at not in bad for at in range(len(lines))], pa.bool_())
             for name, column in zip(names, columns, strict=True):

@@ -18,7 +18,7 @@ from ingest.sources.decode.options import RecordFormat
 from ingest.sources.decode.records import RecordDecoder, TextRecords
 from ingest.sources.decode.rows import rejects
 from ingest.sources.decode.timestamps import FIRST_MICROS, LAST_MICROS
-from ingest.sources.kafka.messages import contexts_of, messages_again
+from ingest.sources.kafka.messages import UNREADABLE, contexts_of, messages_again
 from ingest.sources.kafka.options import KafkaColumns, KafkaOptions, Tombstones
 from ingest.sources.kafka.shards import Shard
 
@@ -133,6 +133,8 @@ def add_columns(batch: pa.RecordBatch, wanted: KafkaColumns, shard: Shard) -> Ad
                 columns.append(times)
             case "headers":
                 columns.append(batch.column("headers"))
+                unreadable = positions_of(batch.column(UNREADABLE))
+                bad |= dict.fromkeys(unreadable, "headers: the name of one is not UTF-8")
             case "topic":
                 columns.append(pa.repeat(pa.scalar(shard.partition.topic), batch.num_rows))
             case "partition":

@@ -14,10 +14,14 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from ingest.sources.kafka.options import KafkaColumns
 
 HEADERS = KafkaColumns.TYPES["headers"]
+UNREADABLE = "headers_unreadable"
+_NOT_UTF8: Any = object()
 
 
 def message_batch(messages: Sequence[Message], columns: KafkaColumns) -> pa.RecordBatch:
     """Columns ``offset`` and ``value``; ``key``, ``time_ms`` and ``headers`` only where the job has a column for them.
+
+    Headers that cannot be read are null, and `UNREADABLE` says of which messages.
 
     Args:
         messages: of one partition, in order, none of them an error.
@@ -35,8 +39,18 @@ def message_batch(messages: Sequence[Message], columns: KafkaColumns) -> pa.Reco
             [time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None for kind, time_ms in times], pa.int64()
         )
     if columns.headers:
-        found["headers"] = pa.array(list(map(Message.headers, messages)), HEADERS)
+        headers = list(map(_headers_of, messages))
+        found["headers"] = pa.array([None if each is _NOT_UTF8 else each for each in headers], HEADERS)
+        found[UNREADABLE] = pa.array([each is _NOT_UTF8 for each in headers], pa.bool_())
     return pa.RecordBatch.from_pydict(found)
+
+
+def _headers_of(message: Message) -> Any:
+    """A message's headers; `_NOT_UTF8` where one has a name that the client cannot say."""
+    try:
+        return message.headers()
+    except (SystemError, UnicodeDecodeError):
+        return _NOT_UTF8
 
 
 def with_values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -59,7 +73,8 @@ def contexts_of(batch: pa.RecordBatch) -> pa.Array:
     Args:
         batch: see `message_batch`.
     """
-    known = batch.drop_columns(["offset", "value"]).to_pylist()
+    besides = [name for name in batch.schema.names if name not in ("offset", "value", UNREADABLE)]
+    known = batch.select(besides).to_pylist()
     # Without a column there is still an object: it tells a tombstone from bytes that could not be read.
     texts = [json.dumps(_as_text(message)) for message in known] if known else ["{}"] * batch.num_rows
     return pa.array(texts, pa.string())
@@ -82,6 +97,7 @@ def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns) -> pa.Record
         found["time_ms"] = pa.array([message.get("time_ms") for message in known], pa.int64())
     if columns.headers:
         found["headers"] = pa.array([_headers(message.get("headers")) for message in known], HEADERS)
+        found[UNREADABLE] = pa.array([False] * len(known), pa.bool_())
     return pa.RecordBatch.from_pydict(found)
 
 

@@ -270,3 +270,33 @@ def test_json_of_any_depth_is_a_row_or_a_rejected_row() -> None:
         data = b'{"c":' + b'[{"x":' * depth + b"1" + b"}]" * depth + b',"n":1}'
         accepted, rejected = outcome(decoder.decode(block_of(data)))
         assert len(accepted) + len(rejected) == 1
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_number_of_thousands_of_digits_in_a_text_is_kept_as_written(blank: str) -> None:
+    # A blank before the line has it decoded alone.
+    value = '{"n":' + "9" * 5_000 + "}"
+    decoder = source_of("x").decoder(schema_of({"c": "string"}), lineage=True)
+    accepted, rejected = outcome(decoder.decode(block_of(f'{blank}{{"c":{value}}}\n'.encode())))
+    assert accepted == [(0, {"c": value})]
+    assert rejected == []
+
+
+@pytest.mark.parametrize("lines", [['"0000-01-01"'], ['"0000-01-01"', '"2020-02-30"', '"2020-02-29"']])
+def test_the_year_0_is_no_date_whichever_way_it_is_read(lines: list[str]) -> None:
+    decoder = source_of("x").decoder(schema_of({"c": "date"}), lineage=True)
+    for blank in ("", " "):
+        data = "".join(f'{blank}{{"c":{line}}}\n' for line in lines).encode()
+        accepted, rejected = outcome(decoder.decode(block_of(data)))
+        assert [row["c"] for _, row in accepted] == [datetime.date(2020, 2, 29)] * (len(lines) > 1)
+        assert rejected[0][1] == "c: '0000-01-01' is not a date"
+
+
+@pytest.mark.parametrize("header", ["id\rname", "x" * 200_000])
+def test_a_header_that_is_none_rejects_the_rows_of_its_file(header: str) -> None:
+    source = source_of("x", format="csv")
+    decoder = source.decoder(schema_of({"id": "int"}), lineage=True)
+    block = block_of(b"1,a\n2,b\n", 10, header=header)
+    accepted, rejected = outcome(decoder.decode(block))
+    assert accepted == []
+    assert [reason.partition(":")[0] for _, reason, _ in rejected] == ["the file's header cannot be read"] * 2

@@ -201,3 +201,32 @@ def test_parquet_columns_are_cast_and_misfits_rejected_alone(tmp_path: Path) -> 
     strict = source_of(tmp_path, format="parquet", on_unknown_field=UnknownField.FAIL)
     with pytest.raises(DataError, match=r"a\.parquet, offset 0.*'t'"):
         strict.decoder(schema_of({"n": "bigint"}), lineage=True).decode(block)
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_what_is_appended_to_a_compressed_file_after_its_plan_is_not_read(tmp_path: Path, ending: str) -> None:
+    pack = gzip.compress if ending == "gz" else _zstd
+    path = tmp_path / f"a.log.{ending}"
+    path.write_bytes(pack(b"one\ntwo\n"))
+    source = source_of(tmp_path)
+    ranges = source.plan({}).ranges
+    with path.open("ab") as file:
+        file.write(pack(b"three\n"))
+    assert read_lines(source, ranges) == [(0, b"one"), (4, b"two")]
+
+
+def test_values_of_parquet_that_no_column_holds_are_rejected(tmp_path: Path) -> None:
+    late = 300_000_000_000_000_000  # in the year 11476
+    columns = {
+        "f": pa.array([1.5, 1e300, None, 2.0, 2.5], pa.float64()),
+        "t": pa.array([0, 0, None, late, 0], pa.timestamp("us", "UTC")),
+        "d": pa.array([0, 0, None, 0, 4_000_000], pa.int32()).cast(pa.date32()),
+        "s": pa.array([None, None, None, {"t": late}, None], pa.struct([("t", pa.timestamp("us", "UTC"))])),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    source = source_of(tmp_path, format="parquet")
+    (block,) = _blocks(source)
+    schema = schema_of({"f": "float", "t": "timestamp", "d": "date", "s": "struct<t:timestamp>"})
+    accepted, rejected = outcome(source.decoder(schema, lineage=True).decode(block))
+    assert [offset for offset, _ in accepted] == [0, 2]
+    assert [(offset, reason[:2]) for offset, reason, _ in rejected] == [(1, "f:"), (3, "t:"), (4, "d:")]

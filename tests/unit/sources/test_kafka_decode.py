@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -214,3 +214,26 @@ def test_column_that_a_job_did_not_have_when_a_message_was_rejected_is_null() ->
     )
     again = messages_again(rejected, options_of(columns={"key": "k"}).columns)
     assert again.column("key").to_pylist() == [None]
+
+
+class Unsayable(Message):
+    """A message whose header's name is not UTF-8: the client fails to say it, and only that."""
+
+    def headers(self) -> NoReturn:
+        raise SystemError("<method 'headers'> returned a result with an exception set")
+
+
+def test_a_header_whose_name_is_no_text_rejects_its_record_alone() -> None:
+    messages = [message(at, b'{"id": 1}', headers=[("a", b"x")]) for at in range(3)]
+    messages[1] = Unsayable("orders", 3, 1, value=b'{"id": 1}', timestamp=(TIMESTAMP_NOT_AVAILABLE, 0))
+    changes: Any = {"columns": {"headers": "headers"}}
+    accepted, rejected = outcome(decoder_of(**changes).decode(block_of(messages, **changes)))
+    assert [offset for offset, _ in accepted] == [0, 2]
+    assert [(offset, reason) for offset, reason, _ in rejected] == [(1, "headers: the name of one is not UTF-8")]
+
+
+def test_a_record_of_two_lines_does_not_make_up_for_an_empty_one_at_the_end() -> None:
+    block = block_of([message(0, b'{"id": 1}\n{"id": 2}'), message(1, b"")])
+    accepted, rejected = outcome(decoder_of().decode(block))
+    assert accepted == []
+    assert [offset for offset, *_ in rejected] == [0, 1]
