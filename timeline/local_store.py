@@ -21,6 +21,7 @@ import errno
 import fcntl
 import io
 import os
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, er
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
 _FOLDERS_IN_A_ROW = 100
+_LOCK_WAIT_S, _LOCK_PAUSE_S = 1.0, 0.001
+"""Folders are removed in far less; a process that was stopped meanwhile would be waited for without end."""
 _BUFFER_BYTES = 1 << 20
 
 
@@ -211,8 +214,8 @@ class LocalStore:
         with contextlib.suppress(FileNotFoundError):
             return action()
         changed = set() if os.path.isdir(self.root) else _make_folder(self.root)
-        with _flocked(self.root, fcntl.LOCK_SH):
-            # Again and again all the same: other programs remove folders too.
+        with _flocked(self.root, fcntl.LOCK_SH | fcntl.LOCK_NB, wait_s=_LOCK_WAIT_S):
+            # Again and again all the same: other programs remove folders too, and who holds the lock may be stopped.
             for _ in range(_FOLDER_ATTEMPTS):
                 changed |= _make_folder(folder)
                 with contextlib.suppress(FileNotFoundError):
@@ -371,20 +374,27 @@ def _sync(path: str, flags: int) -> None:
 
 
 @contextlib.contextmanager
-def _flocked(folder: str, operation: int) -> Iterator[bool]:
-    """Hold a lock on a folder; whether it was had. A file system without locks never refuses one."""
+def _flocked(folder: str, operation: int, *, wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold a lock on a folder; whether it was had in time. A file system without locks never refuses one."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        try:
-            fcntl.flock(descriptor, operation)
-            is_mine = True
-        except BlockingIOError:
-            is_mine = False
-        except OSError:
-            is_mine = True
-        yield is_mine
+        yield _lock_in_time(descriptor, operation, time.monotonic() + wait_s)
     finally:
         os.close(descriptor)
+
+
+def _lock_in_time(descriptor: int, operation: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, operation)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_PAUSE_S)
+            continue
+        except OSError:
+            pass
+        return True
 
 
 def _remove_folder(folder: str) -> bool:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -63,6 +65,25 @@ class TestLocalStore(SharedStoreContract):
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         return tmp_path / "lake"
+
+    def test_a_process_that_was_stopped_while_it_removed_folders_holds_nobody_up(
+        self, store: ObjectStore, root: Path
+    ) -> None:
+        store.put("a/b", b"1")
+        hold = (
+            "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX); print(flush=True); "
+        )
+        command = [sys.executable, "-c", hold + "sys.stdin.read()", str(root)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stopped:
+            assert stopped.stdout is not None
+            stopped.stdout.readline()
+            stopped.send_signal(signal.SIGSTOP)
+            putting = Thread(target=store.put, args=("new/folder/c", b"2"), daemon=True)
+            putting.start()
+            putting.join(20)
+            stopped.kill()
+            assert not putting.is_alive()
+        assert store.get("new/folder/c") == b"2"
 
     def test_nothing_is_made_before_the_first_object(self, store: ObjectStore, root: Path) -> None:
         store.list("")
