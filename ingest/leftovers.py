@@ -9,10 +9,14 @@ from ingest.job import Job
 from ingest.protocol import read_manifest, read_rollback
 from timeline.epoch import EpochRef
 from timeline.instant import Action, State, commit_requested, parse_time
+from timeline.side_by_side import side_by_side
 from timeline.view import Timeline
 
 MARKERS_KEPT_MS = 24 * 3600 * 1000
 """How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
+
+_LOOKED_AT = 10
+"""Instants whose markers still stay: so many, the newest, are looked at in a start; each once more at its last."""
 
 
 def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] = ()) -> None:
@@ -25,12 +29,16 @@ def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] 
         just_settled: instants whose late files were deleted a moment ago.
     """
     left = [(sink, time) for sink in job.sinks for time in sink.leftovers()]
+    now = parse_time(job.clock.next())
+    final = {time for _, time in left if now - parse_time(time) > MARKERS_KEPT_MS}
+    recent = sorted({time for _, time in left} - final)[-_LOOKED_AT:]
+    left = [(sink, time) for sink, time in left if time in final or time in recent]
     timeline = _reaching_back(job, timeline, [time for _, time in left])
     unknown = [time for _, time in left if timeline.find(time) is None]
     rolled_back = _rolled_back(job, timeline, unknown)
     for sink, time in left:
         instant = timeline.find(time)
-        is_final = parse_time(job.clock.next()) - parse_time(time) > MARKERS_KEPT_MS
+        is_final = time in final
         if time in just_settled and not is_final:
             continue
         if instant is None:
@@ -56,5 +64,5 @@ def _reaching_back(job: Job, timeline: Timeline, times: Sequence[str]) -> Timeli
 def _rolled_back(job: Job, timeline: Timeline, of: Sequence[str]) -> frozenset[str]:
     """Which of these commit instants this timeline has rolled back; a rollback is later than what it is for."""
     later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
-    rollbacks = (read_rollback(job, instant.time) for instant in later)
+    rollbacks = side_by_side(lambda instant: read_rollback(job, instant.time), later, job.requests)
     return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
+from ingest.leftovers import clean_leftovers
 from ingest.protocol import claim_rollback, open_instant, roll_back
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
@@ -20,7 +23,7 @@ from tests.fakes import EmptySink
 from tests.unit.scripted_store import AT_ONCE
 from timeline.chain import load_chain
 from timeline.clock import InstantClock
-from timeline.epoch import Manifest, Plan, WriteReport
+from timeline.epoch import EpochRef, Manifest, Part, Plan, WriteReport
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.store import MemoryStore
 from timeline.view import Timeline
@@ -151,3 +154,29 @@ def test_a_reported_file_that_the_store_puts_late_after_the_rollback_is_deleted_
     table.put(path, body)
     recover(mine, lease(mine))
     assert table.size(path) is None
+
+
+def test_a_start_does_not_grow_with_the_rollbacks_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, timeline = MemoryStore(), MemoryStore("memory://timeline")
+    mine = job(table, timeline)
+    looks: list[str] = []
+    abort = MemorySink.abort
+
+    def noted(sink: MemorySink, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        looks.append(epoch.instant)
+        return abort(sink, epoch, part)
+
+    monkeypatch.setattr(MemorySink, "abort", noted)
+    asked: list[int] = []
+    for _ in range(25):
+        plan, _ = write_unprepared(mine)
+        recover(mine, lease(mine))
+        looks.clear()
+        clean_leftovers(mine, Timeline.load(timeline, AT_ONCE))
+        assert plan.ref.instant in looks
+        asked.append(len(looks))
+    assert asked == [*range(1, 10), *[10] * 16]
+    assert len(mine.sinks[0].leftovers()) == 25
+    tomorrow = replace(mine, clock=type(mine.clock)(lambda: 2**42))
+    clean_leftovers(tomorrow, Timeline.load(timeline, AT_ONCE))
+    assert mine.sinks[0].leftovers() == []
