@@ -268,6 +268,19 @@ def settle(
         raise
 
 
+def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
+    """Name targets that an epoch may have written to and that nobody looks at any more."""
+    if plan is None:
+        return
+    for target in sorted(set(plan.targets) - {sink.target for sink in job.sinks}):
+        log.warning(
+            "%s is rolled back, and the job file no longer has its target %s: unless that was only renamed, what was "
+            "written there for it stays, invisible to readers",
+            plan.ref,
+            target,
+        )
+
+
 def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: Listener) -> Settled | Decision:
     """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
     step = next_step(evidence)
@@ -292,6 +305,7 @@ def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: 
         case StepKind.ROLLBACK:
             ref = evidence.plan.ref if evidence.plan else EpochRef(-1, evidence.instant, generation)
             reason = _rollback_reason(evidence, step)
+            _warn_of_forgotten(job, evidence.plan)
             roll_back(job, ref, manifest, reason)
             tell(RolledBack(ref, reason))
             return Settled(evidence, step, True)

@@ -180,3 +180,12 @@ def test_a_start_does_not_grow_with_the_rollbacks_of_the_day(monkeypatch: pytest
     tomorrow = replace(mine, clock=type(mine.clock)(lambda: 2**42))
     clean_leftovers(tomorrow, Timeline.load(timeline, AT_ONCE))
     assert mine.sinks[0].leftovers() == []
+
+
+def test_a_rollback_names_a_target_that_the_job_file_no_longer_has(caplog: pytest.LogCaptureFixture) -> None:
+    table = MemoryStore()
+    write_unprepared(job(table, table))
+    after = job(MemoryStore("memory://elsewhere"), table, target="another")
+    recover(after, lease(after))
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "epoch 0" in warning and "no longer has its target table" in warning
