@@ -96,6 +96,8 @@ class UrlCourier:
             connection.connect()
             if self._is_cut.is_set():
                 raise NotDeliveredError("the job ended before", is_final=True)
+            if is_late.is_set():
+                raise TimeoutError  # nobody watches any more: what is sent now would be sent again
             connection.request("POST", path, body, headers)
             status = connection.getresponse().status
             if is_late.is_set():
@@ -159,11 +161,11 @@ class CommandCourier:
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
         """See Courier."""
-        with tempfile.TemporaryFile() as stdin:
-            # A file, not a pipe: a command that does not read what it is given must not hold the call.
-            stdin.write(body)
-            stdin.seek(0)
-            try:
+        # A file, not a pipe: a command that does not read what it is given must not hold the call.
+        try:
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write(body)
+                stdin.seek(0)
                 process = subprocess.Popen(
                     self._command,
                     stdin=stdin,
@@ -172,8 +174,8 @@ class CommandCourier:
                     env={**os.environ, **environment},
                     start_new_session=True,  # killed as a whole, and not by a Ctrl-C that is meant for the job
                 )
-            except OSError as error:
-                raise NotDeliveredError(_words(error), is_final=isinstance(error, FileNotFoundError)) from error
+        except OSError as error:
+            raise NotDeliveredError(_words(error), is_final=isinstance(error, FileNotFoundError)) from error
         assert process.stdout is not None
         said = _Tail(process.stdout)
         self._process = process

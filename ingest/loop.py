@@ -170,10 +170,13 @@ class IngestLoop:
             self._tell(Planned(chain.next_epoch, plan, chain.positions))
             if job is None:
                 job = self._begin(source, plan)
-            pipeline = self._writers.pipeline(self._opened)
+            try:
+                pipeline = self._writers.pipeline(self._opened)
+            except StoppedError:
+                break  # while the engine started: there is no epoch to settle yet
             job = replace(job, spread=pipeline.runner.spread)
             if self._stop.is_set():
-                break  # while the engine started: there is no epoch to settle yet
+                break
             try:
                 result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through, completions)
             except StoppedError as stopped:

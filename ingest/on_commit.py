@@ -229,20 +229,24 @@ class Deliveries:
         for attempt in range(self._retries + 1):
             try:
                 self._courier.deliver(call.key, call.body, call.environment)
-            except NotDeliveredError as failed:
-                if failed.is_final or attempt == self._retries or self._cut.is_set():
-                    tries = f" ({attempt + 1} tries)" if attempt else ""
-                    self._give_up(call, f"{failed}{tries}")
-                    return
-                self._count(is_delivered=None)
-                wait_s = min(_LONGEST_WAIT_S, self._first_wait_s * 2**attempt) * random.uniform(0.5, 1.5)
-                log.debug("%s: epoch %d: %s; again in %.1f s", self._name, call.epoch, failed, wait_s)
-                if self._cut.wait(wait_s):
-                    self._give_up(call, f"{failed}, and the job ended before another try")
-                    return
+            except NotDeliveredError as error:
+                failed = error
+            except Exception as error:
+                # Whatever it is: this thread has the later epochs to tell of. Its words may hold a secret.
+                failed = NotDeliveredError(f"unforeseen {type(error).__name__}")
             else:
                 self._count(is_delivered=True)
                 log.debug("%s was told of epoch %d", self._name, call.epoch)
+                return
+            if failed.is_final or attempt == self._retries or self._cut.is_set():
+                tries = f" ({attempt + 1} tries)" if attempt else ""
+                self._give_up(call, f"{failed}{tries}")
+                return
+            self._count(is_delivered=None)
+            wait_s = min(_LONGEST_WAIT_S, self._first_wait_s * 2**attempt) * random.uniform(0.5, 1.5)
+            log.debug("%s: epoch %d: %s; again in %.1f s", self._name, call.epoch, failed, wait_s)
+            if self._cut.wait(wait_s):
+                self._give_up(call, f"{failed}, and the job ended before another try")
                 return
 
     def _give_up(self, call: Call, reason: str) -> None:

@@ -30,7 +30,8 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL if self.stop.is_set() else self._received)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        self.stop.set()
+        # First: the event's lock may be held by the very thread that is interrupted here.
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        self.stop.set()
         log.warning("%s: stopping; %s (again: stop at once)", signal.Signals(number).name, self._first)

@@ -104,7 +104,7 @@ class SparkRunner:
             return int(self._spark.sparkContext.defaultParallelism)
 
     def check_executors(self, needed: Mapping[str, str], stop: threading.Event) -> None:
-        """Ask the executors that are there whether their Python can run tasks; returns early when `stop` is set.
+        """Ask the executors that are there whether their Python can run tasks.
 
         Args:
             needed: module → the version that it must have, "" for any.
@@ -112,14 +112,13 @@ class SparkRunner:
 
         Raises:
             SparkJobError: it cannot; the message says what is missing where. The session is stopped.
+            StoppedError: `stop` was set meanwhile. The session is stopped.
         """
         try:
             slots = self.slots
             pythons = self._run_job(
                 lambda context: context.parallelize([needed] * slots, slots).map(look_around).collect(), slots, stop
             )
-        except StoppedError:
-            return
         except _TaskFailedError as error:
             raise SparkJobError(f"executors cannot run this job's Python: {error}\n{advice(needed)}") from error
         found = complaint(pythons, needed)

@@ -51,11 +51,13 @@ class Chain:
         next_epoch: the first epoch that is not decided.
         positions: committed position of every shard.
         last: the newest decision; None before the first. The next instant's time has to be later than its.
+        committed: the newest decision that is a commit, as far back as decisions were read for the positions.
     """
 
     next_epoch: int = 0
     positions: Mapping[str, Position] = field(default_factory=dict)
     last: Decision | None = None
+    committed: Decision | None = None
 
     @property
     def is_snapshot_due(self) -> bool:
@@ -71,7 +73,8 @@ class Chain:
         if decision.epoch != self.next_epoch:
             raise InvariantError(f"decision of epoch {decision.epoch} follows epoch {self.next_epoch - 1}")
         positions = {**self.positions, **decision.positions} if decision.positions else self.positions
-        return Chain(decision.epoch + 1, positions, decision)
+        committed = decision if decision.outcome is Outcome.COMMIT else self.committed
+        return Chain(decision.epoch + 1, positions, decision, committed)
 
     def check(self, ranges: tuple[OffsetRange, ...]) -> None:
         """Refuse ranges that would leave a gap or overlap what is committed.
@@ -121,7 +124,9 @@ def load_chain(
         return Chain()
     chain = _newest_snapshot(store, last, retry)
     if chain.next_epoch > last:
-        chain = replace(chain, last=read_decision(store, last, retry))
+        newest = read_decision(store, last, retry)
+        is_commit = newest is not None and newest.outcome is Outcome.COMMIT
+        chain = replace(chain, last=newest, committed=newest if is_commit else None)
     epochs = range(chain.next_epoch, last + 1)
     for epoch, decision in zip(epochs, _read_decisions(store, epochs, retry, readers), strict=True):
         if decision is None:

@@ -38,7 +38,6 @@ from ingest.events import (
 from ingest.metrics.lag import LagWatch
 from ingest.reasons import OTHER
 from timeline.chain import Chain
-from timeline.decision import Outcome
 from timeline.epoch import Plan
 from timeline.instant import parse_time
 from timeline.lease import WriterLease
@@ -190,10 +189,10 @@ class JobMetrics:
             self._calls.labels(self._job, callback, outcome)
 
     def _resumed(self, chain: Chain) -> None:
-        last = chain.last
-        if last is not None and last.outcome is Outcome.COMMIT:
-            self._last_epoch.labels(self._job).set(last.epoch)
-            self._last_time.labels(self._job).set(parse_time(last.completion_time) / 1000)
+        # Rollbacks may have followed: how long ago was the last commit is asked most then.
+        if chain.committed is not None:
+            self._last_epoch.labels(self._job).set(chain.committed.epoch)
+            self._last_time.labels(self._job).set(parse_time(chain.committed.completion_time) / 1000)
 
     def _opened(self, plan: Plan) -> None:
         self._pending[plan.ref.instant] = parse_time(plan.ref.instant) / 1000

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ingest.stream.offsets import Batch, LogOffsets, Place
@@ -100,8 +100,24 @@ def judge(committed: Place | None, batch: Batch) -> Judgement:
             Verdict.REFUSE,
             f"the query reads {len(end)} sources, the timeline was written from {len(done)}: {_both(batch)}",
         )
+    moved = _moved(done, end)
+    if moved is not None:
+        return Judgement(Verdict.REFUSE, f"{moved}: {_both(batch)}")
     sources = zip(done, start, end, strict=True)
     return _judge_ranges([found for source in sources for found in _ranges(*source)])
+
+
+def _moved(committed: Sequence[LogOffsets], end: Sequence[LogOffsets]) -> str | None:
+    """A topic that another of the query's sources reads now than the one that the timeline knows it of."""
+    for number, topics in enumerate(end):
+        for topic in topics:
+            before = [of for of, known in enumerate(committed) if topic in known]
+            if before and number not in before:
+                return (
+                    f"source {number} of the query reads topic {topic}, which was source {before[0]}: put the query's "
+                    "sources back into the order that the timeline was written in"
+                )
+    return None
 
 
 def _judge_places(committed: Place, batch: Batch) -> Judgement:

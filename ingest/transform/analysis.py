@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ingest.transform.layout import quoted
-from ingest.transform.rules import SOURCE, Expression, Operator, leaves_out, refusals
+from ingest.transform.rules import SOURCE, Expression, Operator, clock_words, leaves_out, refusals
 from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError
 
@@ -62,7 +62,7 @@ def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
         raise ConfigError(f"transform: {_first_paragraph(error)}") from error
     execution = result._jdf.queryExecution()
     plan = _operator(execution.analyzed())
-    found = refusals(plan)
+    found = [*clock_words(query), *refusals(plan)]
     if found:
         reasons = "".join(f"\n  {reason}" for reason in found)
         raise ConfigError(

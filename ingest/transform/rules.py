@@ -6,6 +6,7 @@ always give the same rows. Pure: Spark's analyzed plan goes in as a tree, the re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -43,6 +44,11 @@ _SUBQUERIES = frozenset(
     {"DynamicPruningSubquery", "Exists", "InSubquery", "LateralSubquery", "ListQuery", "ScalarSubquery"}
 )
 _BY_THE_CLOCK = frozenset({"LocalTimestamp", "Now"})
+_CLOCK_WORD = re.compile(
+    r"\b(?:(?:date|timestamp(?:_ltz|_ntz)?)\s*|(?:try_)?cast\s*\(\s*)'\s*(now|today|tomorrow|yesterday)\b",
+    re.IGNORECASE,
+)
+"""Spark's parser puts the time of the query in place of ``timestamp'now'``: the plan has a constant."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,12 @@ def refusals(plan: Operator) -> list[str]:
         for expression in operator.expressions:
             found |= dict.fromkeys(_of_expression(expression))
     return list(found)
+
+
+def clock_words(query: str) -> list[str]:
+    """Why the text of a query cannot be a job's: dates and timestamps that mean another time each time."""
+    words = dict.fromkeys(found[1].lower() for found in _CLOCK_WORD.finditer(query))
+    return [f"'{word}': the same record would give another row the next time" for word in words]
 
 
 def leaves_out(plan: Operator) -> bool:

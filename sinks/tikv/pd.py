@@ -110,7 +110,11 @@ class PdClient:
         untrusted = 0
         for endpoint in self._given:
             try:
-                clusters.setdefault(self._members(endpoint).header.cluster_id, endpoint)
+                cluster = self._members(endpoint).header.cluster_id
+                if cluster:
+                    clusters.setdefault(cluster, endpoint)
+                else:
+                    failed.append(f"{endpoint} (is just starting)")
             except grpc.RpcError as error:
                 advice = self._channels.advice(error)
                 failed.append(f"{endpoint} ({told(error)}{'; ' + advice if advice else ''})")
@@ -237,6 +241,8 @@ class PdClient:
     def _learn(self, members: pb.GetMembersResponse) -> bool:
         """Take in what a member says; whether it names a leader."""
         cluster = members.header.cluster_id
+        if not cluster:
+            return False  # it is just starting
         if self._cluster_id and cluster != self._cluster_id:
             raise ConfigError(f"PD was of cluster {self._cluster_id} and now says {cluster}: is it another cluster's?")
         urls = [_address(url) for member in members.members for url in member.client_urls]

@@ -17,6 +17,7 @@ from timeline.errors import InvariantError
 
 _REGIONS_A_CALL = 8
 _THREADS = 8
+_LOCKS_AT_ONCE = 1024
 
 Span: TypeAlias = tuple[bytes, bytes]
 """A range of keys: the first, and the first behind the last."""
@@ -70,12 +71,14 @@ def locks_in(client: TikvClient, start: bytes, end: bytes) -> list[pb.LockInfo]:
     while key < end:
         target = client.target(key, patience)
         until = min(target.place.end, end) if target.place.end else end
-        request = pb.ScanLockRequest(context=target.context, max_version=now, start_key=key, end_key=until, limit=0)
+        request = pb.ScanLockRequest(
+            context=target.context, max_version=now, start_key=key, end_key=until, limit=_LOCKS_AT_ONCE
+        )
         call = client.start(target, "KvScanLock", request.SerializeToString(), pb.ScanLockResponse)
         answer = client.settled(target, call, patience)
         if answer is not None:
             found += [lock for lock in answer.locks if key <= lock.key < until]
-            key = until
+            key = until if len(answer.locks) < _LOCKS_AT_ONCE else answer.locks[-1].key + b"\0"
     return found
 
 

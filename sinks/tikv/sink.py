@@ -23,7 +23,7 @@ import logging
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, cast
 
@@ -58,10 +58,17 @@ _FEW_ROWS = 200_000
 
 @dataclass
 class _Open:
-    """A transaction that this process has begun."""
+    """A transaction that this process has begun.
+
+    Attributes:
+        transaction: which.
+        heart: keeps it alive.
+        stop: stops the heart; nobody holds the two for the sink's sake from then on.
+    """
 
     transaction: Transaction
     heart: Heart
+    stop: Callable[[], object]
 
 
 @dataclass
@@ -259,8 +266,7 @@ class TransactionSink(TikvPlace):
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
         heart = Heart(client, transaction, self._service, began_s)
         # Who drops the target without an end, after an error in a process that lives on, lets the locks' TTL run out.
-        weakref.finalize(self, heart.stop)
-        return _Open(transaction, heart)
+        return _Open(transaction, heart, weakref.finalize(self, heart.stop))
 
     def _end(self, attempt: Attempt) -> int | None:
         """Bring a transaction to its end and resolve its locks; its commit timestamp, None where it is rolled back.
@@ -284,7 +290,7 @@ class TransactionSink(TikvPlace):
         """No heartbeats any more for the transaction of an epoch."""
         opened = self._open.pop(epoch.instant, None)
         if opened is not None:
-            opened.heart.stop()
+            opened.stop()
 
 
 def _prepared(part: Part) -> Prepared:

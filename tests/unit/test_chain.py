@@ -189,3 +189,10 @@ def test_a_gap_or_an_overlap_is_refused_with_the_range(ranges: tuple[OffsetRange
 def test_a_shard_that_was_read_to_offset_0_is_not_a_new_one() -> None:
     with pytest.raises(InvariantError):
         Chain(1, {"a": Position(0)}).check((OffsetRange("a", 3, 4),))
+
+
+def test_the_newest_commit_is_known_behind_a_rollback() -> None:
+    store = history(7)
+    chain = load_chain(store, Timeline.load(store, AT_ONCE), AT_ONCE)
+    assert chain.last is not None and chain.last.outcome is Outcome.ROLLBACK
+    assert chain.committed == decision(5)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -363,6 +364,33 @@ class TestBounds:
         assert counts.given_up == 2
         assert [re.findall(r"epoch (\d)", line)[0] for line in said(caplog)] == ["3", "4"]
         deliveries.end(time.monotonic())
+
+    def test_what_nobody_foresaw_ends_one_call_and_not_the_later_ones(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Odd(Held):
+            def deliver(self, key: str, body: bytes, environment: object) -> None:
+                self.calls += 1
+                if self.calls <= 2:
+                    raise UnicodeError(SECRET)
+
+        odd = Odd()
+        counts = through(odd, retries=1, epochs=(1, 2))
+        assert (counts.given_up, counts.delivered) == (1, 1)
+        (line,) = said(caplog)
+        assert "unforeseen UnicodeError" in line and SECRET not in line
+
+    def test_a_call_whose_connection_took_too_long_is_not_sent(
+        self, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        connect = HTTPConnection.connect
+
+        def slowly(connection: HTTPConnection) -> None:
+            time.sleep(0.3)
+            connect(connection)
+
+        monkeypatch.setattr(HTTPConnection, "connect", slowly)
+        with pytest.raises(NotDeliveredError, match="no answer within"):
+            url_courier(heard, timeout_s=0.1).deliver("key", b"{}", {})
+        assert heard.bodies == []
 
     def test_the_end_waits_for_a_bounded_time_and_names_what_was_not_told(
         self, caplog: pytest.LogCaptureFixture

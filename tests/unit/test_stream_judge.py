@@ -159,3 +159,17 @@ def test_a_query_of_more_sources_than_the_timeline_is_refused() -> None:
     one: Any = {"a": {"0": 5}}
     batch = Batch(0, Place("new", None, (one, one)), Place("new", 2, (one, one)))
     assert "reads 2 sources, the timeline was written from 1" in judge(Place("old", 1, (one,)), batch).reason
+
+
+@pytest.mark.parametrize("start", [{}, {"b": {"0": 70}}], ids=["from the beginning", "where the topic stood"])
+def test_sources_in_another_order_are_refused(start: Any) -> None:
+    """By its place in the query each topic would be new."""
+    a: Any = {"a": {"0": 50}}
+    b: Any = {"b": {"0": 70}}
+    done = Place("old", 1, (a, b))
+    begun = Place("new", None, (start or {"b": {"0": 0}}, {"a": {"0": 50 if start else 0}}))
+    judgement = judge(done, Batch(0, begun, Place("new", 2, ({"b": {"0": 80}}, {"a": {"0": 60}}))))
+    assert judgement.verdict is REFUSE
+    assert "source 0 of the query reads topic b, which was source 1" in judgement.reason
+    in_order = Batch(0, Place("new", None, (a, b)), Place("new", 2, ({"a": {"0": 60}}, {"b": {"0": 80}})))
+    assert judge(done, in_order).verdict is INGEST

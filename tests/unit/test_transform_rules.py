@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.transform.rules import SOURCE, Expression, Operator, leaves_out, refusals
+from ingest.transform.rules import SOURCE, Expression, Operator, clock_words, leaves_out, refusals
 
 READ = Operator("View", children=(Operator(SOURCE),))
 
@@ -71,3 +71,9 @@ def test_a_query_inside_of_an_expression_is_refused() -> None:
 def test_only_a_filter_leaves_rows_out() -> None:
     assert leaves_out(over("Project", "Filter"))
     assert not leaves_out(over("Project", "SubqueryAlias"))
+
+
+def test_words_that_mean_another_time_each_time_are_refused() -> None:
+    query = "SELECT Timestamp'now' AS a, CAST( ' today' AS DATE) AS b, date 'yesterday' AS c FROM source"
+    assert [reason.partition(":")[0] for reason in clock_words(query)] == ["'now'", "'today'", "'yesterday'"]
+    assert clock_words("SELECT 'now' AS a, timestamp'2020-01-01' AS b FROM source WHERE day = 'today'") == []

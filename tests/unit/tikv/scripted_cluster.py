@@ -29,6 +29,7 @@ REQUESTS: dict[str, type[Message]] = {
     "KvResolveLock": pb.ResolveLockRequest,
     "KvBatchRollback": pb.BatchRollbackRequest,
     "KvTxnHeartBeat": pb.TxnHeartBeatRequest,
+    "KvScanLock": pb.ScanLockRequest,
 }
 ANSWERS: dict[str, type[Message]] = {
     "KvGet": pb.GetResponse,
@@ -38,6 +39,7 @@ ANSWERS: dict[str, type[Message]] = {
     "KvResolveLock": pb.ResolveLockResponse,
     "KvBatchRollback": pb.BatchRollbackResponse,
     "KvTxnHeartBeat": pb.TxnHeartBeatResponse,
+    "KvScanLock": pb.ScanLockResponse,
 }
 
 Reply: TypeAlias = Message | grpc.StatusCode | Callable[[Message], Message]
@@ -94,6 +96,7 @@ class ScriptedCluster:
         leaders: PDs that answer, the leader's address first.
         timestamps: given out so far.
         cluster_id: what PD says.
+        starting: how often PD still says that it has not started.
         tso_fails: how many streams of timestamps break at their next request.
     """
 
@@ -105,6 +108,7 @@ class ScriptedCluster:
     leaders: list[str] = field(default_factory=list)
     timestamps: int = 0
     cluster_id: int = 4711
+    starting: int = 0
     tso_fails: int = 0
 
     def says(self, name: str, *replies: Reply) -> None:
@@ -133,6 +137,12 @@ class ScriptedCluster:
         header = pb.ResponseHeader(cluster_id=self.cluster_id)
         answer: Message
         match name:
+            case "GetMembers" if self.starting:
+                self.starting -= 1
+                header = pb.ResponseHeader()
+                header.error.type = pb.PdErrorType.UNKNOWN
+                header.error.message = "server not started"
+                answer = pb.GetMembersResponse(header=header)
             case "GetMembers":
                 members = [pb.Member(client_urls=[f"http://{address}"]) for address in self.leaders]
                 answer = pb.GetMembersResponse(header=header, members=members, leader=members[0])

@@ -15,7 +15,7 @@ from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Patience, Trouble
 from sinks.tikv.client import Endpoint, TikvClient
 from sinks.tikv.mutations import Mutations
-from sinks.tikv.settling import Span, settlings
+from sinks.tikv.settling import Span, locks_in, settlings
 from sinks.tikv.transaction import Transaction, commit, prewrite
 from tests.unit.tikv.scripted_cluster import Reply, Request, ScriptedCluster, peer, region, scripted
 from tests.unit.tikv.test_backoff import Clock
@@ -234,6 +234,32 @@ def test_pd_that_is_a_url_and_a_member_is_asked_once(cluster: ScriptedCluster) -
     with closing(TikvClient(Endpoint((f"http://{cluster.leaders[0]}/",), patience_s=0.5))) as client:
         client.pd.check_endpoints()
         get(client, client.patience())
+
+
+def test_pd_that_is_just_starting_is_waited_for(cluster: ScriptedCluster, client: TikvClient) -> None:
+    get(client, client.patience())
+    client.pd._forget_leader()
+    cluster.starting = 3
+    client.pd.timestamp()
+    assert cluster.starting == 0
+    cluster.starting = 1
+    with closing(TikvClient(Endpoint((cluster.leaders[0],)))) as other:
+        with pytest.raises(StoreUnavailableError, match="is just starting"):
+            other.pd.check_endpoints()
+        other.pd.check_endpoints()
+
+
+def test_locks_are_listed_a_thousand_at_once(cluster: ScriptedCluster, client: TikvClient) -> None:
+    keys = [b"k%06d" % number for number in range(2_500)]
+
+    def some(request: Message) -> Message:
+        assert isinstance(request, pb.ScanLockRequest)
+        assert 0 < request.limit < 2_000, "an answer is 64 MB at most"
+        found = [key for key in keys if request.start_key <= key < request.end_key][: request.limit]
+        return pb.ScanLockResponse(locks=[pb.LockInfo(key=key, lock_version=7) for key in found])
+
+    cluster.says("KvScanLock", *[some] * 10)
+    assert [lock.key for lock in locks_in(client, b"k", b"l")] == keys
 
 
 def test_another_cluster_behind_the_same_address_is_refused(cluster: ScriptedCluster, client: TikvClient) -> None:
