@@ -138,10 +138,6 @@ def run_epoch(
         lease.check()
         with _within(Phase.DECIDE, tell):
             decision = claim_commit(job, plan, manifest, lease.generation, "written")
-    except FencedError:
-        # Whoever has taken over settles it, and may be in that epoch already.
-        tell(LeftPending(plan.ref, is_decided=False))
-        raise
     except BaseException as error:
         _give_up(job, plan, lease, error, tell)
         raise

@@ -74,11 +74,6 @@ class LastWord:
                     f"{_named(ref)} is committed, and pending because not every target has it yet. "
                     f"Next: tideline run {self._conf} (or recover) applies it once the cause is mended"
                 )
-            case LeftPending(ref) if isinstance(error, FencedError):
-                return (
-                    f"{_named(ref)} is left to the other process. Nothing to do: it, or the next start, settles it; "
-                    f"tideline show {self._conf} tells who"
-                )
             case LeftPending(ref):
                 return (
                     f"{_named(ref)} is pending, and nothing of it is visible. "

@@ -162,7 +162,7 @@ class WriterLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether a later generation was seen: stop before deciding anything."""
+        """Whether a later generation was seen: settle what is open, and begin nothing."""
         return self._lost
 
     @property
@@ -244,7 +244,7 @@ def take_lease(
         ttl_ms: TTL of the new lease in milliseconds.
         retry: bounds of retries.
         observer: watches the present writer.
-        force: do not wait for a live writer; it will find itself fenced at its next decision.
+        force: do not wait for a live writer; it will find itself fenced once it has settled what it has open.
         process: who takes it.
         sleep: waits between looks.
 

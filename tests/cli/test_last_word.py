@@ -165,13 +165,6 @@ class TestLastWord:
             "Next: tideline recover job.yaml (or run) settles it once the store answers"
         )
 
-    def test_what_another_process_settles_is_left_to_it(self) -> None:
-        word = self.word(LeftPending(REF, is_decided=False), error=FencedError("fenced"))
-        assert word == (
-            f"why. Epoch 7 (instant {REF.instant}) is left to the other process. Nothing to do: it, or the next "
-            "start, settles it; tideline show job.yaml tells who"
-        )
-
     def test_what_was_rolled_back_is_read_again(self) -> None:
         assert self.word(RolledBack(REF, "not prepared: busy"), error=TargetBusyError("busy")) == (
             f"why. Epoch 7 (instant {REF.instant}) was rolled back. Next: tideline run job.yaml reads its records again"

@@ -11,7 +11,6 @@ import pytest
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
-from ingest.events import Event, LeftPending
 from ingest.job import Job
 from ingest.protocol import apply, read_manifest
 from ingest.recovery import Settled, StepKind, gather, recover, settle_all
@@ -21,10 +20,9 @@ from ingest.task import TaskReport, TaskSpec
 from sinks.memory import MemorySink
 from tests.transaction_sink import LOSE, TransactionSink, committed, still_told, tell
 from tests.unit.scripted_store import AT_ONCE
-from timeline import failpoints
 from timeline.chain import Chain, load_chain
 from timeline.epoch import MANIFEST, EpochRef, Part, WriteReport
-from timeline.errors import FencedError, InvariantError, ReplayNeededError, RowCountError, StoppedError
+from timeline.errors import InvariantError, ReplayNeededError, RowCountError, StoppedError
 from timeline.instant import Action, commit_inflight, commit_requested
 from timeline.lease import LeaseObserver, LeaseState, WriterLease, take_lease
 from timeline.store import MemoryStore
@@ -304,28 +302,6 @@ def test_a_signal_ends_it_and_the_epoch_stays_decided(world: World) -> None:
         recover(job, lease_of(job))
     assert world.pending() == [instant]
     job = world.job()
-    recover(job, lease_of(job))
-    world.check(epochs=1)
-
-
-def test_a_writer_that_knows_of_its_successor_decides_nothing(world: World) -> None:
-    job = world.job()
-    chain, lease = chain_of(job), lease_of(job)
-    told: list[Event] = []
-
-    def taken_over(point: str) -> None:
-        if point == "manifest":
-            failpoints.arm(None)
-            lease_of(job)
-            lease.beat()
-
-    failpoints.arm(taken_over)
-    ranges = SOURCE.plan(chain.positions).ranges
-    with pytest.raises(FencedError, match="generation 1 was taken over"):
-        run_epoch(job, pipeline(SOURCE), chain, lease, ranges, stop=threading.Event(), tell=told.append)
-    assert chain_of(job).next_epoch == 0, "nothing is decided"
-    (instant,) = world.pending()
-    assert told[-1] == LeftPending(EpochRef(0, instant, 1), is_decided=False)
     recover(job, lease_of(job))
     world.check(epochs=1)
 
