@@ -170,13 +170,10 @@ class IngestLoop:
             self._tell(Planned(chain.next_epoch, plan, chain.positions))
             if job is None:
                 job = self._begin(source, plan)
-            try:
-                pipeline = self._writers.pipeline(self._opened)
-            except StoppedError:
-                break  # while the engine started: there is no epoch to settle yet
-            job = replace(job, spread=pipeline.runner.spread)
-            if self._stop.is_set():
+            pipeline = self._pipeline()
+            if pipeline is None:
                 break
+            job = replace(job, spread=pipeline.runner.spread)
             try:
                 result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through, completions)
             except StoppedError as stopped:
@@ -268,6 +265,14 @@ class IngestLoop:
         log.warning("%s; trying again in %.1f s (%d of %d)", busy, wait_s, self._busy, BUSY_TRIES)
         if self._stop.wait(wait_s):
             raise StoppedError(f"a target was busy: {busy}")
+
+    def _pipeline(self) -> Pipeline | QueryPipeline | None:
+        """What writes epochs, started; None where told to stop meanwhile: there is no epoch to settle yet."""
+        try:
+            pipeline = self._writers.pipeline(self._opened)
+        except StoppedError:
+            return None
+        return None if self._stop.is_set() else pipeline
 
     def _start(self, lease: WriterLease) -> Job | None:
         """Recover what is pending; None while the timeline has not been born."""

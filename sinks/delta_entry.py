@@ -5,11 +5,12 @@ Source: Delta Transaction Log Protocol, section "Actions"; paths are URIs there,
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from timeline.epoch import Json, WrittenFile
 from timeline.errors import StoreUnavailableError
@@ -100,15 +101,30 @@ def read_entry(where: str, body: bytes, app_id: str) -> Seen:
         StoreUnavailableError: it is not written to its end yet, or damaged.
     """
     seen = Seen()
-    try:
-        for line in filter(None, body.splitlines()):
-            action = json.loads(line)
+    with _readable(where):
+        for action in _actions(body):
             marked = action.get("txn")
             marker = int(marked["version"]) if marked and marked["appId"] == app_id else None
             seen = seen.then(Seen(marker, action.get("metaData"), action.get("protocol")))
+    return seen
+
+
+def removed_paths(where: str, body: bytes) -> frozenset[str]:
+    """Data files that somebody's entry takes out of the table, as they are stored; otherwise as `read_entry`."""
+    with _readable(where):
+        return frozenset(unquote(action["remove"]["path"]) for action in _actions(body) if "remove" in action)
+
+
+def _actions(body: bytes) -> Iterator[dict[str, Any]]:
+    return (json.loads(line) for line in filter(None, body.splitlines()))
+
+
+@contextlib.contextmanager
+def _readable(where: str) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreUnavailableError(f"{where}: an entry of the table's log cannot be read: {error}") from error
-    return seen
 
 
 def stats_text(file: WrittenFile) -> str:

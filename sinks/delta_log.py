@@ -19,7 +19,6 @@ Source: Delta Transaction Log Protocol, sections "Delta Log Entries" and "Action
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from sinks.delta_checkpoint import Checkpoints, Request
-from sinks.delta_entry import LogEntry, Seen, append_text, read_entry, stats_text
+from sinks.delta_entry import LogEntry, Seen, append_text, read_entry, removed_paths, stats_text
 from sinks.delta_location import trusting
 from sinks.delta_rules import TableState, delta_schema
 from sinks.delta_snapshot import (
@@ -130,12 +129,10 @@ class DeltaLog:
         found: set[str] = set()
         for path in entries:
             try:
-                actions = [json.loads(line) for line in self.store.get(path).splitlines() if line.strip()]
-                found.update(unquote(action["remove"]["path"]) for action in actions if "remove" in action)
+                body = self.store.get(path)
             except NotFoundError:
                 return None
-            except (ValueError, KeyError, TypeError) as error:
-                raise StoreUnavailableError(f"{self.store.url}/{path} is no log entry: {error}") from error
+            found |= removed_paths(f"{self.store.url}/{path}", body)
         return frozenset(found)
 
     def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: LogEntry) -> None:
@@ -189,7 +186,7 @@ class DeltaLog:
         """Look again where an entry was put long after its writer had looked: its process or machine was stopped.
 
         Raises:
-            StoreUnavailableError: it is not; or the log cannot be read.
+            StoreUnavailableError: nobody sees it; or the log cannot be read.
         """
         if self._is_recent():
             return

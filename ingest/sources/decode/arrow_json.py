@@ -81,15 +81,14 @@ def parse_block(
             counts, values = values, epoch_column(values, EPOCH_UNITS[timestamp_format], field.type)
             bad.update(positions_of(pc.and_(pc.is_null(values), pc.is_valid(counts))))
         elif pa.types.is_decimal(field.type):
-            bad.update(unfit := _unfit(values, field.type))
-            if values.type != field.type:
-                values = pc.cast(_without(values, unfit), field.type)
+            values, too_long = _fitting(values, field.type)
+            bad.update(too_long)
         elif carriers.field(field.name).type != field.type:
             converted = convert(values, field.name, field.type, timestamp_format)
             values = converted.values
             bad.update(converted.bad)
         else:
-            bad.update(_unfit(values, field.type))
+            bad.update(_unfit(values))
         columns.append(values)
     return Parsed(columns, frozenset(bad))
 
@@ -120,42 +119,39 @@ def may_wrap(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) and kind.precision + kind.scale > _WIDEST)
 
 
-def _unfit(values: pa.Array, kind: pa.DataType) -> Sequence[int]:
+def _unfit(values: pa.Array) -> Sequence[int]:
     """Rows with a value that Arrow takes and no column does.
 
     NaN, floats too large for 32 bits, years beyond 9999, decimals of more digits than their type has.
     """
+    kind = values.type
     if pa.types.is_decimal(kind):
-        return _too_long(values, kind)
+        return _fitting(values, kind)[1]
     if pa.types.is_timestamp(kind):
         return positions_of(outside(values))
     if pa.types.is_floating(kind):
         finite = pc.is_finite(values)
         return [] if pc.all(finite).as_py() is not False else positions_of(pc.invert(finite))
     if pa.types.is_struct(kind):
-        return [row for child in values.flatten() for row in _unfit(child, child.type)]
+        return [row for child in values.flatten() for row in _unfit(child)]
     if pa.types.is_list(kind):
-        inner = _unfit(values.flatten(), kind.value_type)
+        inner = _unfit(values.flatten())
         parents = pc.list_parent_indices(values) if inner else None
         return [parents[at].as_py() for at in inner] if parents is not None else []
     return []
 
 
-def _too_long(values: pa.Array, kind: pa.DataType) -> Sequence[int]:
+def _fitting(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Sequence[int]]:
+    """Decimals as of this type, and the rows of those that have too many digits, which are null."""
     try:
-        if values.type == kind:
-            values.validate(full=True)
-        else:
-            pc.cast(values, kind)
+        if values.type != kind:
+            return pc.cast(values, kind), []
+        values.validate(full=True)
+        return values, []
     except pa.ArrowInvalid:
         limit = Decimal((0, (1,), kind.precision - kind.scale))
         found = enumerate(values.to_pylist())
-        return [row for row, value in found if value is not None and value.copy_abs() >= limit]
-    return []
-
-
-def _without(values: pa.Array, rows: Sequence[int]) -> pa.Array:
-    """With null at these rows."""
-    if not rows:
-        return values
-    return pc.if_else(pc.is_in(pa.array(np.arange(len(values))), pa.array(rows)), pa.scalar(None, values.type), values)
+        too_long = [row for row, value in found if value is not None and value.copy_abs() >= limit]
+    fits = np.ones(len(values), np.bool_)
+    fits[too_long] = False
+    return pc.cast(pc.if_else(pa.array(fits), values, pa.scalar(None, values.type)), kind), too_long
