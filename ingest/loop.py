@@ -88,7 +88,8 @@ class IngestLoop:
         self._opened = opened
         self._mode = mode
         self._stop = stop
-        self._tell = Announcer((Shown(observer, monotonic), *listeners))
+        # Shown last: who reads that an epoch is there finds it in the metrics too.
+        self._tell = Announcer((*listeners, Shown(observer, monotonic)))
         self._monotonic = monotonic
         self._writers = Writers(open_runner, stop, accept_loss=accept_loss)
         self._busy = 0

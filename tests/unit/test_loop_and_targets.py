@@ -16,7 +16,7 @@ from ingest.build import open_source, open_timeline
 from ingest.config import load_config
 from ingest.console import ProgressLine, summary_text
 from ingest.epoch import EpochResult
-from ingest.events import Observer
+from ingest.events import Completed, Event, Observer
 from ingest.look.instants import shown_instants
 from ingest.loop import BUSY_TRIES, IngestLoop
 from ingest.runner import LocalRunner, Runner
@@ -295,6 +295,25 @@ class TestWholeSource:
 
 
 class TestWhatIsShown:
+    def test_who_reads_that_an_epoch_is_there_finds_it_counted(self, bench: Bench) -> None:
+        told: list[type[Event]] = []
+        seen: list[bool] = []
+
+        class Reader(Watcher):
+            def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
+                seen.append(Completed in told)
+
+        loop = IngestLoop(
+            open_timeline(load_config(bench.file)),
+            LocalRunner,
+            mode=Mode.ONCE,
+            stop=bench.stop,
+            observer=Reader(),
+            listeners=(lambda event: told.append(type(event)),),
+        )
+        loop.run()
+        assert seen == [True]
+
     def drops(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         def open_dropping(options: TargetOptions, context: SinkContext) -> TransactionSink:
             assert isinstance(options, TransactionOptions)
