@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from timeline.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
+
+_MAKE_TIMES = frozenset({"Cast", "ParseToDate", "ParseToTimestamp"})
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 VIEW = "source"
 """What a query calls the decoded rows."""
@@ -148,12 +152,25 @@ def _operator(node: Any) -> Operator:
 
 
 def _expression(node: Any) -> Expression:
+    kind = str(node.getClass().getSimpleName())
     return Expression(
-        str(node.getClass().getSimpleName()),
+        kind,
         str(node.prettyName()),
         bool(node.deterministic()),
         tuple(map(_expression, _each(node.children()))),
+        _time_of(node) if kind in _MAKE_TIMES else "",
     )
+
+
+def _time_of(node: Any) -> str:
+    """See Expression; "" where it is no time, or not made of a constant text."""
+    from py4j.protocol import Py4JJavaError
+
+    text = node.children().apply(0)
+    if node.dataType().simpleString() in _TIMES and text.foldable():
+        with contextlib.suppress(Py4JJavaError):  # some functions Spark replaces by others before it evaluates them
+            return str(text.eval(None))
+    return ""
 
 
 def _each(sequence: Any) -> list[Any]:

@@ -44,10 +44,10 @@ _SUBQUERIES = frozenset(
     {"DynamicPruningSubquery", "Exists", "InSubquery", "LateralSubquery", "ListQuery", "ScalarSubquery"}
 )
 _BY_THE_CLOCK = frozenset({"LocalTimestamp", "Now"})
-_CLOCK_WORD = re.compile(
-    r"\b(?:(?:date|timestamp(?:_ltz|_ntz)?)\s*|(?:try_)?cast\s*\(\s*)'\s*(now|today|tomorrow|yesterday)\b",
-    re.IGNORECASE,
-)
+_CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark takes for a time that moves, where it makes a date or timestamp of them."""
+
+_CLOCK_LITERAL = re.compile(rf"\b(?:date|timestamp(?:_ltz|_ntz)?)\s*r?['\"]{_CLOCK_WORD.pattern}", re.IGNORECASE)
 """Spark's parser puts the time of the query in place of ``timestamp'now'``: the plan has a constant."""
 
 
@@ -60,12 +60,14 @@ class Expression:
         name: as a person writes it.
         is_deterministic: whether the same row gives the same value, as Spark sees it.
         children: what it is made of.
+        time_of: of a date or timestamp that is made of a constant text: that text.
     """
 
     kind: str
     name: str
     is_deterministic: bool = True
     children: tuple[Expression, ...] = ()
+    time_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,7 @@ def refusals(plan: Operator) -> list[str]:
 
 def clock_words(query: str) -> list[str]:
     """Why the text of a query cannot be a job's: dates and timestamps that mean another time each time."""
-    words = dict.fromkeys(found[1].lower() for found in _CLOCK_WORD.finditer(query))
-    return [f"'{word}': the same record would give another row the next time" for word in words]
+    return list(dict.fromkeys(_moves(found[1]) for found in _CLOCK_LITERAL.finditer(query)))
 
 
 def leaves_out(plan: Operator) -> bool:
@@ -122,11 +123,17 @@ def _is_by_chance(expression: Expression) -> bool:
     return not expression.is_deterministic and all(child.is_deterministic for child in expression.children)
 
 
+def _moves(word: str) -> str:
+    return f"'{word.lower()}': the same record would give another row the next time"
+
+
 def _of_expression(expression: Expression) -> Iterator[str]:
     if expression.kind in _SUBQUERIES:
         yield "a query inside of an expression: where an epoch ends is chance, and the result would depend on it"
     elif _is_by_chance(expression):
         yield f"{expression.name}: the same record would give another row the next time"
+    elif found := _CLOCK_WORD.match(expression.time_of):
+        yield _moves(found[1])  # maybe unasked: `at < 'now'` casts too
     else:
         for child in expression.children:
             yield from _of_expression(child)

@@ -74,6 +74,17 @@ def test_only_a_filter_leaves_rows_out() -> None:
 
 
 def test_words_that_mean_another_time_each_time_are_refused() -> None:
-    query = "SELECT Timestamp'now' AS a, CAST( ' today' AS DATE) AS b, date 'yesterday' AS c FROM source"
-    assert [reason.partition(":")[0] for reason in clock_words(query)] == ["'now'", "'today'", "'yesterday'"]
+    query = "SELECT Timestamp'now' AS a, date 'Yesterday' AS b, TIMESTAMP_NTZ r\" now \" AS c FROM source"
+    assert [reason.partition(":")[0] for reason in clock_words(query)] == ["'now'", "'yesterday'"]
     assert clock_words("SELECT 'now' AS a, timestamp'2020-01-01' AS b FROM source WHERE day = 'today'") == []
+
+
+def test_times_that_are_made_of_such_words_are_refused() -> None:
+    def refused(text: str) -> list[str]:
+        made = Expression("LessThan", "<", children=(Expression("Cast", "cast", time_of=text),))
+        return refusals(Operator("Filter", (made,), (READ,)))
+
+    for word in ("now", " Today", "tomorrow UTC", "YESTERDAY"):
+        assert refused(word) == [f"'{word.split()[0].lower()}': the same record would give another row the next time"]
+    for word in ("2020-01-01", "nowhere", "epoch", ""):
+        assert refused(word) == []
