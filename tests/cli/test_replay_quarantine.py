@@ -136,6 +136,28 @@ def test_parquet_rows_come_back_with_their_bytes(job: Job) -> None:
     assert {row["id"]: row["blob"] for row in table.to_pyarrow_table().to_pylist()} == dict(enumerate(blobs, 1))
 
 
+def test_parquet_rows_come_back_with_their_maps(job: Job) -> None:
+    (job.folder / "logs" / "a.jsonl").unlink()
+    maps = [[("a", [1, 2]), ("b", None)], [], None]
+    plain = pa.array(maps, pa.map_(pa.string(), pa.list_(pa.int32())))
+    inner = pa.array([[{"m": each}] for each in maps], pa.list_(pa.struct([("m", plain.type), ("n", pa.int8())])))
+    rows = {"id": pa.array([1, 2, 3]), "extra": pa.array([1, 1, 1]), "plain": plain, "inner": inner}
+    pq.write_table(pa.table(rows), job.folder / "logs" / "a.parquet")
+    source = {"type": "files", "path": f"{job.folder}/logs/*.parquet", "format": "parquet", "close_after": "0s"}
+    of = "map<string,array<bigint>>"
+    schema = {"id": "bigint", "plain": of, "inner": f"array<struct<m:{of},n:int>>"}
+    job.write(source=source, schema=schema, on_unknown_field="quarantine")
+    assert job.tideline("run").code == 0
+    assert not job.ids()
+    job.write(source=source, schema=schema, on_unknown_field="drop")
+    assert job.tideline("replay-quarantine").code == 0
+    table = job.table()
+    assert table is not None
+    found = {row["id"]: row for row in table.to_pyarrow_table().to_pylist()}
+    assert {number: row["plain"] for number, row in found.items()} == dict(enumerate(maps, 1))
+    assert [found[number]["inner"] for number in (1, 2, 3)] == [[{"m": each, "n": None}] for each in maps]
+
+
 def test_what_could_not_be_read_and_what_a_target_refused_is_not_replayed(dated: Job, call: Call) -> None:
     write(dated, "%Y-%m-%d")
     quarantine = DeltaTable(next(path.parent for path in dated.folder.rglob("_delta_log") if "quarantine" in str(path)))

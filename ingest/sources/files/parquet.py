@@ -137,6 +137,7 @@ class ParquetDecoder:
 
 def _cast(values: pa.Array, field: pa.Field) -> Converted:
     """The column in the job's type; a value that the type does not hold is named."""
+    values = _with_maps(values, field.type) if _has_map(field.type) else values
     cast = _cast_together(values, field.type)
     wrong = pc.and_(pc.is_null(cast), pc.is_valid(values))
     if pa.types.is_timestamp(field.type):
@@ -158,7 +159,7 @@ def _cast_together(values: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return pc.cast(values, options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.concat_arrays([_cast_alone(values.slice(at, 1), kind, options) for at in range(len(values))])
+        return pa.concat_arrays([_cast_alone(values.take(pa.array([at])), kind, options) for at in range(len(values))])
 
 
 def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> pa.Array:
@@ -168,15 +169,54 @@ def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> 
         return pa.nulls(1, kind)
 
 
+def _has_map(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return False
+    return pa.types.is_map(kind) or any(_has_map(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _with_maps(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists of keys and values as maps, wherever the type has a map: so maps come back from the quarantine."""
+    if not pa.types.is_nested(values.type) or values.type == kind:
+        return values
+    values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
+    missing = values.is_null()
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+        kinds = {field.name: field.type for field in kind}
+        names = values.type.names
+        fields = [
+            _with_maps(part, kinds.get(name, part.type)) for name, part in zip(names, values.flatten(), strict=True)
+        ]
+        return pa.StructArray.from_arrays(fields, names, mask=missing)
+    if not pa.types.is_list(values.type):
+        return values
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(values.offsets, _with_maps(values.values, kind.value_type), mask=missing)
+    if pa.types.is_map(kind):
+        entries = values.values
+        if not len(entries):
+            none = pa.array([], kind.key_type), pa.array([], kind.item_type)
+            return pa.MapArray.from_arrays(values.offsets, *none, mask=missing)
+        if pa.types.is_struct(entries.type) and entries.type.names == _ENTRY:
+            keys, items = entries.flatten()
+            if not keys.null_count:
+                return pa.MapArray.from_arrays(values.offsets, keys, _with_maps(items, kind.item_type), mask=missing)
+    return values
+
+
 def _plain(value: pa.Scalar) -> object:
     """A value for people; as text where Python has no such value (nanoseconds, years beyond 9999)."""
+    if not value.is_valid:
+        return None
+    if isinstance(value, pa.MapScalar):
+        return [dict(zip(_ENTRY, map(_plain, entry.values()), strict=True)) for entry in value.values]
+    if isinstance(value, pa.StructScalar):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, pa.ListScalar):
+        return [_plain(each) for each in value.values]
     try:
         return value.as_py()
     except (ValueError, OverflowError):
-        if isinstance(value, pa.StructScalar):
-            return {name: _plain(value[name]) for name in value.type.names}
-        if isinstance(value, pa.ListScalar):  # maps too
-            return [_plain(each) for each in value.values]
         return value.cast(pa.string()).as_py()
 
 
@@ -193,6 +233,7 @@ def _row_text(batch: pa.RecordBatch, index: int) -> bytes:
     return json.dumps(row, default=_as_json, ensure_ascii=False).encode()
 
 
+_ENTRY = ["key", "value"]
 _BINARY = "$binary"
 
 

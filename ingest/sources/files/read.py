@@ -12,6 +12,7 @@ gives the same rows however much the file has grown since.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from timeline.errors import RangeGoneError
 BLOCK_BYTES = 4 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _PEEK = 64 * 1024
+_HEADERS_BYTES = 256 << 20
+"""Of a block: each of its lines, if it is rejected, takes the header along."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +111,25 @@ class LineReader:
         return {"header": line.rstrip(b"\r\n").decode(errors="replace")}
 
     def _blocks(self, feed: _Feed, shard: str, until: int, detail: dict[str, Json]) -> Iterator[Block]:
+        most_lines = max(1, _HEADERS_BYTES // max(1, len(str(detail.get("header", "")))))
         while feed.position < until:
             start = feed.position
             data = feed.take_lines(self.block_bytes, until)
             if not data:
                 return
-            lines = TextBlock.of(data)
-            if lines.bounds.rows:
-                yield Block(shard, start, lines.bounds.rows, lines, detail)
+            for first, lines in _pieces(TextBlock.of(data), most_lines):
+                if lines.bounds.rows:
+                    yield Block(shard, start + first, lines.bounds.rows, lines, detail)
+
+
+def _pieces(text: TextBlock, most_lines: int) -> Iterator[tuple[int, TextBlock]]:
+    """A block cut after so many lines, each piece with where it begins in the block."""
+    starts = text.bounds.starts
+    if len(starts) <= most_lines:
+        yield 0, text
+        return
+    for first, end in itertools.pairwise([*starts[::most_lines].tolist(), len(text.data)]):
+        yield first, TextBlock.of(text.data[first:end])
 
 
 def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:

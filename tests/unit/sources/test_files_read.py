@@ -203,6 +203,38 @@ def test_parquet_columns_are_cast_and_misfits_rejected_alone(tmp_path: Path) -> 
         strict.decoder(schema_of({"n": "bigint"}), lineage=True).decode(block)
 
 
+def test_lines_that_may_all_take_a_long_header_along_are_in_small_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.sources.files.read._HEADERS_BYTES", 5000)
+    header = "id," + "n" * 997
+    lines = [f"{number}\n" if number % 5 else "\r\n" for number in range(123)]
+    (tmp_path / "a.csv").write_text(f"{header}\n{''.join(lines)}", newline="")
+    source = source_of(tmp_path, format="csv")
+    blocks = list(_blocks(source))
+    assert len(blocks) == 25 and max(block.rows for block in blocks) <= 5
+    assert {block.detail["header"] for block in blocks} == {header}
+    content, first = (tmp_path / "a.csv").read_bytes(), len(header) + 1
+    assert read_lines(source, source.plan({}).ranges) == plain_lines(content[first:], first)
+
+
+def test_a_parquet_list_with_one_misfit_is_rejected_alone(tmp_path: Path) -> None:
+    lists = [["1"], ["2", "3"], ["x"], ["4"], None, []]
+    maps = [[(str(at), each)] for at, each in enumerate(lists)]
+    columns = {"l": pa.array(lists), "m": pa.array(maps, pa.map_(pa.string(), pa.list_(pa.string())))}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    source = source_of(tmp_path, format="parquet")
+    (block,) = _blocks(source)
+    for name, kind in (("l", "array<bigint>"), ("m", "map<string,array<bigint>>")):
+        accepted, rejected = outcome(source.decoder(schema_of({name: kind}), lineage=True).decode(block))
+        assert [offset for offset, *_ in rejected] == [2]
+        assert [offset for offset, _ in accepted] == [0, 1, 3, 4, 5]
+        numbers = [None if each is None else [int(one) for one in each] for each in lists if each != ["x"]]
+        assert [row[name] for _, row in accepted] == [
+            each if name == "l" else [(str(offset), each)] for (offset, _), each in zip(accepted, numbers, strict=True)
+        ]
+
+
 @pytest.mark.parametrize("ending", ["gz", "zst"])
 def test_what_is_appended_to_a_compressed_file_after_its_plan_is_not_read(tmp_path: Path, ending: str) -> None:
     pack = gzip.compress if ending == "gz" else _zstd
