@@ -18,9 +18,12 @@ SAFE_POINT_TTL_S = 24 * 3600
 """How long the versions that an open transaction needs are kept after its writer has died: time to recover it."""
 
 
-def safe_point_service(app_id: str, prefix: bytes) -> str:
-    """The name under which a job asks PD to keep versions."""
-    return f"{app_id}-{prefix.hex()}"
+def safe_point_service(app_id: str, prefix: bytes, start_ts: int) -> str:
+    """The name under which a transaction asks PD to keep versions.
+
+    Each has its own: a writer that wakes late and ends what it had open lets go of nothing that its successor needs.
+    """
+    return f"{app_id}-{prefix.hex()}-{start_ts}"
 
 
 class Heart:

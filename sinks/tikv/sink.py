@@ -199,6 +199,8 @@ class TransactionSink(TikvPlace):
             # whole prefix is looked through once more at the end of that time, not at every start.
             if final or not is_settled:
                 self._end(attempt)
+            # Before its record goes: without that nobody would find the name.
+            release_versions(self.client, self._service(attempt.start_ts))
             if final or attempt.start_ts == reported:
                 gone.append(self.records.attempt_key(epoch.instant, attempt.start_ts))
             elif not is_settled:
@@ -208,7 +210,6 @@ class TransactionSink(TikvPlace):
         self._note(kept)
         if gone:
             self.records.write([(key, None) for key in gone], self.ttl_ms)
-        release_versions(self.client, self._service)
 
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
@@ -246,9 +247,8 @@ class TransactionSink(TikvPlace):
             if f"transaction {attempt.start_ts}" in named:
                 self._end(attempt)
 
-    @property
-    def _service(self) -> str:
-        return safe_point_service(self.app_id, self.prefix)
+    def _service(self, start_ts: int) -> str:
+        return safe_point_service(self.app_id, self.prefix, start_ts)
 
     def _begin(self, plan: Plan) -> _Open:
         """Record the attempt, then lock its primary: whatever is locked can be found from now on."""
@@ -258,13 +258,14 @@ class TransactionSink(TikvPlace):
         primary = self.records.epoch_key(ref.epoch)
         began_s = time.monotonic()
         transaction = Transaction(client.pd.timestamp(), primary, self.ttl_ms)
-        keep_versions(client, self._service, transaction)
         attempt = Attempt(
             ref.epoch, ref.instant, ref.generation, transaction.start_ts, primary.hex(), transaction.ttl_ms
         )
         self._note([attempt])
+        service = self._service(transaction.start_ts)
+        keep_versions(client, service, transaction)
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
-        heart = Heart(client, transaction, self._service, began_s)
+        heart = Heart(client, transaction, service, began_s)
         # Who drops the target without an end, after an error in a process that lives on, lets the locks' TTL run out.
         return _Open(transaction, heart, weakref.finalize(self, heart.stop))
 
