@@ -63,7 +63,7 @@ def encoder_parts(key: str, rows: int) -> dict[str, float]:
         with parts.part("unpack"), inbox:
             table = pa.Table.from_batches([batch for _, batch in inbox.batches()], stager.schema)
         with parts.part("sort, duplicates of a bucket"):
-            picked, _ = pick(table, stager.rule)
+            picked = pick(table, stager.rule)
         with parts.part("frame the requests"):
             keys, values = (picked.column(name).combine_chunks() for name in ("key", "value"))
             Mutations.of(keys, values, inserts=False)

@@ -158,20 +158,19 @@ class _Staging:
         self._task = task
         self._sent = 0
         self._lanes = lanes
-        self._dropped = self._rejected = 0
+        self._rejected = 0
         self._waiting: list[list[pa.RecordBatch]] = [[] for _ in range(lanes.buckets)]
         self._bytes = [0] * lanes.buckets
 
     @property
     def report(self) -> WriteReport:
         """What became of rows that do not travel; of the others their bucket reports."""
-        return WriteReport(0, 0, dropped=self._dropped, rejected=self._rejected)
+        return WriteReport(0, 0, rejected=self._rejected)
 
     def add(self, accepted: AcceptedRows) -> pa.RecordBatch:
         """Stage rows and take them in; what the target can never take comes back, in `REJECTED_SCHEMA`."""
         assert accepted.offsets is not None, "the decoder of a job with keyed targets is asked for offsets"
         staged = self._writer.stage(accepted.rows, accepted.shard, accepted.offsets)
-        self._dropped += staged.dropped
         self._rejected += staged.rejected.num_rows
         for bucket, rows in self._split(staged.rows):
             self._waiting[bucket].append(rows)
@@ -298,9 +297,9 @@ def receive(inbox: Inbox, outputs: Outputs, epoch: int, attempt: TaskAttempt) ->
             for target, rows in inbox.batches():
                 opened.keyed[target].write(rows)
             for target, writer in opened.keyed.items():
-                refused = writer.settle()
-                if refused.num_rows:
-                    opened.reject(quarantined(refused, epoch, target))
+                for refused in writer.settle():
+                    if refused.num_rows:
+                        opened.reject(quarantined(refused, epoch, target))
             reports = opened.close()
             reach("task-written")
             return TaskReport(reports=reports)

@@ -15,7 +15,7 @@ one module, one entry point in the group ``tideline.sinks`` and one class that i
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
@@ -148,25 +148,27 @@ class Staged:
 
     Attributes:
         rows: in the target's own form; they travel from the task that read them to the one that writes their key.
+            A row for which others of the batch were dropped says for how many it stands, so that whichever attempt
+            at a task its bucket got it from, the bucket's report counts them all.
         rejected: rows that the target can never take, in `REJECTED_SCHEMA`.
-        dropped: rows left out because another one of the batch has their key.
     """
 
     rows: pa.RecordBatch
     rejected: pa.RecordBatch
-    dropped: int
 
 
 class KeyedBatchWriter(BatchWriter, Protocol):
     """One task attempt's open writer of whole buckets; `write` takes staged rows."""
 
-    def settle(self) -> pa.RecordBatch:
+    def settle(self) -> Iterable[pa.RecordBatch]:
         """Write all that was taken in; called once, before `close`. Until then nothing is where others see it.
 
-        Every attempt at a bucket takes in the same rows in the same order.
+        Every attempt at a bucket takes in the same rows in the same order. It is done once all is taken from what
+        comes back.
 
         Returns:
-            rows that the target refused, in `REJECTED_SCHEMA`; the report counts them.
+            rows that the target refused, in `REJECTED_SCHEMA`, at any time as many as fit into memory; the report
+            counts them.
 
         Raises:
             DataError: a row stops the job because the job file says so.

@@ -6,7 +6,7 @@ import contextlib
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,7 +34,15 @@ from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import TidelineError
 from timeline.fsspec_store import open_store
 
-STAGED_SCHEMA = pa.schema([("key", pa.binary()), ("value", pa.int64()), ("shard", pa.string()), ("offset", pa.int64())])
+STAGED_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.int64()),
+        ("shard", pa.string()),
+        ("offset", pa.int64()),
+        ("stands_for", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,7 @@ class FakeKeyedWriter:
             raise self.rules.error(f"cannot stage {self.rules.fail_at}")
         keys = [number % self.rules.keys for number in numbers]
         last = {key: index for index, key in enumerate(keys)}
+        stand_for = Counter(keys)
         rejected = [index for index, key in enumerate(keys) if key in self.rules.never]
         kept = sorted(index for key, index in last.items() if key not in self.rules.never)
         at = offsets.to_pylist()
@@ -153,11 +162,12 @@ class FakeKeyedWriter:
                 "value": [numbers[index] for index in kept],
                 "shard": [shard] * len(kept),
                 "offset": [at[index] for index in kept],
+                "stands_for": [stand_for[keys[index]] for index in kept],
             },
             STAGED_SCHEMA,
         )
         refused = _refused([(shard, at[index], numbers[index]) for index in rejected], "never")
-        return Staged(staged, refused, len(numbers) - len(kept) - len(rejected))
+        return Staged(staged, refused)
 
     def buckets(self, staged: pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
         return np.array([zlib.crc32(key) % count for key in staged["key"].to_pylist()], np.int32)
@@ -179,7 +189,7 @@ class FakeKeyedBatchWriter:
         assert batch.schema == STAGED_SCHEMA
         self._batches.append(batch)
 
-    def settle(self) -> pa.RecordBatch:
+    def settle(self) -> Iterable[pa.RecordBatch]:
         self._die_once()
         if self._rules.hang_at:
             Path(self._rules.hang_at).touch()
@@ -194,9 +204,10 @@ class FakeKeyedBatchWriter:
         last = {row["key"]: row for row in left.to_pylist()}
         if last:
             self._table.write(pa.RecordBatch.from_pylist(list(last.values()), STAGED_SCHEMA))
-        self._settled = WriteReport(0, 0, dropped=left.num_rows - len(last), rejected=refused.num_rows)
+        dropped = (pc.sum(rows["stands_for"]).as_py() or 0) - len(last) - refused.num_rows
+        self._settled = WriteReport(0, 0, dropped=dropped, rejected=refused.num_rows)
         records = [(row["shard"], row["offset"], row["value"]) for row in refused.to_pylist()]
-        return _refused(records, "taken")
+        return [_refused(records, "taken")]
 
     def close(self) -> WriteReport:
         written = self._table.close()

@@ -9,6 +9,7 @@ dropping them across tasks gives the same rows as doing it once.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ import pyarrow.compute as pc
 
 from sinks.tikv.binary_arrays import Booleans, Ints, Words, mask_of, values_of
 from timeline.errors import ConfigError
+
+STANDS_FOR = "stands_for"
+"""The column of staged rows that says how many rows a row stands for: itself, and those that were dropped for it."""
 
 
 class Kind(enum.StrEnum):
@@ -48,18 +52,52 @@ class Rule:
             raise ConfigError(f"dedup: rule any does not look at `{self.by}`; take `by` out, or use rule first or last")
 
 
-def pick(staged: pa.Table, rule: Rule) -> tuple[pa.Table, int]:
-    """One row for each key, sorted by key (byte order), and how many rows were dropped.
+def pick_all(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rule: Rule, sorted_bytes: int) -> pa.Table:
+    """As `pick`, for rows of any size as long as the keys are few: what stays is looked at again with the next rows.
 
     Args:
-        staged: rows as `sinks.tikv.staged.staged_schema` has them.
+        batches: the rows.
+        schema: theirs.
+        rule: which row of a key stays.
+        sorted_bytes: rows that are sorted at once, beside those that stay.
+    """
+    kept = schema.empty_table()
+    for group in _groups(batches, sorted_bytes):
+        kept = pick(pa.concat_tables([kept, pa.Table.from_batches(group, schema)]), rule)
+    return kept
+
+
+def dropped(kept: pa.Table | pa.RecordBatch) -> int:
+    """Rows that were dropped for those that stay."""
+    return int((pc.sum(kept.column(STANDS_FOR)).as_py() or 0) - kept.num_rows)
+
+
+def _groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches in groups of at least so many bytes; the last may be smaller."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= group_bytes:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def pick(staged: pa.Table, rule: Rule) -> pa.Table:
+    """One row for each key, sorted by key (byte order); it stands for all that those of its key stood for.
+
+    Args:
+        staged: rows as `sinks.tikv.staged.Stager.schema` has them.
         rule: which row of a key stays.
     """
     keys = staged.column("key").combine_chunks()
     order = sorted_places(keys)
     is_again = _same_as_before(keys, order)
     if not is_again.any():
-        return staged.take(pa.array(order)), 0
+        return staged.take(pa.array(order))
     starts_run = ~is_again
     run = np.cumsum(starts_run) - 1
     is_alone = starts_run & np.append(starts_run[1:], True)
@@ -70,7 +108,11 @@ def pick(staged: pa.Table, rule: Rule) -> tuple[pa.Table, int]:
     edge = np.diff(runs, append=-1) != 0 if rule.kind == Kind.LAST else np.diff(runs, prepend=-1) != 0
     kept = order.copy()
     kept[np.flatnonzero(starts_run)[runs[edge]]] = order[many][ranked[edge]]
-    return staged.take(pa.array(kept[starts_run])), int(is_again.sum())
+    picked = staged.take(pa.array(kept[starts_run]))
+    stood_for = staged.column(STANDS_FOR).to_numpy()[order]
+    stands_for = np.add.reduceat(stood_for, np.flatnonzero(starts_run))
+    place = picked.schema.get_field_index(STANDS_FOR)
+    return picked.set_column(place, picked.schema.field(place), pa.array(stands_for))
 
 
 def sorted_places(keys: pa.Array) -> Ints:

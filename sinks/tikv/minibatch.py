@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sinks.base import BatchWriter, PartitionWriter, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
 from sinks.tikv.client import Endpoint, connection
+from sinks.tikv.dedup import dropped
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.place import TikvPlace
@@ -146,4 +147,4 @@ class _BatchWriter:
         write_mutations(connection(self._writer.endpoint), mutations, self._writer.ttl_ms)
         self._written += staged.rows.num_rows
         self._bytes += size_of(pa.Table.from_batches([staged.rows]))
-        self._dropped += staged.dropped
+        self._dropped += dropped(staged.rows)

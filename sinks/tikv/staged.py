@@ -2,9 +2,9 @@
 
 ::
 
-    task that decodes    stage(rows) → staged rows + rejected rows + count of dropped duplicates
+    task that decodes    stage(rows) → staged rows, of duplicates one that stands for all, and rejected rows
     shuffle              bucket(staged, count): all rows of one key meet in one task
-    task that writes     pick(staged, rule) drops the duplicates that are left; then prewrite
+    task that writes     in_rounds(batches), in each of them pick_all drops the duplicates that are left; then prewrite
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from sinks.base import REJECTED_SCHEMA, Staged
 from sinks.tikv.binary_arrays import Words, mask_of, values_of
-from sinks.tikv.dedup import Rule, pick
+from sinks.tikv.dedup import STANDS_FOR, Rule, pick
 from sinks.tikv.json_text import to_json
 from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec, too_long
 from sinks.tikv.value_codec import MAX_VALUE_BYTES, ValueCodec
@@ -120,6 +120,7 @@ class Stager:
                 *order,
                 pa.field("shard", pa.string(), nullable=False),
                 pa.field("offset", pa.int64(), nullable=False),
+                pa.field(STANDS_FOR, pa.int64(), nullable=False),
             ]
         )
 
@@ -137,8 +138,8 @@ class Stager:
             good, bad = self._stage_slice(part, shard, offsets.slice(start, part.num_rows))
             staged.append(good)
             rejected.append(bad)
-        picked, dropped = pick(pa.Table.from_batches(staged, self.schema), self.rule)
-        return Staged(one_batch(picked), pa.concat_batches(rejected) if rejected else _no_rejected(), dropped)
+        picked = pick(pa.Table.from_batches(staged, self.schema), self.rule)
+        return Staged(one_batch(picked), pa.concat_batches(rejected) if rejected else _no_rejected())
 
     def restore(self, staged: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """The rows that staged rows hold: key columns, other columns (null for a delete), delete marker.
@@ -193,6 +194,7 @@ class Stager:
         if self.rule.by is not None:
             columns["order"] = _as_order(writable.column(self.rule.by), self.order_type)
         columns["shard"] = pa.repeat(pa.scalar(shard, pa.string()), len(good))
+        columns[STANDS_FOR] = pa.repeat(pa.scalar(1, pa.int64()), len(good))
         staged = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         return (staged.filter(fits) if long_keys.any() or long_values.any() else staged), _reject(
             rows, reasons, shard, offsets
@@ -209,6 +211,26 @@ def bucket(staged: pa.Table | pa.RecordBatch, count: int) -> npt.NDArray[np.int3
 
     The same on every machine and in every process: it depends on the key's bytes and on `count` only.
     """
+    return (_mixed(staged) % np.uint64(count)).astype(np.int32)
+
+
+def in_rounds(batches: Sequence[pa.RecordBatch], round_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """Rows of one bucket in rounds of about so many bytes, in their order; all rows of a key are in the same round.
+
+    A round is copied when it is asked for.
+    """
+    count = -(-sum(batch.nbytes for batch in batches) // round_bytes)
+    if count <= 1:
+        yield list(batches)
+        return
+    # By other bits than those that brought these keys into one bucket.
+    rounds = [((_mixed(batch) >> np.uint64(32)) % np.uint64(count)).astype(np.uint16) for batch in batches]
+    for number in range(count):
+        yield [batch.filter(pa.array(of == number)) for batch, of in zip(batches, rounds, strict=True)]
+
+
+def _mixed(staged: pa.Table | pa.RecordBatch) -> Words:
+    """A hash of each row's key."""
     values = values_of(_one_array(staged.column("key")))
     mixed = values.lengths.astype(np.uint64)
     places = np.arange(len(mixed))
@@ -218,7 +240,7 @@ def bucket(staged: pa.Table | pa.RecordBatch, count: int) -> npt.NDArray[np.int3
         mixed[places] = _mix(mixed[places] ^ values.words(values.starts[places] + read, kept))
         read += 8
         places = places[values.lengths[places] > read]
-    return (mixed % np.uint64(count)).astype(np.int32)
+    return mixed
 
 
 def _mix(words: Words) -> Words:

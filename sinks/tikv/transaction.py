@@ -20,7 +20,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -84,6 +84,17 @@ class Prewritten:
 
     existing: tuple[bytes, ...]
     spans: tuple[Span, ...]
+
+
+def in_few(spans: Iterable[Span]) -> list[Span]:
+    """Ranges that overlap as one, and all of them as one where there are very many."""
+    few: list[Span] = []
+    for start, end in sorted(spans):
+        if few and start < few[-1][1]:
+            few[-1] = few[-1][0], max(few[-1][1], end)
+        else:
+            few.append((start, end))
+    return few if len(few) <= _MOST_SPANS else [(few[0][0], few[-1][1])]
 
 
 def prewrite(
@@ -283,7 +294,7 @@ class _Prewrite:
             call.cancel()
 
     def _spans(self) -> list[Span]:
-        """Ranges of what is locked: neighbours in one region are one, and all of them where there are very many."""
+        """Ranges of what is locked: neighbours in one region are one."""
         spans: list[Span] = []
         region: int | None = None
         for first, last, of in sorted(self._locked):
@@ -292,7 +303,7 @@ class _Prewrite:
             else:
                 spans.append((first, last + b"\0"))
             region = of
-        return spans if len(spans) <= _MOST_SPANS else [(spans[0][0], spans[-1][1])]
+        return spans
 
     def _send(self, run: Mutations) -> None:
         transaction = self._transaction

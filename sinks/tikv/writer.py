@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,16 +12,17 @@ import pyarrow.compute as pc
 
 from sinks.base import REJECTED_SCHEMA, KeyedBatchWriter, Staged, TaskAttempt
 from sinks.tikv.client import Endpoint, connection
-from sinks.tikv.dedup import pick
+from sinks.tikv.dedup import dropped, pick_all
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import OnRow
-from sinks.tikv.staged import Stager, as_json_lines, bucket
-from sinks.tikv.transaction import Transaction, prewrite
+from sinks.tikv.settling import Span
+from sinks.tikv.staged import Stager, as_json_lines, bucket, in_rounds
+from sinks.tikv.transaction import Transaction, in_few, prewrite
 from timeline.epoch import Json, WriteReport
-from timeline.errors import DataError, TargetRefusedError
+from timeline.errors import DataError
 
-MOST_BUCKET_BYTES = 2**31 - 1
-"""Keys, or values, of one bucket: Arrow counts the bytes of a binary column in 32 bits."""
+ROUND_BYTES = 256 << 20
+"""Rows of a bucket that are sorted and locked at once: memory, and below what Arrow counts in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -98,69 +100,53 @@ class TransactionWriter:
 
 
 class _BucketWriter:
-    """Collects a bucket, keeps one row of each key, prewrites them in the order of their keys."""
+    """Collects a bucket, keeps one row of each key, prewrites them in rounds, each in the order of its keys."""
 
     def __init__(self, writer: TransactionWriter) -> None:
         self._writer = writer
         self._batches: list[pa.RecordBatch] = []
-        self._report = WriteReport(0, 0)
+        self._spans: list[Span] = []
+        self._rows = self._bytes = self._dropped = self._rejected = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
 
-    def settle(self) -> pa.RecordBatch:
-        writer, rules = self._writer, self._writer.rules
-        staged = pa.Table.from_batches(self._batches, rules.stager.schema)
+    def settle(self) -> Iterator[pa.RecordBatch]:
+        for rows in in_rounds(self._batches, ROUND_BYTES):
+            yield self._prewrite(rows)
         self._batches.clear()
-        check_bucket(staged, rules.target)
-        rows, dropped = pick(staged, rules.stager.rule)
+
+    def _prewrite(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Write one round; its refused rows."""
+        writer, rules = self._writer, self._writer.rules
+        # Some rounds are larger than they should be: where few keys have many rows.
+        rows = pick_all(batches, rules.stager.schema, rules.stager.rule, 2 * ROUND_BYTES)
+        self._dropped += dropped(rows)
         existing = rows.slice(0, 0)
-        spans: list[Json] = []
         if rows.num_rows:
             keys, values = (rows.column(name).combine_chunks() for name in ("key", "value"))
             mutations = Mutations.of(keys, values, inserts=rules.inserts)
             done = prewrite(connection(writer.endpoint), writer.transaction, mutations)
-            spans = [[start.hex(), end.hex()] for start, end in done.spans]
+            self._spans = in_few([*self._spans, *done.spans])
             if done.existing:
                 exists = pc.is_in(keys, value_set=pa.array(done.existing, pa.binary()))
                 existing = rows.filter(exists)
                 rows = rows.filter(pc.invert(exists))
         refused = rules.refuse(existing)
-        self._report = WriteReport(
-            rows.num_rows,
-            size_of(rows),
-            dropped=dropped,
-            rejected=existing.num_rows,
-            detail={"spans": spans},
-        )
+        self._rows += rows.num_rows
+        self._bytes += size_of(rows)
+        self._rejected += existing.num_rows
         return refused
 
     def close(self) -> WriteReport:
-        return self._report
+        spans: list[Json] = [[start.hex(), end.hex()] for start, end in self._spans]
+        return WriteReport(
+            self._rows, self._bytes, dropped=self._dropped, rejected=self._rejected, detail={"spans": spans}
+        )
 
     def abort(self) -> None:
         # What is prewritten goes with the transaction, or is prewritten again by the next attempt.
         self._batches.clear()
-
-
-def check_bucket(staged: pa.Table, target: str, most_bytes: int = MOST_BUCKET_BYTES) -> None:
-    """Refuse a bucket that is too large to be sorted by key, before any row of it is locked.
-
-    Args:
-        staged: its rows.
-        target: the target's name, for the message.
-        most_bytes: of all keys, and of all values.
-
-    Raises:
-        TargetRefusedError: naming its size.
-    """
-    size_bytes = max(sum(chunk.nbytes for chunk in staged.column(name).chunks) for name in ("key", "value"))
-    if size_bytes > most_bytes:
-        raise TargetRefusedError(
-            f"{target}: one task would have to sort {size_bytes:,} bytes of this epoch's rows, and sorts up to "
-            f"{most_bytes:,}: plan smaller epochs (max_bytes_per_epoch or max_records_per_epoch), or give Spark "
-            "more cores, so that there are more tasks"
-        )
 
 
 def size_of(rows: pa.Table) -> int:

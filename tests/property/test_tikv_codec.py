@@ -7,6 +7,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from decimal import Context, Decimal
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.sql_types import parse_type
-from sinks.tikv.dedup import Kind, Rule, pick
+from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped, pick, pick_all
 from sinks.tikv.key_codec import KeyCodec, from_memcomparable, memcomparable
-from sinks.tikv.staged import Stager, as_json_lines, bucket
+from sinks.tikv.staged import Stager, as_json_lines, bucket, in_rounds
 from sinks.tikv.value_codec import ValueCodec
 from timeline.errors import FormatError
 
@@ -209,6 +210,7 @@ STAGED = pa.schema(
         ("order", pa.float64()),
         ("shard", pa.string()),
         ("offset", pa.int64()),
+        (STANDS_FOR, pa.int64()),
     ]
 )
 Row = tuple[bytes, bytes | None, float | None, str, int]
@@ -234,19 +236,51 @@ def model(rows: Sequence[Row], rule: Rule) -> list[Row]:
 @given(rows=ROWS, order=st.randoms(use_true_random=False), cut=st.integers(0, 20))
 def test_one_row_of_each_key_stays_and_always_the_same(rule: Rule, rows: list[Row], order: Any, cut: int) -> None:
     def table(some: Sequence[Row]) -> pa.Table:
-        whole = pa.Table.from_pylist([dict(zip(STAGED.names, row, strict=True)) for row in some], STAGED)
+        whole = pa.Table.from_pylist([dict(zip(STAGED.names, (*row, 1), strict=True)) for row in some], STAGED)
         return whole if rule.by else whole.drop_columns(["order"])
 
-    found, dropped = pick(table(rows), rule)
-    assert dropped + found.num_rows == len(rows)
+    found = pick(table(rows), rule)
+    assert dropped(found) + found.num_rows == len(rows)
     expected = table(model(rows, rule))
-    told = [name for name in found.column_names if name != "order"]  # rows that are equal but for a zero's sign
+    same = [name for name in found.column_names if name != "order"]  # rows that are equal but for a zero's sign
+    told = [name for name in same if name != STANDS_FOR]
     assert found.select(told).equals(expected.select(told))
     shuffled = list(rows)
     order.shuffle(shuffled)
-    parts = [pick(table(part), rule)[0] for part in (shuffled[:cut], shuffled[cut:])]
-    again, _ = pick(pa.concat_tables(parts), rule)
-    assert again.select(told).equals(found.select(told)), "in parts and in another order: the same rows"
+    parts = [pick(table(part), rule) for part in (shuffled[:cut], shuffled[cut:])]
+    again = pick(pa.concat_tables(parts), rule)
+    assert again.select(same).equals(found.select(same)), "in parts and in another order: the same rows"
+    whole = table(shuffled)
+    batches = [whole.slice(place, 3).to_batches()[0] for place in range(0, whole.num_rows, 3)]
+    piecewise = pick_all(batches, whole.schema, rule, sorted_bytes=cut * 10)
+    assert piecewise.select(same).equals(found.select(same)), "few at a time: the same rows"
+
+
+@given(sizes=st.lists(st.integers(0, 40), max_size=8), rows_a_round=st.integers(1, 100), keys=st.integers(1, 50))
+def test_rounds_hold_every_row_once_and_all_rows_of_a_key_together(
+    sizes: list[int], rows_a_round: int, keys: int
+) -> None:
+    numbers = iter(range(sum(sizes)))
+    batches = []
+    for size in sizes:
+        own = [next(numbers) for _ in range(size)]
+        of = pa.array([b"key %04d" % (number % keys) for number in own], pa.binary())
+        batches.append(pa.record_batch({"key": of, "offset": pa.array(own, pa.int64())}))
+    round_bytes = rows_a_round * (8 + 4 + 8)
+    rounds = [pa.Table.from_batches(each, batches[0].schema) for each in in_rounds(batches, round_bytes) if each]
+    offsets = [each.column("offset").to_pylist() for each in rounds]
+    assert sorted(chain.from_iterable(offsets)) == list(range(sum(sizes)))
+    assert all(each == sorted(each) for each in offsets), "in their order"
+    own_keys = [set(each.column("key").to_pylist()) for each in rounds]
+    assert sum(map(len, own_keys)) == len(set().union(*own_keys)), "no key in two rounds"
+
+
+def test_rounds_of_one_bucket_are_about_as_large_as_each_other() -> None:
+    rows = pa.record_batch({"key": pa.array([b"key %09d" % number for number in range(40_000)], pa.binary())})
+    own = rows.filter(pa.array(bucket(rows, 8) == 3))
+    sizes = [sum(batch.nbytes for batch in each) for each in in_rounds([own], own.nbytes // 4 + 1)]
+    assert len(sizes) == 4
+    assert max(sizes) < 1.3 * min(sizes)
 
 
 @given(tables(), st.integers(1, 64))

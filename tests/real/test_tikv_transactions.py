@@ -45,6 +45,7 @@ from tests.real.tikv_epochs import (
     ref,
     rows,
     safe_points,
+    staged,
     together,
     transaction_of,
     write_bucket,
@@ -545,12 +546,47 @@ def test_versions_that_an_open_epoch_needs_are_kept_until_it_is_released(own_clu
     assert service not in safe_points(own_cluster)
 
 
+def test_a_writer_that_ends_its_epoch_late_lets_go_of_nothing_that_its_successor_needs(
+    own_cluster: TikvCluster,
+) -> None:
+    place, before = Place.in_(own_cluster), safe_points(own_cluster)
+    late, successor = place.sink(), place.sink()
+    first, second = ref(0), ref(1)
+    begun(late, first)
+    part = prepared(successor, second, rows(FEW))
+    late.abort(first, None)
+    late.release(first, None)
+    found = safe_points(own_cluster)
+    assert [found[name] for name in found.keys() - before.keys()] == [transaction_of(part).start_ts]
+    successor.abort(second, part)
+    successor.release(second, part)
+    assert safe_points(own_cluster).keys() == before.keys()
+
+
 def test_transaction_that_is_older_than_the_safe_point_is_not_begun(own_cluster: TikvCluster) -> None:
     place = Place.in_(own_cluster)
     old = Transaction(place.client.pd.timestamp(), b"t-primary", 1000)
     place.client.pd.keep_safe_point("gc_worker", place.client.pd.timestamp(), FOREVER_S)
     with pytest.raises(InvariantError, match=f"transaction {old.start_ts} is older than the cluster's GC safe point"):
         keep_versions(place.client, "late", old)
+
+
+def test_bucket_that_is_written_in_rounds_is_one_transaction(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.tikv.writer.ROUND_BYTES", 10_000)
+    committed(place.sink(), ref(0), rows(range(0, 2000, 2), "there"))
+    sink, epoch = place.sink(mode="insert"), ref(1)
+    writer = begun(sink, epoch)
+    bucket = writer.open(TaskAttempt(0, 0, 0))
+    for ids in (range(2000), range(1500)):
+        bucket.write(staged(writer, rows(ids, "new")))
+    refused = list(bucket.settle())
+    report = bucket.close()
+    assert len(refused) > 10
+    assert (report.rows, report.dropped, report.rejected) == (1000, 1500, 1000)
+    assert sum(batch.num_rows for batch in refused) == 1000
+    part = sink.prepare(epoch, [report])
+    sink.commit(part)
+    assert texts(place) == {number: "new" if number % 2 else "there" for number in range(2000)}
 
 
 # ── modes ─────────────────────────────────────────────────────────────────────────────────────────

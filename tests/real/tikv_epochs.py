@@ -158,7 +158,7 @@ def write_bucket(writer: KeyedWriter, batch: pa.RecordBatch) -> tuple[WriteRepor
     """Rows written by one task attempt: its report, and the rows that the target refused."""
     bucket = writer.open(TaskAttempt(0, 0, 0))
     bucket.write(staged(writer, batch))
-    refused = bucket.settle()
+    refused = pa.concat_batches(list(bucket.settle()))
     assert refused.schema == REJECTED_SCHEMA
     return bucket.close(), refused
 
@@ -189,10 +189,10 @@ def transaction_of(part: Part) -> Transaction:
 
 
 def safe_points(cluster: TikvCluster) -> dict[str, int]:
-    """What services ask PD to keep, by their names."""
+    """What services ask PD to keep, by their names; PD's own is there from the first of them on."""
     with urllib.request.urlopen(f"http://{cluster.pd_leader().address}/pd/api/v1/gc/safepoint", timeout=10) as answer:
         found = json.load(answer)["service_gc_safe_points"] or []
-    return {each["service_id"]: int(each["safe_point"]) for each in found}
+    return {each["service_id"]: int(each["safe_point"]) for each in found if each["service_id"] != "gc_worker"}
 
 
 @contextmanager

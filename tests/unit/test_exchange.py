@@ -15,7 +15,7 @@ import pytest
 
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberDecoder, NumberReader, NumberSource
 from ingest.epoch import Pipeline
-from ingest.exchange import CHUNK_BYTES, HELD_BYTES, Chunk, Inbox, Lanes, Outcome, Parcel, exchange_here, send
+from ingest.exchange import CHUNK_BYTES, HELD_BYTES, Chunk, Inbox, Lanes, Outcome, Parcel, exchange_here, receive, send
 from ingest.runner import LocalRunner
 from ingest.task import QUARANTINE_SCHEMA, Outputs, TaskReport, TaskSpec, error_of
 from sinks.base import PartitionWriter, TaskAttempt
@@ -139,6 +139,21 @@ def test_rows_written_dropped_and_rejected_add_up_however_many_buckets_there_are
     assert parts["quarantine"].rows == undecodable + keyed.rejected
     assert len(reports) == 2 + buckets
     assert [len(report.counts) for report in reports] == [1, 2] + [0] * buckets
+
+
+def test_buckets_with_rows_of_several_attempts_at_a_task_add_up(world: World) -> None:
+    # A task that is run again may read the same records in other blocks, and so drop others before they travel.
+    lanes, ranges = Lanes(3), ([(0, 30), (30, 100)], [(0, 100)])
+    first, second = ([*send(world.specs(each)[0], attempt(0, 0), 0, lanes)] for each in ranges)
+    reports = [content.report for place, content in first if isinstance(content, Outcome)]
+    for bucket in range(lanes.buckets):
+        with Inbox() as inbox:
+            for place, content in second if bucket == 1 else first:
+                if place == bucket:
+                    inbox.put(content)
+            reports.append(receive(inbox, world.outputs, REF.epoch, attempt(1, bucket)))
+    keyed = world.commit(reports)["keyed"]
+    assert (keyed.rows, keyed.dropped) == (10, 90)
 
 
 def test_rows_that_the_target_refuses_are_in_the_quarantine_once_with_their_place(tmp_path: Path) -> None:

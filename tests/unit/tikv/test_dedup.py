@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sinks.tikv.dedup import Kind, Rule, pick, sorted_places
+from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped, pick, sorted_places
 from timeline.errors import ConfigError
 
 SCHEMA = pa.schema(
@@ -13,16 +13,17 @@ SCHEMA = pa.schema(
         ("order", pa.int64()),
         ("shard", pa.string()),
         ("offset", pa.int64()),
+        (STANDS_FOR, pa.int64()),
     ]
 )
 FIRST, LAST = Rule(Kind.FIRST, "at"), Rule(Kind.LAST, "at")
 
 
-def table(*rows: tuple[int | None, str, int, bytes | None]) -> pa.Table:
+def table(*rows: tuple[int | None, str, int, bytes | None], stands_for: int = 1) -> pa.Table:
     """Rows of one key: order, shard, offset, value."""
     return pa.Table.from_pylist(
         [
-            {"key": b"k", "order": order, "shard": shard, "offset": offset, "value": value}
+            {"key": b"k", "order": order, "shard": shard, "offset": offset, "value": value, STANDS_FOR: stands_for}
             for order, shard, offset, value in rows
         ],
         SCHEMA,
@@ -45,16 +46,15 @@ def test_rows_of_a_key_are_in_one_total_order(
     low: tuple[int | None, str, int, bytes | None], high: tuple[int | None, str, int, bytes | None]
 ) -> None:
     for rows in ((low, high), (high, low)):
-        assert pick(table(*rows), FIRST) == (table(low), 1)
-        assert pick(table(*rows), LAST) == (table(high), 1)
+        assert pick(table(*rows), FIRST) == table(low, stands_for=2)
+        assert pick(table(*rows), LAST) == table(high, stands_for=2)
 
 
 def test_any_keeps_the_first_by_shard_and_offset_whatever_the_values() -> None:
     kept = (None, "a", 1, b"z")
     for rows in (((None, "a", 2, b"a"), kept, (None, "b", 0, b"a")), (kept, (None, "b", 0, b"a"))):
-        found, dropped = pick(table(*rows).drop_columns(["order"]), Rule(Kind.ANY))
-        assert found == table(kept).drop_columns(["order"])
-        assert dropped == len(rows) - 1
+        found = pick(table(*rows).drop_columns(["order"]), Rule(Kind.ANY))
+        assert found == table(kept, stands_for=len(rows)).drop_columns(["order"])
 
 
 def test_any_with_a_column_is_refused() -> None:
@@ -63,12 +63,15 @@ def test_any_with_a_column_is_refused() -> None:
 
 
 def test_nothing_stays_of_nothing() -> None:
-    assert pick(SCHEMA.empty_table(), LAST) == (SCHEMA.empty_table(), 0)
+    assert pick(SCHEMA.empty_table(), LAST) == SCHEMA.empty_table()
+    assert dropped(SCHEMA.empty_table()) == 0
 
 
 def test_rows_in_many_chunks_are_one_table() -> None:
     rows = [table((n, "s", n, b"v")) for n in range(10)]
-    assert pick(pa.concat_tables(rows), LAST) == (rows[9], 9)
+    found = pick(pa.concat_tables(rows), LAST)
+    assert found == table((9, "s", 9, b"v"), stands_for=10)
+    assert dropped(found) == 9
 
 
 @pytest.mark.parametrize(
