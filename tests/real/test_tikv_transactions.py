@@ -208,8 +208,10 @@ def test_nothing_of_an_epoch_is_visible_where_its_writer_dies_with_the_primary_u
     with pytest.raises(Died):
         dying.commit(part)
     assert PassingReader(place).texts() == before
-    place.sink().abort(epoch, part)
+    recovery = place.sink()
+    recovery.abort(epoch, part)
     assert texts(place) == before
+    recovery.release(epoch, part, final=True)
 
 
 def test_epoch_whose_settling_stopped_halfway_is_visible_as_a_whole(split_place: Place) -> None:
