@@ -47,7 +47,7 @@ def with_submitted_master(config: JobConfig, submitted: str | None) -> JobConfig
 def needed_modules(config: JobConfig) -> dict[str, str]:
     """What a job's tasks import: module → the version that it must have, "" for any."""
     # Schemas travel pickled: both ends have to be the same Arrow.
-    needed = {"pyarrow": pa.__version__, "numpy": "", "pydantic": "", "fsspec": ""}
+    needed = {"pyarrow": pa.__version__, "numpy": "", "msgspec": "", "pydantic": "", "fsspec": ""}
     if config.transform is not None:
         needed["pandas"] = ""  # PySpark's own, for rows that travel as Arrow
     if config.source.type in _SOURCE_MODULES:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from ingest.sources.decode.fields import entries, take_apart
 from ingest.sources.decode.json_blocks import JsonBlocks
 from ingest.sources.decode.options import UnknownField
-from ingest.sources.decode.structure import Structure
 from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
 
 _COLUMNS = {
@@ -143,23 +145,35 @@ _STYLES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.dictionaries(_TEXTS, _JSON, max_size=4), min_size=1, max_size=5), _STYLES, _ENDS)
-def test_fields_of_valid_objects_are_all_found_where_they_are(
-    objects: list[dict[str, Any]], style: dict[str, Any], end: str
-) -> None:
-    data = end.join(json.dumps(one, **style) for one in objects).encode()
-    structure = Structure.of(data)
-    fields = structure.all()
-    assert not fields.doubtful.any()
-    found: list[dict[str, Any]] = [{} for _ in objects]
-    for row, name, name_end, start, until in zip(
-        fields.rows, fields.name_starts, fields.name_ends, fields.starts, fields.ends, strict=True
-    ):
-        found[row][json.loads(data[name:name_end])] = json.loads(data[start:until])
-    assert repr(found) == repr(objects)
-    named = structure.named(["a", "b"])
-    plain = {name: [row for row, one in enumerate(objects) if name in one] for name in ("a", "b")}
-    for index, name in enumerate(plain):
-        assert named.rows[named.names == index].tolist() == plain[name]
+def test_fields_of_valid_objects_are_all_found(objects: list[dict[str, Any]], style: dict[str, Any], end: str) -> None:
+    lines = [json.dumps(one, **style) for one in objects]
+    found = entries(pa.array([line.encode() for line in lines]))
+    pairs = zip(found.names.to_pylist(), (json.loads(value) for value in found.values.to_pylist()), strict=True)
+    assert repr([dict(islice(pairs, count)) for count in found.counts]) == repr(objects)
+    taken = take_apart(end.join(lines).encode(), len(lines), ["a", "b"], strict=False)
+    assert taken.lines.tolist() == list(range(len(objects)))
+    for name in ("a", "b"):
+        column = taken.column(name)
+        assert column.rows.tolist() == [row for row, one in enumerate(objects) if name in one]
+        assert [json.loads(value) for value in column.texts.to_pylist()] == [
+            one[name] for one in objects if name in one
+        ]
+
+
+_DEPTHS = range(800, 1000, 3)
+
+
+def test_what_is_nested_deeply_is_judged_by_the_same_depth_in_a_block_and_alone() -> None:
+    lines = [f'{{"s":{"[" * depth}{"]" * depth}}}' for depth in _DEPTHS]
+    lines += [f'{{"unknown":{"[" * depth}{"]" * depth}}}' for depth in _DEPTHS]
+    fast = _decoded("\n".join(lines).encode(), UnknownField.DROP, s="string", m="map<string,int>")
+    accepted, rejected = _decoded(
+        "\n".join(lines).encode(), UnknownField.DROP, s="string", m="map<string,int>", raw="binary"
+    )
+    for _, row in accepted:
+        row.pop("raw")
+    assert 0 < len(rejected) < len(lines)
+    assert repr(fast) == repr((accepted, rejected))
 
 
 @settings(max_examples=200, deadline=None)

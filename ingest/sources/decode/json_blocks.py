@@ -5,7 +5,7 @@
     lines ── Arrow, all at once ────────────────────────────────────────→ columns
                │ refused, or the schema has maps
                ▼
-             maps and texts taken out (`peel`) ── lines again, the same way ──→ columns
+             objects taken apart (`fields`), maps and texts taken out (`peel`) ── their values are lines ──→ columns
                │ the rest
                ▼
              Arrow, around the lines that it refuses (`narrow`) ─────────→ columns
@@ -17,18 +17,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.arrow_json import Parsed, Refused, is_read_by_arrow, parse_block
+from ingest.sources.decode.fields import Objects, Values, can_take_apart
 from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.narrow import Taken, suspicious, take_what_parses
 from ingest.sources.decode.peel import (
     ENTRY_VALUE,
     Column,
     Peeled,
-    Values,
     is_object,
     map_column,
     peel,
@@ -69,12 +68,9 @@ class JsonBlocks:
             taken = self._take_at_once(data, rows, schema)
             if taken is not None:
                 return taken
-        if len(data) > _MOST_BYTES:
+        if len(data) > _MOST_BYTES or not can_take_apart(schema.names):
             return Taken()
-        peeled = peel(data, schema)
-        if peeled.doubtful.any():
-            return self.take_of(split_lines(TextBlock.of(data), 0).texts, pa.array(~peeled.doubtful), schema)
-        return self._take_peeled(data, rows, schema, peeled)
+        return self._take_peeled(peel(data, rows, schema, strict=self.strict), schema)
 
     def take_of(self, texts: pa.Array, which: pa.Array, schema: pa.Schema) -> Taken:
         """What Arrow reads of some of these lines.
@@ -91,34 +87,48 @@ class JsonBlocks:
             taken.add(lines[found.lines], [found.column(at, field.type) for at, field in enumerate(schema)])
         return taken
 
-    def _take_peeled(self, data: bytes, rows: int, schema: pa.Schema, peeled: Peeled) -> Taken:
-        columns = {name: self._column(schema.field(name), values, rows) for name, values in peeled.values.items()}
-        rest_schema = pa.schema([(field.name, pa.null() if is_object(field.type) else field.type) for field in schema])
-        rest: Taken | None = None
-        if peeled.rest is not None or rest_schema != schema:
-            rest = self._take_at_once(peeled.rest or data, rows, rest_schema)
-        if rest is None:
-            # Of string columns everything that is no string was taken out.
-            looked_at = pa.schema([field for field in schema if not pa.types.is_string(field.type)])
-            plain = ~suspicious(peeled.structure, looked_at)
-            rest = self._take_around(peeled.rest or data, plain, rest_schema)
+    def _take_peeled(self, peeled: Peeled, schema: pa.Schema) -> Taken:
+        objects = peeled.objects
+        columns = {
+            name: self._column(schema.field(name), values, len(objects)) for name, values in peeled.values.items()
+        }
+        in_place = pa.schema([field for field in schema if not is_object(field.type)])
+        rest = self._take_rest(objects, in_place)
         lines = rest.lines
         merged: list[pa.Array] = []
-        for at, (field, kind) in enumerate(zip(schema, rest_schema.types, strict=True)):
-            left = rest.column(at, kind)
+        for field in schema:
+            at = in_place.get_field_index(field.name)
+            left = rest.column(at, field.type) if at >= 0 else pa.nulls(len(lines), field.type)
             column = columns.get(field.name)
             if column is not None:
-                out = column.values if len(lines) == rows else column.values.take(pa.array(lines))
+                out = column.values if len(lines) == len(objects) else column.values.take(pa.array(lines))
                 left = out if left.null_count == len(left) else pc.coalesce(left, out)
-            merged.append(left if left.type == field.type else pa.nulls(len(lines), field.type))
-        bad = [line for column in columns.values() for line in column.bad]
+            merged.append(left)
+        bad = peeled.bad.union(*(column.bad for column in columns.values()))
         taken = Taken()
-        taken.add(lines, merged, np.flatnonzero(np.isin(lines, bad)).tolist() if bad else ())
+        taken.add(objects.lines[lines], merged, np.flatnonzero(np.isin(lines, list(bad))).tolist() if bad else ())
+        return taken
+
+    def _take_rest(self, objects: Objects, schema: pa.Schema) -> Taken:
+        """What Arrow reads of what is left of objects."""
+        taken = Taken()
+        if not len(objects) or not len(schema):
+            taken.add(np.arange(len(objects)), [pa.nulls(0, field.type) for field in schema])
+            return taken
+        data = objects.as_lines()
+        at_once = self._take_at_once(data, len(objects), schema)
+        if at_once is not None:
+            return at_once
+        # Of string columns everything that is no string was taken out.
+        looked_at = pa.schema([field for field in schema if not pa.types.is_string(field.type)])
+        plain = ~suspicious(objects, looked_at)
+        texts = split_lines(TextBlock.of(data), 0).texts.filter(pa.array(plain))
+        take_what_parses(texts, np.flatnonzero(plain), lambda some, rows: self._parse(some, rows, schema), taken)
         return taken
 
     def _column(self, field: pa.Field, values: Values, rows: int) -> Column:
         if pa.types.is_string(field.type):
-            return text_column(values, rows, JsonBlocks({}, strict=False).take)
+            return text_column(values, rows)
         timestamp_format = self.timestamp_formats.get(field.name)
         if pa.types.is_map(field.type):
             return map_column(values, rows, field.type, JsonBlocks({ENTRY_VALUE: timestamp_format}, self.strict).take)
@@ -133,13 +143,6 @@ class JsonBlocks:
             return None
         taken = Taken()
         taken.add(np.arange(rows), parsed.columns, parsed.bad)
-        return taken
-
-    def _take_around(self, data: bytes, plain: npt.NDArray[np.bool_], schema: pa.Schema) -> Taken:
-        """What Arrow reads of lines that look right, around those that it refuses."""
-        taken = Taken()
-        texts = split_lines(TextBlock.of(data), 0).texts.filter(pa.array(plain))
-        take_what_parses(texts, np.flatnonzero(plain), lambda some, rows: self._parse(some, rows, schema), taken)
         return taken
 
     def _parse(self, data: bytes, rows: int, schema: pa.Schema) -> Parsed:

@@ -122,27 +122,13 @@ def split_lines(text: TextBlock, start: int) -> Lines:
     bounds = text.bounds
     filled = bounds.starts < bounds.ends
     starts, ends = bounds.starts[filled], bounds.ends[filled]
-    return Lines(cut_out(text.data, starts, ends), pa.array(starts + start))
-
-
-def pieces_of(data: bytes, starts: Positions, ends: Positions) -> pa.Array:
-    """The data cut at these places: what is between them at even indices, what is in them at odd ones; no copy.
-
-    Args:
-        data: less than 2 GiB.
-        starts: of the places, in order.
-        ends: of the places.
-    """
+    # Cut at starts and ends: lines are at odd indices, what is between them at even ones.
     offsets = np.empty(2 * len(starts) + 2, np.int32)
-    offsets[0], offsets[-1] = 0, len(data)
+    offsets[0], offsets[-1] = 0, len(text.data)
     offsets[1:-1:2], offsets[2:-1:2] = starts, ends
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
-
-
-def cut_out(data: bytes, starts: Positions, ends: Positions) -> pa.Array:
-    """What is in these places, as binary; see `pieces_of`."""
-    return pieces_of(data, starts, ends).take(pa.array(np.arange(len(starts)) * 2 + 1))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text.data)]
+    pieces = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+    return Lines(pieces.take(pa.array(np.arange(len(starts)) * 2 + 1)), pa.array(starts + start))
 
 
 @dataclass(frozen=True)

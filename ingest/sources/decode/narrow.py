@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.arrow_json import Parsed, Refused
-from ingest.sources.decode.lines import Positions, cut_out, positions_of
+from ingest.sources.decode.fields import Objects
+from ingest.sources.decode.lines import Positions, positions_of
 from ingest.sources.decode.records import join_lines
-from ingest.sources.decode.structure import Structure
 
 _ROW = re.compile(r"in row (\d+)\Z")
 _VALUE = re.compile(r"couldn't parse:(.*)\Z|The string '(.*)' is not|: (\S+) requires (?:scale|precision)", re.DOTALL)
@@ -63,25 +63,21 @@ class Taken:
         self._columns.append(columns)
 
 
-def suspicious(structure: Structure, schema: pa.Schema) -> npt.NDArray[np.bool_]:
-    """Which lines are no objects by their brackets, have a column twice, or hold a value of the wrong kind by its look.
+def suspicious(objects: Objects, schema: pa.Schema) -> npt.NDArray[np.bool_]:
+    """Which objects hold a value of the wrong kind by its look.
 
     Args:
-        structure: of the lines.
+        objects: that were taken apart.
         schema: the columns to look at.
     """
-    fields = structure.named(schema.names)
-    found = fields.doubtful.copy()
-    first = structure.bounds.codes[fields.starts]
-    for index, column in enumerate(schema):
+    found = np.zeros(len(objects), np.bool_)
+    for column in schema:
         is_right = np.zeros(256, np.bool_)
         is_right[list(_first_bytes(column.type))] = True
-        which = fields.names == index
-        found[fields.rows[which & ~is_right[first]]] = True
+        values = objects.column(column.name)
+        found[values.rows[~is_right[values.first]]] = True
         if pa.types.is_integer(column.type):
-            values = fields.only(which)
-            texts = cut_out(structure.data, values.starts, values.ends)
-            found[values.rows[positions_of(pc.match_substring_regex(texts, pattern="[.eE]"))]] = True
+            found[values.rows[positions_of(pc.match_substring_regex(values.texts, pattern="[.eE]"))]] = True
     return found
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
+from ingest.sources.decode.fields import can_take_apart, entries, take_apart
 from ingest.sources.decode.json_blocks import JsonBlocks
-from ingest.sources.decode.structure import Structure
 from tests.unit.sources.rows import schema_of
 
 _SCHEMA = schema_of(
@@ -60,14 +61,14 @@ _TEXT = json.dumps(_GOOD)
         '{"id":"x"}',
         '{"id":1.5}',
         '{"zones":{"a":{"n":1.5}}}',
-        '{"zones":{"a":{"n":1},"a":{"n":2}}}',
         '{"zones":[]}',
         '{"labels":{"a" "b":1}}',
         '{"deep":{"m":{"x":1}}}',
         '{"text":{"a":tru}}',
         '{"text":[NaN]}',
-        '{"text":{},"text":{}}',
-        '{"text":' + "[" * 600 + "]" * 600 + "}",
+        '{"text":"\\ud800"}',
+        '{"other":"\\ud800"}',
+        '{"text":' + "[" * 2000 + "]" * 2000 + "}",
         _TEXT[:-9] + "}",
         _TEXT.replace('"other"', '"oth'),
     ],
@@ -92,40 +93,60 @@ def test_many_bad_lines_of_every_kind_leave_the_others_in_their_blocks() -> None
     assert _left(lines) == bad
 
 
-def test_a_name_that_is_an_escape_in_json_is_not_taken_for_the_column() -> None:
-    line = r'{"a\b":{"x":1}}'
-    schema = schema_of({r"a\b": "map<string,int>"})
-    assert JsonBlocks({}, strict=False).take(line.encode(), 1, schema).column(0, schema.types[0]).to_pylist() == [None]
-
-
-@pytest.mark.parametrize("line", ["{}{}", '{"a":1}}', "{{}", "{}}{}", '{"a}', '{"a":"\\"}', '{"a":1}{"b":2}'])
-def test_a_line_that_is_no_object_by_its_brackets_is_doubtful_and_no_other(line: str) -> None:
-    structure = Structure.of(f'{{"k":[1]}}\n{line}\n{{"k":"}}{{"}}'.encode())
-    assert structure.doubtful.tolist() == [False, True, False]
-    assert structure.named(["k"]).rows.tolist() == [0, 2]
+@pytest.mark.parametrize("name", [r"a\b", 'a"b', "a\tb"])
+def test_a_name_that_is_an_escape_in_json_is_left_to_the_slow_way(name: str) -> None:
+    schema = schema_of({name: "map<string,int>"})
+    line = json.dumps({name: {"x": 1}})
+    assert not can_take_apart(schema.names)
+    assert not len(JsonBlocks({}, strict=False).take(line.encode(), 1, schema).lines)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        '{"a"}',
-        '{"a":}',
-        '{"a":1 "b":2}',
-        '{"x","a":1}',
-        '{"x":"a":1}',
-        '{1,"a":2}',
-        "{,}",
-        "{1}",
-        "{{}}",
-        '{"a":[]{}}',
-        '{"a":1,"b"' + " " * 20 + ":2}",
-        '{"a":' + " " * 20 + "[]}",
+        *(
+            "{}{}",
+            "{{}",
+            "{}}{}",
+            "{,}",
+            "{1}",
+            "{{}}",
+            '{"a":1}}',
+            '{"a}',
+            '{"a":"\\"}',
+            '{"a":1}{"b":2}',
+            '{"a":[]{}}',
+        ),
+        *('{"a"}', '{"a":}', '{"a":1 "b":2}', '{"x","a":1}', '{"x":"a":1}', '{1,"a":2}', '{"x":1,}', '{"x":[1,]}'),
+        *('{"x":01}', '{"x":1.}', '{"x":+1}', '{"x":1e}', '{"x":NaN}', '{"x":Inf}', '{"x":tru}', '{"x":"\t"}'),
+        *('{"a":[]{}}', '{"x":"\\x"}', '{"x":\x0b1}', "{'x':1}"),
     ],
 )
-def test_an_object_that_is_not_fields_parted_by_commas_is_doubtful(line: str) -> None:
-    fields = Structure.of(f'{{"k":[1]}}\n{line}\n{{ }}'.encode()).all()
-    assert fields.doubtful.tolist() == [False, True, False]
-    assert fields.rows.tolist() == [0]
+def test_a_line_that_is_not_json_is_left_out_and_no_other(line: str) -> None:
+    lines = f'{{"k":[1]}}\n{line}\n{{"k": "}}{{" }}'.encode()
+    objects = take_apart(lines, 3, ["k"], strict=False)
+    assert objects.lines.tolist() == [0, 2]
+    assert objects.column("k").texts.to_pylist() == [b"[1]", b'"}{"']
+
+
+def test_fields_are_what_is_written_and_the_last_one_counts() -> None:
+    lines = b'{"a" :  {"x" : 1.10}\t,"b":2}\r\n{"\\u0061":1,"a":null}\r\n{"b":3}\r\n'
+    objects = take_apart(lines, 3, ["a", "ä", ""], strict=False)
+    column = objects.column("a")
+    assert (column.texts.to_pylist(), column.rows.tolist()) == ([b'{"x" : 1.10}', b"null"], [0, 1])
+    assert column.first.tolist() == [ord("{"), ord("n")]
+    assert objects.as_lines() == b'{"a":{"x" : 1.10}}\n{"a":null}\n{}\n'
+    objects.drop("a", [0])
+    assert objects.as_lines() == b'{}\n{"a":null}\n{}\n'
+    assert len(take_apart(lines, 3, ["a"], strict=True)) == 1
+    assert not len(objects.column("ä").first)
+
+
+def test_of_a_repeated_entry_the_last_one_counts_at_the_place_of_the_first() -> None:
+    found = entries(pa.array([b'{"x":1, "y" : [ ] ,"\\u0078":2}', b"{}", b'{"":null}']))
+    assert found.counts.tolist() == [2, 0, 1]
+    assert found.names.to_pylist() == ["x", "y", ""]
+    assert found.values.to_pylist() == [b"2", b"[ ]", b"null"]
 
 
 def test_a_schema_with_base64_or_maps_in_arrays_is_left_to_the_slow_way() -> None:
