@@ -101,6 +101,18 @@ _ENDS = st.sampled_from(["\n", "\r\n"])
 _KINDS = st.sampled_from([UnknownField.DROP, UnknownField.QUARANTINE])
 
 
+def _assert_same(data: bytes, unknown: UnknownField, **columns: str) -> list[Any]:
+    """As a block and line by line; the rejects of both."""
+    fast = _decoded(data, unknown, **columns)
+    # A binary column sends every line the slow way.
+    accepted, rejected = _decoded(data, unknown, **columns, raw="binary")
+    for _, row in accepted:
+        row.pop("raw")
+    assert repr(fast) == repr((accepted, rejected))
+    found: list[Any] = rejected
+    return found
+
+
 def _decoded(data: bytes, unknown: UnknownField, **columns: str) -> Any:
     return outcome(
         source_of("x", on_unknown_field=unknown).decoder(schema_of(columns), lineage=True).decode(block_of(data))
@@ -123,13 +135,15 @@ def _decoded(data: bytes, unknown: UnknownField, **columns: str) -> Any:
 def test_blocks_and_single_lines_give_the_same_rows_and_reasons(
     lines: list[str], end: str, unknown: UnknownField, is_ended: bool
 ) -> None:
-    data = (end.join(lines) + end * is_ended).encode()
-    fast = _decoded(data, unknown, **_COLUMNS)
-    # A binary column sends every line the slow way.
-    accepted, rejected = _decoded(data, unknown, **_COLUMNS, raw="binary")
-    for _, row in accepted:
-        row.pop("raw")
-    assert repr(fast) == repr((accepted, rejected))
+    _assert_same((end.join(lines) + end * is_ended).encode(), unknown, **_COLUMNS)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_ANY_LINES, _ENDS, _KINDS)
+@example(['{"i":1,"unknown":[NaN, -Infinity]}', '{"i":"x"}'], "\n", UnknownField.DROP)
+@example(['{"i":1,"unknown":[NaN, -Infinity]}', '{"i":2}'], "\n", UnknownField.DROP)
+def test_the_same_where_arrow_reads_every_column_in_place(lines: list[str], end: str, unknown: UnknownField) -> None:
+    _assert_same(end.join(lines).encode(), unknown, i="int", s="string", a="array<string>", m="double")
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -166,14 +180,8 @@ _DEPTHS = range(800, 1000, 3)
 def test_what_is_nested_deeply_is_judged_by_the_same_depth_in_a_block_and_alone() -> None:
     lines = [f'{{"s":{"[" * depth}{"]" * depth}}}' for depth in _DEPTHS]
     lines += [f'{{"unknown":{"[" * depth}{"]" * depth}}}' for depth in _DEPTHS]
-    fast = _decoded("\n".join(lines).encode(), UnknownField.DROP, s="string", m="map<string,int>")
-    accepted, rejected = _decoded(
-        "\n".join(lines).encode(), UnknownField.DROP, s="string", m="map<string,int>", raw="binary"
-    )
-    for _, row in accepted:
-        row.pop("raw")
+    rejected = _assert_same("\n".join(lines).encode(), UnknownField.DROP, s="string", m="map<string,int>")
     assert 0 < len(rejected) < len(lines)
-    assert repr(fast) == repr((accepted, rejected))
 
 
 @settings(max_examples=200, deadline=None)
@@ -213,8 +221,4 @@ def test_decimals_of_too_many_digits_are_rejected_wherever_they_stand(
     kind = shape.format(f"decimal({digits[0]},{digits[1]})")
     inside = {"{}": "%s", "array<{}>": "[%s]", "struct<x:array<{}>>": '{"x":[%s]}'}.get(shape, '{"x":%s}')
     data = "".join(f'{{"d":{inside % number}}}\n' for number in numbers).encode()
-    fast = _decoded(data, UnknownField.DROP, d=kind)
-    accepted, rejected = _decoded(data, UnknownField.DROP, d=kind, raw="binary")
-    for _, row in accepted:
-        row.pop("raw")
-    assert repr(fast) == repr((accepted, rejected))
+    _assert_same(data, UnknownField.DROP, d=kind)

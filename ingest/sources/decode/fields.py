@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,7 +29,7 @@ from ingest.sources.decode.lines import Positions
 
 _FURTHER_DOWN = 100
 """Frames of the stack. Python's parser takes values as deeply nested as what is left of it allows, and so does msgspec:
-from further down it takes no line that `values` would not."""
+from further down it takes no line that `values` would not, which is called from fewer frames above."""
 
 _REFUSALS = (msgspec.DecodeError, RecursionError)
 _ENCODER = msgspec.json.Encoder()
@@ -80,8 +81,7 @@ class Objects:
 
     def column(self, name: str) -> Values:
         """The field with this name, of the objects that have it."""
-        attribute = self._attribute_of[name]
-        found = [getattr(one, attribute) for one in self._objects]
+        found = list(map(attrgetter(self._attribute_of[name]), self._objects))
         rows = [row for row, value in enumerate(found) if value is not UNSET]
         values = found if len(rows) == len(found) else [found[row] for row in rows]
         return Values(_joined(values), np.array(rows, np.intp))
@@ -113,7 +113,7 @@ class Entries:
 
 
 def can_take_apart(names: Sequence[str]) -> bool:
-    """Whether these names can be asked for: not where one is an escape in JSON."""
+    """Whether these names can be asked for: not where JSON writes one with an escape, which msgspec does not take."""
     return not any(char in '"\\' or char < " " for name in names for char in name)
 
 
@@ -127,7 +127,10 @@ def take_apart(data: bytes, rows: int, names: Sequence[str], *, strict: bool) ->
         strict: leave out objects with other fields.
     """
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_type_of(tuple(names), strict=strict))
-    lines, objects = _further_down(lambda: _decoded(decoder, data, rows))
+    try:
+        lines, objects = _further_down(lambda: _decoded(decoder, data, rows))
+    except RecursionError:  # called from too far down
+        lines, objects = np.empty(0, np.intp), []
     return Objects(lines, objects, names)
 
 
@@ -135,7 +138,7 @@ def entries(objects: pa.Array) -> Entries:
     """All fields of objects.
 
     Args:
-        objects: binary, texts that were taken apart already.
+        objects: binary, values out of objects that were taken apart: nothing of them is refused.
     """
     found = [_ENTRIES.decode(one) for one in objects.to_pylist()]
     names = pa.array(list(chain.from_iterable(found)), pa.string())
@@ -154,7 +157,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes, rows: int) -> tupl
         pass
     lines: list[int] = []
     objects = []
-    for line, text in enumerate(data.split(b"\n")[:rows]):
+    for line, text in enumerate(data.split(b"\n")[:rows]):  # behind the last line end is no line
         try:
             objects.append(decoder.decode(text))
         except _REFUSALS:

@@ -101,7 +101,7 @@ def _first_bytes(kind: pa.DataType) -> bytes:
         return b'n"-0123456789'
     if pa.types.is_boolean(kind):
         return b"ntf"
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+    if pa.types.is_struct(kind):
         return b"n{"
     return b"n[" if pa.types.is_list(kind) else b'n"'
 
@@ -135,8 +135,7 @@ class _Search:
         """Take what lies before the refused line; where to go on, at least one line on or in a smaller stretch."""
         row = _ROW.search(refusal)
         if row is not None:
-            # Garbage behind an object is reported for the row after it, which may be no line any more.
-            refused = min(start + int(row.group(1)), until - 1)
+            refused = start + int(row.group(1))
             self.take(start, refused)
             return refused + 1
         if until - start > _WINDOW_LINES:

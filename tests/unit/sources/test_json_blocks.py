@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 
 import pyarrow as pa
 import pytest
@@ -147,6 +149,14 @@ def test_of_a_repeated_entry_the_last_one_counts_at_the_place_of_the_first() -> 
     assert found.counts.tolist() == [2, 0, 1]
     assert found.names.to_pylist() == ["x", "y", ""]
     assert found.values.to_pylist() == [b"2", b"[ ]", b"null"]
+
+
+def test_lines_that_are_called_from_too_far_down_are_left() -> None:
+    def down(frames: int) -> int:
+        return down(frames - 1) if frames else len(take_apart(b"{}", 1, ["a"], strict=False))
+
+    depth = sys.getrecursionlimit() - len(inspect.stack())
+    assert [down(frames) for frames in (0, depth - 60)] == [1, 0]
 
 
 def test_a_schema_with_base64_or_maps_in_arrays_is_left_to_the_slow_way() -> None:
