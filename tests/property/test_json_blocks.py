@@ -26,6 +26,10 @@ _COLUMNS = {
     "mt": "map<string,timestamp>",
     "o": "struct<i:int,s:string,m:map<string,date>>",
     "a": "array<string>",
+    "b": "boolean",
+    "l": "bigint",
+    "n": "struct<i:smallint,m:map<string,boolean>>",
+    "mn": "map<string,struct<i:tinyint,n:struct<l:bigint>>>",
 }
 _STRINGS = st.sampled_from(
     [
@@ -58,7 +62,22 @@ _STRINGS = st.sampled_from(
         '"open',
     ]
 )
-_GOOD_SCALARS = ("1", "-0", "0", "1.50", "1e400", "99999999999999999999", "true", "false", "null", "null")
+_GOOD_SCALARS = (
+    "1",
+    "-0",
+    "0",
+    "128",
+    "32768",
+    "9223372036854775808",
+    "1.0",
+    "1.50",
+    "1e400",
+    "99999999999999999999",
+    "true",
+    "false",
+    "null",
+    "null",
+)
 _SCALARS = st.sampled_from([*_GOOD_SCALARS, "NaN", "-Infinity", "Infinity", "01", "nul", "+1"])
 _BLANKS = st.sampled_from(["", "", "", "", "", " ", " ", "\t", " \r ", " " * 20, "\x0b"])
 
@@ -82,6 +101,8 @@ _GOOD_LINES = st.sampled_from(
         '{"i":1,"s":"x","m":{"a":1,"b":null},"ms":{"a":"x"},"mm":{"a":{"b":1.5}},"o":{"i":1,"s":"y","m":null}}',
         '{"s":{"m":{"a":"}"}},"m":{},"mo":{"x":{"i":2,"s":[1, 2]}},"mt":{"t":"2020-01-01T10:00:00Z"}}',
         '{"s": [1, {"a": 1.10}], "i": 5, "ms": {"a": 1.10, "b": true, "c": {"d": []}}, "m": null}',
+        '{"b":true,"l":-9223372036854775808,"n":{"i":1,"m":{"i":false,"":null}},"mn":{"a":{"i":127,"n":{"l":1}},"b":null}}',
+        '{"n":{"m":{},"other":[]},"mn":{"i":{"n":null,"n":{"l":0}},"i":{"i":-128}},"b":null,"l":9223372036854775807}',
         "{}",
     ]
 )
@@ -164,7 +185,7 @@ def test_fields_of_valid_objects_are_all_found(objects: list[dict[str, Any]], st
     found = entries(pa.array([line.encode() for line in lines]))
     pairs = zip(found.names.to_pylist(), (json.loads(value) for value in found.values.to_pylist()), strict=True)
     assert repr([dict(islice(pairs, count)) for count in found.counts]) == repr(objects)
-    taken = take_apart(end.join(lines).encode(), len(lines), ["a", "b"], strict=False)
+    taken = take_apart(end.join(lines).encode(), len(lines), schema_of({"a": "string", "b": "string"}), strict=False)
     assert taken.lines.tolist() == list(range(len(objects)))
     for name in ("a", "b"):
         column = taken.column(name)

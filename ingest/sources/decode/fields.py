@@ -1,9 +1,11 @@
-"""Takes JSON objects apart into their fields, each as the text that it is written as.
+"""Takes JSON objects apart into their fields, each as the text that it is written as, or as a number.
 
 ::
 
     {"a": {"b": [1, "}"]}, "c" : 2, "d": 3}      a line
     a: {"b": [1, "}"]}   c: 2                    fields that were asked for; the others are read, and left out
+
+(c is a number at once where its column is an integer: see `native`.)
 
 msgspec's parser goes once over each line, so a line that is taken apart is JSON by RFC 8259, all of it: what is
 not asked for too. Of a repeated field the last one counts, as for `values`. A line that it does not take can
@@ -12,11 +14,10 @@ still be one that `values` takes (half of a surrogate pair in a string is such a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ import pyarrow as pa
 from msgspec import UNSET, Raw
 
 from ingest.sources.decode.lines import Positions
+from ingest.sources.decode.native import attribute, fields_type, is_native, native_array, native_type
 
 _FURTHER_DOWN = 100
 """Frames of the stack. Python's parser takes values as deeply nested as what is left of it allows, and so does msgspec:
@@ -70,31 +72,41 @@ class Objects:
         lines: of each object, the index of its line.
     """
 
-    def __init__(self, lines: Positions, objects: list[Any], names: Sequence[str]) -> None:
-        """Objects of the type that `_type_of` makes of these names."""
+    def __init__(self, lines: Positions, objects: list[Any], schema: pa.Schema) -> None:
+        """Objects of the type that `_type_of` makes of this schema."""
         self.lines = lines
         self._objects = objects
-        self._attribute_of = {name: _attribute(at) for at, name in enumerate(names)}
+        self._schema = schema
 
     def __len__(self) -> int:
         return len(self._objects)
 
+    def native(self, name: str) -> pa.Array:
+        """The column with this name, of a native type."""
+        at = self._schema.get_field_index(name)
+        return native_array(attribute(self._objects, at), self._schema.field(at).type)
+
     def column(self, name: str) -> Values:
-        """The field with this name, of the objects that have it."""
-        found = list(map(attrgetter(self._attribute_of[name]), self._objects))
+        """The field with this name, of the objects that have it, where its column is not of a native type."""
+        found = attribute(self._objects, self._schema.get_field_index(name))
         rows = [row for row, value in enumerate(found) if value is not UNSET]
         values = found if len(rows) == len(found) else [found[row] for row in rows]
         return Values(_joined(values), np.array(rows, np.intp))
 
-    def drop(self, name: str, rows: Iterable[int]) -> None:
-        """Take the field with this name out of some of the objects."""
-        attribute = self._attribute_of[name]
-        for row in rows:
-            setattr(self._objects[row], attribute, UNSET)
+    def as_lines(self, schema: pa.Schema, without: Mapping[str, Positions]) -> bytes:
+        """Some fields of the objects, one object a line.
 
-    def as_lines(self) -> bytes:
-        """What is left of the objects, one a line."""
-        return _ENCODER.encode_lines(self._objects)
+        Args:
+            schema: the fields, none of a native type.
+            without: by field, objects whose field is left out.
+        """
+        columns = []
+        for field in schema:
+            column = attribute(self._objects, self._schema.get_field_index(field.name))
+            for row in without.get(field.name, ()):
+                column[row] = UNSET
+            columns.append(column)
+        return _ENCODER.encode_lines(list(map(_type_of(schema, strict=False), *columns)))
 
 
 @dataclass(frozen=True)
@@ -112,26 +124,21 @@ class Entries:
     values: pa.Array
 
 
-def can_take_apart(names: Sequence[str]) -> bool:
-    """Whether these names can be asked for: not where JSON writes one with an escape, which msgspec does not take."""
-    return not any(char in '"\\' or char < " " for name in names for char in name)
-
-
-def take_apart(data: bytes, rows: int, names: Sequence[str], *, strict: bool) -> Objects:
+def take_apart(data: bytes, rows: int, schema: pa.Schema, *, strict: bool) -> Objects:
     """The objects that lines are; lines that are none are left out.
 
     Args:
         data: lines without blank ones, each beginning with ``{`` and ending with ``}``, in UTF-8.
         rows: how many they are.
-        names: the fields that are wanted; see `can_take_apart`.
-        strict: leave out objects with other fields.
+        schema: the fields that are wanted; see `can_name`.
+        strict: leave out objects with other fields, and with such in columns of a native type.
     """
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_type_of(tuple(names), strict=strict))
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_type_of(schema, strict=strict))
     try:
         lines, objects = _further_down(lambda: _decoded(decoder, data, rows))
     except RecursionError:  # called from too far down
         lines, objects = np.empty(0, np.intp), []
-    return Objects(lines, objects, names)
+    return Objects(lines, objects, schema)
 
 
 def entries(objects: pa.Array) -> Entries:
@@ -167,14 +174,14 @@ def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes, rows: int) -> tupl
 
 
 @lru_cache(maxsize=64)
-def _type_of(names: tuple[str, ...], *, strict: bool) -> type:
-    fields = [(_attribute(at), Raw | msgspec.UnsetType, UNSET) for at in range(len(names))]
-    rename = {_attribute(at): name for at, name in enumerate(names)}
-    return msgspec.defstruct("Fields", fields, rename=rename, forbid_unknown_fields=strict, gc=False)
-
-
-def _attribute(at: int) -> str:
-    return f"field{at}"
+def _type_of(schema: pa.Schema, *, strict: bool) -> Any:
+    kinds = {
+        field.name: (native_type(field.type, strict=strict), None)
+        if is_native(field.type)
+        else (Raw | msgspec.UnsetType, UNSET)
+        for field in schema
+    }
+    return fields_type(kinds, strict=strict)
 
 
 def _joined(texts: Sequence[bytes | Raw]) -> pa.Array:

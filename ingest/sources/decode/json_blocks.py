@@ -21,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.arrow_json import Parsed, Refused, is_read_by_arrow, parse_block
-from ingest.sources.decode.fields import Objects, Values, can_take_apart
-from ingest.sources.decode.lines import TextBlock, split_lines
+from ingest.sources.decode.fields import Objects, Values
+from ingest.sources.decode.lines import Positions, TextBlock, split_lines
 from ingest.sources.decode.narrow import Taken, suspicious, take_what_parses
+from ingest.sources.decode.native import can_name
 from ingest.sources.decode.peel import (
     ENTRY_VALUE,
     Column,
@@ -68,7 +69,7 @@ class JsonBlocks:
             taken = self._take_at_once(data, rows, schema)
             if taken is not None:
                 return taken
-        if len(data) > _MOST_BYTES or not can_take_apart(schema.names):
+        if len(data) > _MOST_BYTES or not can_name(schema.names):
             return Taken()
         return self._take_peeled(peel(data, rows, schema, strict=self.strict), schema)
 
@@ -92,16 +93,17 @@ class JsonBlocks:
         columns = {
             name: self._column(schema.field(name), values, len(objects)) for name, values in peeled.values.items()
         }
-        in_place = pa.schema([field for field in schema if not is_object(field.type)])
-        rest = self._take_rest(objects, in_place)
+        in_place = pa.schema([each for each in schema if not (each.name in peeled.native or is_object(each.type))])
+        found = peeled.native | {name: column.values for name, column in columns.items()}
+        rest = self._take_rest(objects, in_place, {name: values.rows for name, values in peeled.values.items()})
         lines = rest.lines
         merged: list[pa.Array] = []
         for field in schema:
             at = in_place.get_field_index(field.name)
             left = rest.column(at, field.type) if at >= 0 else pa.nulls(len(lines), field.type)
-            column = columns.get(field.name)
-            if column is not None:
-                out = column.values if len(lines) == len(objects) else column.values.take(pa.array(lines))
+            out = found.get(field.name)
+            if out is not None:
+                out = out if len(lines) == len(objects) else out.take(pa.array(lines))
                 left = out if left.null_count == len(left) else pc.coalesce(left, out)
             merged.append(left)
         bad = peeled.bad.union(*(column.bad for column in columns.values()))
@@ -109,13 +111,13 @@ class JsonBlocks:
         taken.add(objects.lines[lines], merged, np.flatnonzero(np.isin(lines, list(bad))).tolist() if bad else ())
         return taken
 
-    def _take_rest(self, objects: Objects, schema: pa.Schema) -> Taken:
-        """What Arrow reads of what is left of objects."""
+    def _take_rest(self, objects: Objects, schema: pa.Schema, without: Mapping[str, Positions]) -> Taken:
+        """What Arrow reads of columns in place, without the values that were taken out."""
         taken = Taken()
         if not len(objects) or not len(schema):
             taken.add(np.arange(len(objects)), [pa.nulls(0, field.type) for field in schema])
             return taken
-        data = objects.as_lines()
+        data = objects.as_lines(schema, without)
         at_once = self._take_at_once(data, len(objects), schema)
         if at_once is not None:
             return at_once

@@ -76,8 +76,6 @@ def suspicious(objects: Objects, schema: pa.Schema) -> npt.NDArray[np.bool_]:
         is_right[list(_first_bytes(column.type))] = True
         values = objects.column(column.name)
         found[values.rows[~is_right[values.first]]] = True
-        if pa.types.is_integer(column.type):
-            found[values.rows[positions_of(pc.match_substring_regex(values.texts, pattern="[.eE]"))]] = True
     return found
 
 
@@ -95,12 +93,10 @@ def take_what_parses(texts: pa.Array, lines: Positions, parse: Callable[[bytes, 
 
 def _first_bytes(kind: pa.DataType) -> bytes:
     """With what a value of this type can begin; null begins with n."""
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if pa.types.is_floating(kind):
         return b"n-0123456789"
     if pa.types.is_decimal(kind) or pa.types.is_timestamp(kind):
         return b'n"-0123456789'
-    if pa.types.is_boolean(kind):
-        return b"ntf"
     if pa.types.is_struct(kind):
         return b"n{"
     return b"n[" if pa.types.is_list(kind) else b'n"'

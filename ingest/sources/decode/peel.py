@@ -23,6 +23,7 @@ from ingest.sources.decode.arrow_json import may_wrap
 from ingest.sources.decode.fields import Objects, Values, entries, take_apart
 from ingest.sources.decode.lines import Positions
 from ingest.sources.decode.narrow import Taken
+from ingest.sources.decode.native import is_native, map_array, spread
 from ingest.sources.decode.records import join_lines
 
 ENTRY_VALUE = "value"
@@ -36,12 +37,14 @@ class Peeled:
     """Lines taken apart.
 
     Attributes:
-        objects: those of the lines that are objects, without what was taken out.
+        objects: those of the lines that are objects.
+        native: columns that need no more reading.
         values: by column, what was taken out.
         bad: which of the objects have no object where their column is one.
     """
 
     objects: Objects
+    native: dict[str, pa.Array]
     values: dict[str, Values]
     bad: frozenset[int]
 
@@ -79,24 +82,24 @@ def peel(data: bytes, rows: int, schema: pa.Schema, *, strict: bool) -> Peeled:
         schema: the columns.
         strict: leave out lines with other fields.
     """
-    objects = take_apart(data, rows, schema.names, strict=strict)
+    objects = take_apart(data, rows, schema, strict=strict)
+    native: dict[str, pa.Array] = {}
     values: dict[str, Values] = {}
     bad: set[int] = set()
     for field in schema:
-        if not (is_object(field.type) or pa.types.is_string(field.type)):
-            continue
-        found = objects.column(field.name)
-        is_null = found.first == ord("n")
-        if is_object(field.type):
-            is_out = found.first == ord("{")
-            bad.update(found.rows[~is_out & ~is_null].tolist())
-            objects.drop(field.name, found.rows.tolist())
-        else:
-            is_out = ~is_null & (found.first != ord('"'))
-            objects.drop(field.name, found.rows[is_out].tolist())
-        if is_out.any():
-            values[field.name] = found.only(is_out)
-    return Peeled(objects, values, frozenset(bad))
+        if is_native(field.type):
+            native[field.name] = objects.native(field.name)
+        elif is_object(field.type) or pa.types.is_string(field.type):
+            found = objects.column(field.name)
+            is_null = found.first == ord("n")
+            if is_object(field.type):
+                is_out = found.first == ord("{")
+                bad.update(found.rows[~is_out & ~is_null].tolist())
+            else:
+                is_out = ~is_null & (found.first != ord('"'))
+            if is_out.any():
+                values[field.name] = found.only(is_out)
+    return Peeled(objects, native, values, frozenset(bad))
 
 
 def text_column(values: Values, rows: int) -> Column:
@@ -106,7 +109,7 @@ def text_column(values: Values, rows: int) -> Column:
         values: of a string column.
         rows: objects that there are.
     """
-    return Column(_spread(values.texts.view(pa.string()), values.rows, rows), frozenset())
+    return Column(spread(values.texts.view(pa.string()), values.rows, rows), frozenset())
 
 
 def map_column(values: Values, rows: int, kind: pa.MapType, take: Take) -> Column:
@@ -132,12 +135,7 @@ def map_column(values: Values, rows: int, kind: pa.MapType, take: Take) -> Colum
         is_good = ~is_bad[of_object[lines]]
         keys, items = keys.take(pa.array(lines[is_good])), items.filter(pa.array(is_good))
         counts = np.where(is_bad, 0, counts)
-    ends = np.zeros(rows, np.int32)
-    ends[values.rows] = counts
-    np.cumsum(ends, out=ends)
-    is_null = _left(rows, values.rows)
-    offsets = pa.array(np.concatenate((np.zeros(1, np.int32), ends)))
-    maps = pa.MapArray.from_arrays(offsets, keys, items, kind, mask=pa.array(is_null))
+    maps = map_array(kind, keys, items, counts, values.rows, rows)
     return Column(maps, frozenset(values.rows[is_bad].tolist()))
 
 
@@ -154,7 +152,7 @@ def struct_column(values: Values, rows: int, kind: pa.StructType, take: Take) ->
     fields = [taken.column(at, field.type) for at, field in enumerate(kind)]
     structs = pa.StructArray.from_arrays(fields, fields=list(kind))
     bad = frozenset(values.rows[_left(len(values.texts), taken.lines)].tolist())
-    return Column(_spread(structs, values.rows[taken.lines], rows), bad)
+    return Column(spread(structs, values.rows[taken.lines], rows), bad)
 
 
 def _left(count: int, taken: Positions) -> npt.NDArray[np.bool_]:
@@ -162,12 +160,3 @@ def _left(count: int, taken: Positions) -> npt.NDArray[np.bool_]:
     is_left = np.ones(count, np.bool_)
     is_left[taken] = False
     return is_left
-
-
-def _spread(values: pa.Array, at: Positions, rows: int) -> pa.Array:
-    """Values at their rows, null between them."""
-    if len(at) == rows:
-        return values
-    index = np.full(rows, -1, np.int64)
-    index[at] = np.arange(len(at))
-    return values.take(pa.array(index, mask=index < 0))
