@@ -90,20 +90,19 @@ class JsonBlocks:
 
     def _take_peeled(self, peeled: Peeled, schema: pa.Schema) -> Taken:
         objects = peeled.objects
-        columns = {
-            name: self._column(schema.field(name), values, len(objects)) for name, values in peeled.values.items()
-        }
+        columns = {name: Column(values) for name, values in peeled.native.items()}
+        for name, values in peeled.values.items():
+            columns[name] = self._column(schema.field(name), values, len(objects))
         in_place = pa.schema([each for each in schema if not (each.name in peeled.native or is_object(each.type))])
-        found = peeled.native | {name: column.values for name, column in columns.items()}
         rest = self._take_rest(objects, in_place, {name: values.rows for name, values in peeled.values.items()})
         lines = rest.lines
         merged: list[pa.Array] = []
         for field in schema:
             at = in_place.get_field_index(field.name)
             left = rest.column(at, field.type) if at >= 0 else pa.nulls(len(lines), field.type)
-            out = found.get(field.name)
-            if out is not None:
-                out = out if len(lines) == len(objects) else out.take(pa.array(lines))
+            column = columns.get(field.name)
+            if column is not None:
+                out = column.values if len(lines) == len(objects) else column.values.take(pa.array(lines))
                 left = out if left.null_count == len(left) else pc.coalesce(left, out)
             merged.append(left)
         bad = peeled.bad.union(*(column.bad for column in columns.values()))

@@ -51,7 +51,7 @@ class Peeled:
 
 @dataclass(frozen=True)
 class Column:
-    """A column made of values that were taken out.
+    """A column that Arrow's reader does not make.
 
     Attributes:
         values: one an object; null where none was taken out.
@@ -59,7 +59,7 @@ class Column:
     """
 
     values: pa.Array
-    bad: frozenset[int]
+    bad: frozenset[int] = frozenset()
 
 
 def is_object(kind: pa.DataType) -> bool:
@@ -109,7 +109,7 @@ def text_column(values: Values, rows: int) -> Column:
         values: of a string column.
         rows: objects that there are.
     """
-    return Column(spread(values.texts.view(pa.string()), values.rows, rows), frozenset())
+    return Column(spread(values.texts.view(pa.string()), values.rows, rows))
 
 
 def map_column(values: Values, rows: int, kind: pa.MapType, take: Take) -> Column:
