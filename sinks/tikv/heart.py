@@ -53,14 +53,17 @@ class Heart:
         self._monotonic = monotonic
         self._began_s = began_s
         self._stop = threading.Event()
+        # Reentrant: the thread that keeps may be the one that collects a dropped target, which stops its heart.
+        self._keeping = threading.RLock()
         self.is_lost = False
         """Whether somebody has ended the transaction."""
         self._thread = threading.Thread(target=self._run, name="tikv-heart", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more."""
-        self._stop.set()
+        """Beat no more, and ask for no versions: whoever releases them after this has released them."""
+        with self._keeping:
+            self._stop.set()
 
     def _run(self) -> None:
         ttl_ms = self._transaction.ttl_ms
@@ -74,7 +77,9 @@ class Heart:
                     self.is_lost = not self._stop.is_set()
                     return
                 if self._monotonic() - kept_s > SAFE_POINT_TTL_S / 3:
-                    keep_versions(self._client, self._service, self._transaction)
+                    with self._keeping:
+                        if not self._stop.is_set():
+                            keep_versions(self._client, self._service, self._transaction)
                     kept_s = self._monotonic()
             except (StoreUnavailableError, InvariantError) as error:
                 _LOG.warning("transaction %d: no heartbeat: %s", self._transaction.start_ts, error)
