@@ -7,7 +7,8 @@ is imported when a job names it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import cast
 
 from ingest.sources.files.options import FilesOptions
@@ -25,9 +26,15 @@ _EXTRAS = ("tikv",)
 """Sinks of Tideline's own whose packages are an extra, of the same name."""
 
 
+@cache
+def installed_sinks() -> EntryPoints:
+    """Looked up once in a process: a file of every package that is installed is read for it."""
+    return entry_points(group=SINK_GROUP)
+
+
 def sink_types() -> list[str]:
     """Names of the installed sinks, sorted."""
-    return sorted(entry_points(group=SINK_GROUP).names)
+    return sorted(installed_sinks().names)
 
 
 def load_sink(name: str) -> type[Sink]:
@@ -36,7 +43,7 @@ def load_sink(name: str) -> type[Sink]:
     Raises:
         ConfigError: it is not installed, or a package that it needs is not.
     """
-    found = entry_points(group=SINK_GROUP, name=name)
+    found = installed_sinks().select(name=name)
     if not found:
         raise ConfigError(f"there is no sink {name!r}; allowed are {', '.join(sink_types())}")
     try:

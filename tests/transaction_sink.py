@@ -36,9 +36,9 @@ _WITH_THIS = EntryPoints(
 )
 
 
-def installed(*, group: str, name: str | None = None) -> EntryPoints:
-    """Takes the place of `entry_points` where a job file may name this target."""
-    return _WITH_THIS.select(group=group) if name is None else _WITH_THIS.select(group=group, name=name)
+def installed() -> EntryPoints:
+    """Takes the place of `ingest.registry.installed_sinks` where a job file may name this target."""
+    return _WITH_THIS
 
 
 LOSE, BUSY = "lose", "busy"

@@ -137,7 +137,7 @@ def test_an_error_outside_of_an_epoch_names_none(job: Job, call: Call) -> None:
 def test_a_target_that_has_lost_an_epoch_says_what_to_run(
     job: Job, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.registry.entry_points", installed)
+    monkeypatch.setattr("ingest.registry.installed_sinks", installed)
     job.write(
         targets=[
             {"type": "delta", "path": f"{job.folder}/lake"},

@@ -19,7 +19,7 @@ from timeline.store import ObjectStore
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job file with a target that can lose what was prepared."""
 
-    monkeypatch.setattr("ingest.registry.entry_points", installed)
+    monkeypatch.setattr("ingest.registry.installed_sinks", installed)
     monkeypatch.setattr("ingest.spark.SparkRunner", SparkFreeRunner)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.jsonl").write_text('{"number": 1}\n{"number": 2}\n{bad\n')

@@ -12,7 +12,7 @@ import pytest
 from ingest.cluster import needed_modules
 from ingest.config import JobConfig, load_config
 from ingest.config_checks import check_keyspaces, check_stream_targets
-from ingest.registry import load_sink
+from ingest.registry import SINK_GROUP, load_sink
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.options import StreamOptions
 from sinks.delta import DeltaOptions
@@ -32,7 +32,7 @@ timeline: {path: lake/timeline}
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("ingest.registry.entry_points", installed)
+    monkeypatch.setattr("ingest.registry.installed_sinks", installed)
     return tmp_path / "job.yaml"
 
 
@@ -152,9 +152,7 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "grpc", None)
 
-    def only_this(*, group: str, name: str | None = None) -> EntryPoints:
-        return EntryPoints([EntryPoint("tikv", "sink_over_grpc:Sink", group)])
-
-    monkeypatch.setattr("ingest.registry.entry_points", only_this)
+    only_this = EntryPoints([EntryPoint("tikv", "sink_over_grpc:Sink", SINK_GROUP)])
+    monkeypatch.setattr("ingest.registry.installed_sinks", lambda: only_this)
     with pytest.raises(ConfigError, match=r"target type tikv needs .* \(grpc\): pip install 'tideline\[tikv\]'"):
         load_sink("tikv")

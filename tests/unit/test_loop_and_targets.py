@@ -124,7 +124,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("ingest.registry.entry_points", installed)
+    monkeypatch.setattr("ingest.registry.installed_sinks", installed)
     bench = Bench(tmp_path)
     bench.write()
     bench.append(1, 2, 3)
