@@ -55,7 +55,7 @@ class _Nowhere(io.RawIOBase):
 
 
 def write_file(rows: pa.Table, *, row_group_bytes: int | None = None, **options: Any) -> Mapping[str, float]:
-    """Encode rows as `sinks.parquet` does, but for what is given here."""
+    """Encode rows as `sinks.parquet_writer` does, but for what is given here."""
     settings = ParquetSettings()
     group = max(1, rows.num_rows * (row_group_bytes or settings.row_group_bytes) // rows.nbytes)
     taken: dict[str, Any] = {

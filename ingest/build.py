@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,15 +17,12 @@ from ingest.registry import load_sink
 from ingest.sources.base import Source
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.options import FilesOptions
-from ingest.sources.files.source import FilesSource
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import StreamOptions
-from ingest.sources.quarantine import WithQuarantine
 from ingest.task import QUARANTINE_SCHEMA
 from sinks.avro_schema import avro_schema
 from sinks.base import Sink, SinkContext, TargetOptions
 from sinks.delta import DeltaOptions
-from sinks.delta_read import DeltaRows
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError, FormatError
@@ -33,6 +31,9 @@ from timeline.hudi import TableIdentity, create_identity, read_identity
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.process import this_process
 from timeline.store import ObjectStore, Retry
+
+if TYPE_CHECKING:
+    from ingest.sources.quarantine import WithQuarantine
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,9 @@ def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuaranti
     Raises:
         ConfigError: this source does not go on behind a loss, or a package for it is missing.
     """
+    from ingest.sources.quarantine import WithQuarantine  # with all that decodes, of which recovery needs nothing
+    from sinks.delta_read import DeltaRows
+
     quarantine = config.quarantine
     rejected = DeltaRows.at(quarantine.path, config.storage) if isinstance(quarantine, DeltaOptions) else None
     return WithQuarantine(_open_own_source(config, accept_loss=accept_loss), rejected)
@@ -108,6 +112,8 @@ def _open_own_source(config: JobConfig, *, accept_loss: bool) -> Source:
                     "--accept-loss is for sources that drop records by age; a file that shrank or changed "
                     "has to be put back, or given another name"
                 )
+            from ingest.sources.files.source import FilesSource
+
             return FilesSource(source, on_unknown_field=config.on_unknown_field, storage=config.storage)
         case KafkaOptions():
             return _open_kafka(source, config.on_unknown_field, accept_loss=accept_loss)

@@ -34,7 +34,6 @@ from ingest.recovery import recover
 from ingest.replay import Replay
 from ingest.runner import Runner
 from ingest.sources.base import SourcePlan
-from ingest.sources.quarantine import WithQuarantine
 from ingest.stores import probe_stores
 from ingest.summary import Mode, Summary
 from ingest.watched_sink import WatchedSink
@@ -48,6 +47,7 @@ from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.view import Timeline
 
 if TYPE_CHECKING:
+    from ingest.sources.quarantine import WithQuarantine
     from ingest.transform.pipeline import QueryPipeline
 
 log = logging.getLogger(__name__)

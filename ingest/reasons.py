@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 MOST_REASONS = 20
 """Different reasons that are kept for a shard of an epoch."""
@@ -37,6 +36,8 @@ class Reasons:
         Args:
             reasons: string, the reason of each row.
         """
+        import pyarrow.compute as pc  # not before there are any: commands that only look start sooner
+
         kinds = reasons
         for pattern, kind in _VALUE_OR_PLACE:
             kinds = pc.replace_substring_regex(kinds, pattern, kind)

@@ -11,9 +11,9 @@ import pyarrow as pa
 from ingest.build import Opened, check_result, known_schema, open_source
 from ingest.epoch import Pipeline
 from ingest.runner import Runner
-from ingest.sources.quarantine import WithQuarantine
 
 if TYPE_CHECKING:
+    from ingest.sources.quarantine import WithQuarantine
     from ingest.transform.pipeline import QueryPipeline, SparkQuery
 
 

@@ -24,7 +24,6 @@ from functools import partial
 from typing import Literal, Self, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ByteSize, Field
 
 from sinks import spark_files
@@ -228,6 +227,8 @@ class DeltaSink:
         return self.retry.call(self.log.removed)
 
     def _rows_in(self, path: str) -> int:
+        import pyarrow.parquet as pq
+
         body = self.retry.call(lambda: self.store.get(path))
         try:
             return int(pq.read_metadata(pa.BufferReader(body)).num_rows)

@@ -23,6 +23,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -223,8 +224,9 @@ class DeltaLog:
 
     def _opened(self) -> Snapshot | None:
         try:
-            files = table_files(self.location, self.storage_options, self.authorities)
-            return read_snapshot(self.store, files, self.app_id)
+            return read_snapshot(
+                self.store, partial(table_files, self.location, self.storage_options, self.authorities), self.app_id
+            )
         except UnfamiliarLogError as error:
             _LOG.debug("%s: opened by delta-rs: %s", self.location, error)
             return self._opened_by_delta_rs()

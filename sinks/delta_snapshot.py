@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from deltalake import Schema
 from deltalake.exceptions import DeltaError
 
@@ -32,6 +30,10 @@ from sinks.delta_rules import TableState
 from timeline.errors import NotFoundError, StoreUnavailableError
 from timeline.side_by_side import side_by_side
 from timeline.store import ObjectStore
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+    import pyarrow.parquet as pq
 
 LOG_FOLDER = "_delta_log"
 """Folder of the log below the table's root (section "Delta Log Entries")."""
@@ -95,12 +97,12 @@ def stored_entry(store: ObjectStore, version: int) -> bytes | None:
         return None
 
 
-def read_snapshot(store: ObjectStore, files: pafs.FileSystem, app_id: str) -> Snapshot | None:
+def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem], app_id: str) -> Snapshot | None:
     """The table as its log is now; None where there is no log.
 
     Args:
         store: the table's folder.
-        files: the same, to read parts of large files.
+        open_files: the same, to read parts of large files; called where there is one.
         app_id: key of the job's marker.
 
     Raises:
@@ -130,7 +132,7 @@ def read_snapshot(store: ObjectStore, files: pafs.FileSystem, app_id: str) -> Sn
         return seen, body if version == last else None
 
     try:
-        seen, newest = _checkpointed(files, checkpoint, app_id) if checkpoint >= 0 else Seen(), None
+        seen, newest = _checkpointed(open_files(), checkpoint, app_id) if checkpoint >= 0 else Seen(), None
         for entry, body in side_by_side(look, behind):
             seen, newest = seen.then(entry), body
         if not behind:
@@ -154,6 +156,8 @@ def _last_checkpoint(store: ObjectStore) -> int:
 
 
 def _checkpointed(files: pafs.FileSystem, version: int, app_id: str) -> Seen:
+    import pyarrow.parquet as pq
+
     path = f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
     marker: int | None = None
     rules: dict[str, dict[str, Any]] = {}

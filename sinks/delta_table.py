@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 
 from sinks.delta_location import trusting
 from timeline.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 
 def open_table(
@@ -48,6 +50,9 @@ def table_files(location: str, storage_options: Mapping[str, str], authorities: 
     Raises:
         StoreUnavailableError: no client can be made of this.
     """
+    import pyarrow.fs as pafs
+    from deltalake.fs import DeltaStorageHandler
+
     if not location.startswith("s3://"):
         return pafs.SubTreeFileSystem(location, pafs.LocalFileSystem())
     with foreign_errors(location), trusting(authorities):

@@ -19,17 +19,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from sinks.markers import Markers, marker_path, owner_of
 from sinks.partition import NULL_SEGMENT, PartitionField, partitioned_schema
-from sinks.stats import file_statistics
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import InvariantError
 from timeline.local_store import LocalStore
 from timeline.side_by_side import side_by_side
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 FOLDER_DETAIL = "folder"
 """Key of a part's detail: the folder that holds its files."""
@@ -129,6 +131,8 @@ class SparkFolder:
     def _written(
         self, path: str, size: int, footer: pq.FileMetaData, table: pa.Schema, partition_by: Sequence[PartitionField]
     ) -> WrittenFile:
+        from sinks.stats import file_statistics
+
         folders = path[len(self.path) + 1 :].split("/")[:-1]
         columns = [by.column for by in partition_by]
         if [folder.partition("=")[0] for folder in folders] != [_escaped(name) for name in columns]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -113,6 +114,16 @@ def test_recover_and_show_work_without_java(job: Job) -> None:
     for command in ("show", "recover", "show"):
         assert job.tideline(command, program=SPARK, env={"JAVA_HOME": "/nowhere"}).code == 0
     assert job.ids() == Counter(range(100))
+
+
+def test_recover_loads_nothing_that_reads_or_writes_rows(job: Job) -> None:
+    killed_at(job, "manifest")
+    ended = job.tideline("recover", program=(sys.executable, "-X", "importtime", "-m", "ingest"))
+    assert ended.code == 0 and job.ids() == Counter(range(100))
+    loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
+    assert "sinks.delta" in loaded
+    # To load them took a fifth of the command.
+    assert not {"pyarrow.compute", "pyarrow.parquet", "pyarrow.fs", "fsspec", "asyncio", "pyspark"} & loaded
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["recover"], ["show"], ["inspect"], ["offsets"], ["watch"], ["demo"]])

@@ -30,7 +30,8 @@ from ingest.transform.layout import added_columns
 from ingest.transform.session import open_session
 from sinks.audit import Problem
 from sinks.base import in_turn
-from sinks.partition import PartitionField, Transform, with_partition_columns
+from sinks.partition import PartitionField, Transform
+from sinks.partition_rows import with_partition_columns
 from tests.watched_run import Unseen
 from timeline.errors import ConfigError, DataError, RowCountError, SparkJobError
 from timeline.fsspec_store import open_store

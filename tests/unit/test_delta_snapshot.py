@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -107,7 +108,7 @@ def log_of(path: Path) -> DeltaLog:
 
 
 def familiar(path: Path) -> Snapshot | None:
-    return read_snapshot(LocalStore(str(path)), table_files(str(path), {}, None), "job")
+    return read_snapshot(LocalStore(str(path)), partial(table_files, str(path), {}, None), "job")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_an_entry_that_is_cleaned_up_meanwhile_is_for_delta_rs_to_miss(path: Pat
             return super().get(path)
 
     with pytest.raises(UnfamiliarLogError, match="an entry is gone"):
-        read_snapshot(Cleaning(str(path)), table_files(str(path), {}, None), "job")
+        read_snapshot(Cleaning(str(path)), partial(table_files, str(path), {}, None), "job")
 
 
 def test_a_newest_entry_that_is_not_written_to_its_end_is_named(path: Path) -> None:

@@ -27,8 +27,8 @@ from sinks.partition import (
     parse_partition,
     partition_folder,
     partitioned_schema,
-    with_partition_columns,
 )
+from sinks.partition_rows import with_partition_columns
 from timeline.epoch import WrittenFile
 from timeline.errors import ConfigError, DataError, InvariantError, StoreUnavailableError, TargetRefusedError
 from timeline.fsspec_store import open_store

@@ -14,7 +14,8 @@ import pyarrow.json as pj
 from ingest.sources.decode.convert import convert
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import EPOCH_UNITS
-from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_column, epoch_scale, outside
+from ingest.sources.decode.timestamp_columns import epoch_column, outside
+from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale
 
 _WIDEST = 38
 """Digits of a decimal of 128 bits. Arrow takes as many as the type has, scales them, and does not look if they fit."""

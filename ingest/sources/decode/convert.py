@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ingest.sources.decode.as_written import with_texts
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import EPOCH_UNITS
-from ingest.sources.decode.timestamps import format_column, iso_column
+from ingest.sources.decode.timestamp_columns import format_column, iso_column
 from ingest.sources.decode.values import Number, Rejection, mismatch, parse_json, to_value
 
 _INTEGER = r"\A-?[0-9]{1,19}\z"

@@ -1,44 +1,16 @@
-"""Texts and numbers to timestamps, a column at a time: ISO 8601, strptime formats, and counts since 1970.
+"""Texts to timestamps, one at a time: ISO 8601 and strptime formats; the range that a timestamp has.
 
-A format is translated into an expression for Arrow whose parts make ISO 8601 again, because
-Arrow's own strptime turns 30 February into 2 March. What the expression does not take is asked of
-Python's strptime, once for each distinct text, which decides. Directives without a translation
-go that way altogether.
+Columns of them: `ingest.sources.decode.timestamp_columns`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import functools
 import re
-from collections.abc import Callable, Mapping
-from decimal import Decimal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DIRECTIVES: Mapping[str, tuple[str, str]] = {
-    "Y": ("Y", r"[0-9]{4}"),
-    "y": ("y", r"[0-9]{2}"),
-    "m": ("m", r"[0-9]{2}"),
-    "b": ("b", "|".join(_MONTHS)),
-    "d": ("d", r"[0-9]{2}"),
-    "H": ("H", r"[0-9]{2}"),
-    "M": ("M", r"[0-9]{2}"),
-    "S": ("S", r"[0-5][0-9]"),
-    "f": ("f", r"[0-9]{1,6}"),
-    "z": ("z", r"Z|[+-][0-9]{2}:?[0-9]{2}"),
-}
 _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
 )
-_DAY = r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
-_TIME = r"(?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?)?"
-_ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
-_INSTANT = pa.timestamp("us", tz="UTC")
-_WALL_CLOCK = pa.timestamp("us")
 _UTC = datetime.UTC
 FIRST_MICROS = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z."""
@@ -85,149 +57,10 @@ def in_range(micros: int) -> int | None:
     return micros if FIRST_MICROS <= micros <= LAST_MICROS else None
 
 
-def outside(values: pa.Array) -> pa.Array:
-    """Which timestamps of a column do not lie in the years 1 to 9999; null for null."""
-    micros = pc.cast(values, pa.int64())
-    return pc.or_(pc.less(micros, FIRST_MICROS), pc.greater(micros, LAST_MICROS))
-
-
-def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
-    """`iso_micros` of a column: timestamps, null where a text is none."""
-    kind = _INSTANT if zoned else _WALL_CLOCK
-    for written_as in (_INSTANT, _WALL_CLOCK) if zoned else (_WALL_CLOCK,):
-        with contextlib.suppress(pa.ArrowInvalid):
-            return _within(pc.cast(pc.cast(texts, written_as), kind))
-    return _parsed(texts, _full_iso(texts, zoned=zoned), kind, lambda text: iso_micros(text, zoned=zoned))
-
-
-def format_column(texts: pa.Array, pattern: str, *, zoned: bool) -> pa.Array:
-    """`format_micros` of a column: timestamps, null where a text does not match."""
-    kind = _INSTANT if zoned else _WALL_CLOCK
-    expression, parts = _expression_of(pattern), _parts_of(pattern)
-    if expression is None or ("z" in parts and not zoned):
-        whole = pa.nulls(len(texts), pa.string())
-    else:
-        whole = _iso_of_parts(pc.extract_regex(texts, pattern=expression), parts)
-    return _parsed(texts, whole, kind, lambda text: format_micros(text, pattern, zoned=zoned))
-
-
-def _micros(moment: datetime.datetime) -> int:
-    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=_UTC)) - _EPOCH) // _MICROSECOND
-
-
 def epoch_scale(micros_per_unit: int) -> int:
     """Decimal places of a count since 1970 that a timestamp can hold."""
     return len(str(micros_per_unit)) - 1
 
 
-def epoch_column(counts: pa.Array, micros_per_unit: int, kind: pa.DataType) -> pa.Array:
-    """Counts since 1970 as timestamps, null where one is out of range.
-
-    Args:
-        counts: decimal(28, `epoch_scale`).
-        micros_per_unit: microseconds in one unit of the counts.
-        kind: the timestamp type.
-    """
-    first, last = (pa.scalar(Decimal(micros) / micros_per_unit, counts.type) for micros in (FIRST_MICROS, LAST_MICROS))
-    inside = pc.and_(pc.greater_equal(counts, first), pc.less_equal(counts, last))
-    factor = pa.scalar(Decimal(micros_per_unit), pa.decimal128(7, 0))
-    micros = pc.multiply(pc.if_else(inside, counts, pa.scalar(None, counts.type)), factor)
-    return pc.cast(pc.cast(micros, pa.int64()), kind)
-
-
-def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
-    """Timestamps of a column.
-
-    Args:
-        texts: what was written.
-        whole: the same as ISO 8601 with a zone, null where it could not be brought into that form.
-        kind: the timestamp type.
-        parse: decides about a text that is null in `whole`; called once for each distinct one.
-    """
-    try:
-        parsed = _within(pc.cast(pc.cast(whole, _INSTANT), kind))
-    except pa.ArrowInvalid:
-        # A day that its month does not have: rare, and Arrow does not say which.
-        return _by_distinct(texts, kind, parse)
-    missed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
-    if not pc.any(missed).as_py():
-        return parsed
-    return pc.replace_with_mask(parsed, missed, _by_distinct(texts.filter(missed), kind, parse))
-
-
-def _within(values: pa.Array) -> pa.Array:
-    # By its ends first: to compare a column with a number Arrow loads pandas, which takes a new worker 0.4 s.
-    ends = pc.min_max(pc.cast(values, pa.int64()))
-    if all(end is None or in_range(end) is not None for end in (ends["min"].as_py(), ends["max"].as_py())):
-        return values
-    return pc.if_else(outside(values), pa.scalar(None, values.type), values)
-
-
-def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
-    """A column by a function of one text, called once for each distinct text."""
-    coded = pc.dictionary_encode(texts)
-    values = pa.array([None if text is None else parse(text) for text in coded.dictionary.to_pylist()], pa.int64())
-    return pc.cast(values.take(coded.indices), kind)
-
-
-def _full_iso(texts: pa.Array, *, zoned: bool) -> pa.Array:
-    """Texts of the form that most of them have, as ISO 8601 with a zone; null for the others."""
-    no_text = pa.scalar(None, pa.string())
-    if zoned:
-        with_zone = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}{_ZONE}\z")
-        if (pc.sum(with_zone).as_py() or 0) > len(texts) // 2:
-            return pc.if_else(with_zone, texts, no_text)
-    with_time = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}\z")
-    return pc.if_else(with_time, pc.binary_join_element_wise(texts, "Z", ""), no_text)
-
-
-@functools.cache
-def _parts_of(pattern: str) -> tuple[str, ...]:
-    """The directives of a format, in order."""
-    return tuple(found[1] for found in re.findall(r"%.", pattern) if found != "%%")
-
-
-@functools.cache
-def _expression_of(pattern: str) -> str | None:
-    """The RE2 expression of a format; None where a directive has no translation or a part is missing or twice."""
-    parts = _parts_of(pattern)
-    if len(set(parts)) != len(parts) or not set(parts) <= set(_DIRECTIVES):
-        return None
-    if not ({"Y", "y"} & set(parts) and {"m", "b"} & set(parts) and "d" in parts):
-        return None
-    pieces = re.split(r"(%.)", pattern)
-    out = []
-    for piece in pieces:
-        if re.fullmatch(r"%[^%]", piece):
-            name, expression = _DIRECTIVES[piece[1]]
-            out.append(f"(?P<{name}>{expression})")
-        else:
-            # Whitespace of a format matches any amount in Python's strptime: one blank here, the rest there.
-            out.append(re.escape("%" if piece == "%%" else piece))
-    return rf"\A{''.join(out)}\z"
-
-
-def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...]) -> pa.Array:
-    """The parts of timestamps joined to ISO 8601 with a zone; null stays null."""
-    part = {name: fields.field(name) for name in parts}
-    zero = pa.scalar("00")
-    year = part.get("Y")
-    if year is None:
-        # POSIX: 69-99 are the years 1969-1999, 00-68 are 2000-2068.
-        century = pc.if_else(pc.less(part["y"], "69"), "20", "19")
-        year = pc.binary_join_element_wise(century, part["y"], "")
-    month = part.get("m")
-    if month is None:
-        numbers = pa.array([f"{number:02d}" for number in range(1, 13)])
-        month = numbers.take(pc.index_in(part["b"], value_set=pa.array(_MONTHS)))
-    date = pc.binary_join_element_wise(year, month, part["d"], "-")
-    time = pc.binary_join_element_wise(part.get("H", zero), part.get("M", zero), part.get("S", zero), ":")
-    fraction = part.get("f", zero)
-    zone = part.get("z", pa.scalar("Z"))
-    return pc.if_else(
-        fields.is_valid(),
-        pc.binary_join_element_wise(
-            pc.binary_join_element_wise(date, time, "T"), pc.binary_join_element_wise(fraction, zone, ""), "."
-        ),
-        pa.scalar(None, pa.string()),
-    )
+def _micros(moment: datetime.datetime) -> int:
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=_UTC)) - _EPOCH) // _MICROSECOND

@@ -23,7 +23,7 @@ from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import select, unknown_field_error, unreadable
-from ingest.sources.decode.timestamps import outside
+from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
