@@ -42,6 +42,8 @@ REAL = "nginx status files"
 TRANSFORM = "with a SQL transform"
 KAFKA = "JSON in Kafka"
 KAFKA_TRANSFORM = "JSON in Kafka, with a SQL transform"
+KAFKA_HUDI = "JSON in Kafka, a quarter of it"
+"""What Hudi takes part in: from Kafka its three ways take as long as all others together."""
 
 REAL_LOG = "nginx_plus.jsonl"
 _REAL_MB = 500
@@ -125,9 +127,9 @@ def measure(options: Options) -> int:
         for task in tasks:
             if options.wants(task.name):
                 problems += _contest(task, folder, options, sizes[task.name])
-        if options.wants(KAFKA) or options.wants(KAFKA_TRANSFORM):
-            with _topic(folder, options) as (works, size):
-                for task in works:
+        if any(map(options.wants, (KAFKA, KAFKA_TRANSFORM, KAFKA_HUDI))):
+            with _topics(folder, options) as works:
+                for task, size in works:
                     if options.wants(task.name):
                         problems += _contest(task, folder, options, size)
     for problem in problems:
@@ -138,13 +140,20 @@ def measure(options: Options) -> int:
 def _contest(task: Task, folder: Path, options: Options, sizes: str) -> list[str]:
     """One work, by processes of its own: none has the memory of the work before. Returns what went wrong."""
     folder = folder / task.name.replace(" ", "-")
-    everyone = entrants(folder, only=options.systems)
-    systems = [each for each in everyone if each.name in (OURS, SPARK) or not task.work.get("transform")]
+    systems = [each for each in entrants(folder, only=options.systems) if _takes_part(each.name, task.name)]
     with Contest(systems, folder).running() as contest:
         measured = contest.measure(task, options.rounds, _figures, warm_ups=options.warm_ups)
     if measured:
         finish(TABLE, options, measured, sizes)
     return contest.problems
+
+
+def _takes_part(system: str, work: str) -> bool:
+    if work in (TRANSFORM, KAFKA_TRANSFORM):
+        return system in (OURS, SPARK)
+    if work in (KAFKA, KAFKA_HUDI):
+        return system in (OURS, SPARK) or (system in (HUDI_SPARK, *HUDI)) == (work == KAFKA_HUDI)
+    return True
 
 
 def _files_task(name: str, log: Log, wake: Log, **work: Any) -> Task:
@@ -162,29 +171,30 @@ def _real_log(options: Options) -> tuple[Log, Log] | None:
 
 
 @contextlib.contextmanager
-def _topic(folder: Path, options: Options) -> Iterator[tuple[Sequence[Task], str]]:
-    """A broker with the log in one topic; no work where there is no broker."""
-    log = generated(options.share(ROWS))
-    wake = generated(_WAKE_ROWS, files=2)
+def _topics(folder: Path, options: Options) -> Iterator[Sequence[tuple[Task, str]]]:
+    """Works and their sizes, from a broker with each log in one topic; no work where there is no broker."""
+    log, wake = generated(options.share(ROWS)), generated(_WAKE_ROWS, files=2)
+    quarter = generated(options.share(ROWS // 4))
     with contextlib.ExitStack() as until:
         try:
             (folder / "kafka").mkdir()
             broker = until.enter_context(kafka_server.running(folder / "kafka"))
         except MissingToolchainError as error:
             say(f"skipped: {KAFKA}: {error}")
-            yield (), ""
+            yield ()
             return
-        for topic, content in (("logs", log), ("wake", wake)):
+        for topic, content in (("logs", log), ("quarter", quarter), ("wake", wake)):
             broker.create_topic(topic, _PARTITIONS)
             produce(broker.bootstrap_servers, topic, content)
         work = kafka_work(log, broker.bootstrap_servers, "logs", **_EPOCH)
+        less = kafka_work(quarter, broker.bootstrap_servers, "quarter", **_EPOCH)
         waking = kafka_work(wake, broker.bootstrap_servers, "wake")
         query = {"transform": _SQL}
-        works = (
-            Task(KAFKA, work, log.rows, log.rows, wake=waking),
-            Task(KAFKA_TRANSFORM, work | query, None, log.rows, wake=waking | query),
+        yield (
+            (Task(KAFKA, work, log.rows, log.rows, wake=waking), _messages(log)),
+            (Task(KAFKA_TRANSFORM, work | query, None, log.rows, wake=waking | query), _messages(log)),
+            (Task(KAFKA_HUDI, less, quarter.rows, quarter.rows, wake=waking), _messages(quarter)),
         )
-        yield works, f"{log.rows:,} messages, {log.bytes / 1e9:.2f} GB, {_PARTITIONS} partitions"
 
 
 def produce(bootstrap_servers: str, topic: str, log: Log) -> None:
@@ -208,6 +218,10 @@ def produce(bootstrap_servers: str, topic: str, log: Log) -> None:
                     producer.poll(0)
     if producer.flush(120):
         raise SystemExit(f"the broker did not take all messages of {topic}")
+
+
+def _messages(log: Log) -> str:
+    return f"{log.rows:,} messages, {log.bytes / 1e9:.2f} GB, {_PARTITIONS} partitions"
 
 
 def _size(log: Log) -> str:
