@@ -149,11 +149,13 @@ def _contest(task: Task, folder: Path, options: Options, sizes: str) -> list[str
 
 
 def _takes_part(system: str, work: str) -> bool:
-    if work in (TRANSFORM, KAFKA_TRANSFORM):
-        return system in (OURS, SPARK)
-    if work in (KAFKA, KAFKA_HUDI):
-        return system in (OURS, SPARK) or (system in (HUDI_SPARK, *HUDI)) == (work == KAFKA_HUDI)
-    return True
+    if system in (OURS, SPARK):
+        return True
+    if work == KAFKA_HUDI:
+        return system in (HUDI_SPARK, *HUDI)
+    if work == KAFKA:
+        return system not in (HUDI_SPARK, *HUDI)
+    return work not in (TRANSFORM, KAFKA_TRANSFORM)
 
 
 def _files_task(name: str, log: Log, wake: Log, **work: Any) -> Task:
