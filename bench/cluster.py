@@ -50,7 +50,6 @@ from timeline.decision import decision_path
 from timeline.epoch import OffsetRange, Plan, ShardCount, WriteReport, WrittenFile
 from timeline.instant import commit_completed, commit_inflight, commit_requested
 from timeline.lease import WriterLease
-from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.view import Timeline
 
 TABLE = "cluster"
@@ -279,7 +278,7 @@ def _started(place: Place) -> tuple[Job, WriterLease]:
         configuration={"delta.checkpointInterval": str(10 * EPOCHS)},
         storage_options=dict(sink.log.storage_options) or None,
     )
-    return replace(job, requests=SIDE_BY_SIDE), lease
+    return job, lease
 
 
 def _make_hole(path: Path) -> None:

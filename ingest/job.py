@@ -53,7 +53,6 @@ class Job:
         retry: bounds of every retry.
         token: draws tokens.
         spread: runs what targets do side by side when they commit.
-        requests: small requests to the store at the same time, where a step has several.
         partitions: folders that are known to be marked as partitions for Hudi.
         rewrite: writes a part again that a target has lost; None in a process that reads no source.
     """
@@ -69,7 +68,6 @@ class Job:
     retry: Retry = field(default_factory=Retry)
     token: Callable[[], str] = new_token
     spread: Spread = in_turn
-    requests: int = 1
     partitions: set[str] = field(default_factory=set, compare=False)
     rewrite: Rewrite | None = None
 

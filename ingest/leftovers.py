@@ -64,5 +64,5 @@ def _reaching_back(job: Job, timeline: Timeline, times: Sequence[str]) -> Timeli
 def _rolled_back(job: Job, timeline: Timeline, of: Sequence[str]) -> frozenset[str]:
     """Which of these commit instants this timeline has rolled back; a rollback is later than what it is for."""
     later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
-    rollbacks = side_by_side(lambda instant: read_rollback(job, instant.time), later, job.requests)
+    rollbacks = side_by_side(lambda instant: read_rollback(job, instant.time), later, job.store.requests_at_once)
     return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)

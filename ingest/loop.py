@@ -43,7 +43,6 @@ from timeline.decision import Decision, Outcome, read_decision
 from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
-from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.view import Timeline
 
 if TYPE_CHECKING:
@@ -304,7 +303,6 @@ class IngestLoop:
         return replace(
             job,
             sinks=sinks,
-            requests=SIDE_BY_SIDE,
             rewrite=Replay(lambda: self._writers.pipeline(self._opened), self._stop),
         )
 

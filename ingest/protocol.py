@@ -223,7 +223,7 @@ def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
         job.sink(part.target).release(manifest.ref, part)
         reach("part-released")
 
-    side_by_side(release, manifest.parts, job.requests)
+    side_by_side(release, manifest.parts, job.store.requests_at_once)
 
 
 def apply(job: Job, manifest: Manifest) -> None:

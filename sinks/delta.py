@@ -32,7 +32,7 @@ from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, Targ
 from sinks.delta_entry import LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog
-from sinks.delta_rules import differences
+from sinks.delta_rules import TableState, differences
 from sinks.delta_snapshot import Snapshot
 from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
@@ -99,6 +99,7 @@ class DeltaSink:
     wall_clock: Callable[[], float] = time.time
     swept: Swept = field(default_factory=Swept)
     _looked_through: set[str] = field(default_factory=set, init=False, repr=False)
+    _fit: TableState | None = field(default=None, init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
 
@@ -185,7 +186,7 @@ class DeltaSink:
         put = _Put()
         try:
             looks: Sequence[Callable[[], Snapshot | None]] = (partial(self._tidy, part), self._glance)
-            _, known = side_by_side(lambda look: look(), looks)
+            _, known = side_by_side(lambda look: look(), looks, self.store.requests_at_once)
             self.commit_retry.call(lambda: self._commit_once(part, put, known))
         except StoreUnavailableError as error:
             self._give_up(part, put, error)
@@ -298,6 +299,8 @@ class DeltaSink:
         return table is not None and table.applied is not None and table.applied >= epoch.epoch
 
     def _refuse_unless_fit(self, table: Snapshot) -> None:
+        if table.state is self._fit:
+            return
         found = differences(table.state, self.table_schema, self.partition_columns)
         if found:
             lines = "\n".join(f"  {line}" for line in found)
@@ -305,6 +308,7 @@ class DeltaSink:
                 f"{self.target}: the Delta table at {self.log.location} cannot take this job's rows:\n{lines}\n"
                 f"Change the job's schema or partition_by, change the table, or write to another path"
             )
+        self._fit = table.state
 
 
 @dataclass

@@ -133,7 +133,7 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
 
     try:
         seen, newest = _checkpointed(open_files(), checkpoint, app_id) if checkpoint >= 0 else Seen(), None
-        for entry, body in side_by_side(look, behind):
+        for entry, body in side_by_side(look, behind, store.requests_at_once):
             seen, newest = seen.then(entry), body
         if not behind:
             newest = stored_entry(store, last)

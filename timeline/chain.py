@@ -101,16 +101,13 @@ def snapshot_path(epoch: int) -> str:
     return f".hoodie/offsets/{epoch:020d}.json"
 
 
-def load_chain(
-    store: ObjectStore, timeline: Timeline, retry: Retry, *, readers: int = 16, repair: bool = False
-) -> Chain:
+def load_chain(store: ObjectStore, timeline: Timeline, retry: Retry, *, repair: bool = False) -> Chain:
     """The chain as storage shows it: some 100 decisions, one snapshot and one completed body are read.
 
     Args:
         store: the timeline's store.
         timeline: a view of it, of its newest instants at least (`Timeline.recent`).
         retry: bounds of retries.
-        readers: decisions read at the same time; 1 reads them in this thread.
         repair: write a snapshot that a crash has kept from being written, and move the settled mark where it is
             many instants behind; for writers only.
 
@@ -128,7 +125,7 @@ def load_chain(
         is_commit = newest is not None and newest.outcome is Outcome.COMMIT
         chain = replace(chain, last=newest, committed=newest if is_commit else None)
     epochs = range(chain.next_epoch, last + 1)
-    for epoch, decision in zip(epochs, _read_decisions(store, epochs, retry, readers), strict=True):
+    for epoch, decision in zip(epochs, _read_decisions(store, epochs, retry), strict=True):
         if decision is None:
             raise InvariantError(
                 f"{store.url}/{decision_path(epoch)} is missing, though epoch {last} is decided: "
@@ -166,8 +163,8 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
     return Chain()
 
 
-def _read_decisions(store: ObjectStore, epochs: range, retry: Retry, readers: int) -> list[Decision | None]:
-    return side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, readers)
+def _read_decisions(store: ObjectStore, epochs: range, retry: Retry) -> list[Decision | None]:
+    return side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
 
 
 def _newest_completed(store: ObjectStore, timeline: Timeline, retry: Retry) -> tuple[Instant | None, int]:

@@ -66,6 +66,7 @@ class LocalStore:
     """
 
     root: str
+    requests_at_once = 1
 
     @property
     def url(self) -> str:

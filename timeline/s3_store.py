@@ -48,6 +48,7 @@ from timeline.redact import without_secrets
 from timeline.s3_bulk import delete_keys, find_sizes
 from timeline.s3_listing import read_listings_fast
 from timeline.s3_upload import S3Writer
+from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.store import ObjectInfo, ObjectWriter
 from timeline.trust import check_authorities, untrusted
 
@@ -79,6 +80,7 @@ class S3Store:
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     call_timeout_s: float = CALL_TIMEOUT_S
+    requests_at_once = SIDE_BY_SIDE
     _client: s3fs.S3FileSystem | None = field(default=None, init=False, repr=False, compare=False)
     _client_pid: int = field(default=0, init=False, repr=False, compare=False)
 

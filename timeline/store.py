@@ -65,6 +65,10 @@ class ObjectStore(Protocol):
     def url(self) -> str:
         """The root as a URL without credentials, for messages."""
 
+    @property
+    def requests_at_once(self) -> int:
+        """How many objects are best read or deleted at the same time; 1 where that waits for nothing."""
+
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Create one object whole, or fail leaving the existing one untouched.
 
@@ -215,6 +219,7 @@ class MemoryStore:
     url: str = "memory://"
     objects: dict[str, bytes] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    requests_at_once = 1
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""

@@ -44,6 +44,7 @@ class MortalStore:
         self._inner = inner
         self._life = life
         self.url = inner.url
+        self.requests_at_once = inner.requests_at_once
 
     def _alive(self) -> ObjectStore:
         if self._life.is_dead:

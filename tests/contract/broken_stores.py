@@ -15,6 +15,7 @@ class LosingReplies:
 
     inner: ObjectStore
     losses: int = 1
+    requests_at_once = 1
 
     @property
     def url(self) -> str:
@@ -65,6 +66,7 @@ class Unreachable:
     """Answers nothing."""
 
     url: str = "nowhere://"
+    requests_at_once = 1
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         raise StoreUnavailableError(path)

@@ -64,6 +64,7 @@ class SteppedStore:
     """One process's view of the shared store: gives way before each call, remembers each result."""
 
     url = "memory://explored"
+    requests_at_once = 1
 
     def __init__(self, inner: MemoryStore) -> None:
         self.inner = inner

@@ -92,7 +92,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
         lease = make_lease(store, number)
         with contextlib.suppress(TidelineError):
             recover(job, lease)
-            chain = load_chain(store, Timeline.recent(store, job.retry), job.retry, readers=1)
+            chain = load_chain(store, Timeline.recent(store, job.retry), job.retry)
             for _ in range(epochs):
                 plan = source.plan(chain.positions)
                 if not plan.ranges:

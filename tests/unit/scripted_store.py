@@ -24,6 +24,7 @@ class ScriptedStore:
     def __init__(self, inner: ObjectStore | None = None) -> None:
         self.inner: ObjectStore = inner or MemoryStore()
         self.url = self.inner.url
+        self.requests_at_once = self.inner.requests_at_once
         self.calls: Counter[str] = Counter()
         self.listed = 0
         self._faults: dict[str, list[Fault]] = {}

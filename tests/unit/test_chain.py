@@ -42,8 +42,9 @@ def history(epochs: int, *, snapshots: tuple[int, ...] = (), completed_to: int |
     return store
 
 
-def load(store: ScriptedStore, *, readers: int = 1, repair: bool = False) -> Chain:
-    return load_chain(store, Timeline.load(store, AT_ONCE), AT_ONCE, readers=readers, repair=repair)
+def load(store: ScriptedStore, *, requests_at_once: int = 1, repair: bool = False) -> Chain:
+    store.requests_at_once = requests_at_once
+    return load_chain(store, Timeline.load(store, AT_ONCE), AT_ONCE, repair=repair)
 
 
 def replayed(epochs: int) -> Chain:
@@ -57,10 +58,12 @@ def test_a_new_timeline_begins_with_epoch_0_and_no_position() -> None:
     assert load(ScriptedStore()) == Chain(0, {}, None)
 
 
-@pytest.mark.parametrize("readers", [1, 16])
+@pytest.mark.parametrize("requests_at_once", [1, 8])
 @pytest.mark.parametrize("snapshots", [(), (99,), (99, 199), (199,)])
-def test_positions_are_those_of_all_decisions_however_they_are_read(readers: int, snapshots: tuple[int, ...]) -> None:
-    chain = load(history(EPOCHS, snapshots=snapshots), readers=readers)
+def test_positions_are_those_of_all_decisions_however_they_are_read(
+    requests_at_once: int, snapshots: tuple[int, ...]
+) -> None:
+    chain = load(history(EPOCHS, snapshots=snapshots), requests_at_once=requests_at_once)
     assert chain == replayed(EPOCHS)
     assert chain.next_epoch == EPOCHS
     assert chain.positions["a"] == Position(10 * EPOCHS, {"etag": str(EPOCHS - 1)})
@@ -120,12 +123,12 @@ def test_snapshots_are_written_behind_each_hundredth_epoch_and_nowhere_else() ->
     assert [info.path for info in store.list(".hoodie/offsets")] == [".hoodie/offsets/00000000000000000099.json"]
 
 
-@pytest.mark.parametrize("readers", [1, 16])
-def test_a_missing_decision_below_an_existing_one_stops_everything(readers: int) -> None:
+@pytest.mark.parametrize("requests_at_once", [1, 8])
+def test_a_missing_decision_below_an_existing_one_stops_everything(requests_at_once: int) -> None:
     store = history(EPOCHS, snapshots=(99, 199))
     store.delete(decision_path(220))
     with pytest.raises(InvariantError, match=r"00220\.json is missing, though epoch 249 is decided.*restore"):
-        load(store, readers=readers)
+        load(store, requests_at_once=requests_at_once)
 
 
 def test_a_damaged_snapshot_is_not_taken_for_an_empty_one() -> None:

@@ -58,7 +58,7 @@ def lease(job: Job, generation: int = 1) -> WriterLease:
 def start(job: Job, generation: int = 1) -> Chain:
     """What a writer does before its first plan."""
     recover(job, lease(job, generation))
-    return load_chain(job.store, Timeline.recent(job.store, AT_ONCE), AT_ONCE, readers=1, repair=True)
+    return load_chain(job.store, Timeline.recent(job.store, AT_ONCE), AT_ONCE, repair=True)
 
 
 def ingest(job: Job, epochs: int) -> Chain:
@@ -107,7 +107,7 @@ def test_a_start_lists_what_came_since_the_mark_however_old_the_timeline_is(stor
 def test_the_chain_from_the_mark_on_is_that_of_the_whole_timeline(store: ScriptedStore) -> None:
     for epochs in range(1, 9):
         ingest(make_job(store), epochs)
-        whole = load_chain(store, Timeline.load(store, AT_ONCE), AT_ONCE, readers=1)
+        whole = load_chain(store, Timeline.load(store, AT_ONCE), AT_ONCE)
         assert start(make_job(store)) == whole
         assert whole.last is not None and whole.last.epoch == whole.next_epoch - 1
 

@@ -134,6 +134,7 @@ class SlowPlans(MemoryStore):
     """Takes its time to put a plan, and notes what else has come meanwhile."""
 
     meanwhile: list[str] = field(default_factory=list)
+    requests_at_once = 8
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         before = set(self.objects)
@@ -147,6 +148,6 @@ def test_an_instant_is_inflight_only_once_it_is_requested() -> None:
     """Recovery deletes what an inflight file without a plan announces, and asks for no decision."""
     store = SlowPlans()
     sink = MemorySink("table", "app", store, AT_ONCE)
-    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE, requests=8)
+    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
     open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
     assert store.meanwhile == []
