@@ -7,8 +7,9 @@ target's commit.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ingest.runner import Runner, open_runner
 from ingest.sources.base import SourcePlan
 from ingest.spark import SparkRunner
 from ingest.summary import Mode
-from ingest.task import Outputs
+from ingest.task import Outputs, TaskReport, TaskSpec
 from sinks.delta_location import delta_storage_options
 from sinks.delta_table import table_files
 from timeline.epoch import EpochRef, Plan, Position
@@ -40,7 +41,21 @@ _PUT_BYTES = 400
 
 
 class KeptRunner(SparkRunner):
-    """A runner whose session outlives the loop that it is lent to."""
+    """A runner whose session outlives the loop that it is lent to.
+
+    Attributes:
+        ran_s: for how long tasks have run.
+    """
+
+    ran_s = 0.0
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        """See Runner."""
+        began = time.perf_counter()
+        try:
+            return super().run(specs, stop)
+        finally:
+            self.ran_s += time.perf_counter() - began
 
     def close(self) -> None:
         """Nothing: see `end`."""
@@ -78,7 +93,14 @@ class Tideline:
     def round(self, work: Work) -> Mapping[str, float]:
         """See Served."""
         config = self._config(work)
-        return {"epochs": self._bare(config, work) if work.get("is_bare") else self._guarded(config)}
+        ran_s, cpu_s = self._ran_s, time.process_time()
+        epochs = self._bare(config, work) if work.get("is_bare") else self._guarded(config)
+        driver_cpu_s = time.process_time() - cpu_s
+        return {"epochs": epochs, "tasks_s": self._ran_s - ran_s, "driver_cpu_s": driver_cpu_s}
+
+    @property
+    def _ran_s(self) -> float:
+        return self._runner.ran_s if self._runner is not None else 0.0
 
     def count(self, work: Work) -> int:
         """See Served. By the footers of the files that the table names; of all files where there is no table."""
