@@ -63,7 +63,7 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
     }
 
 
-def _beside(measured: Sequence[Measured]) -> Iterator[Measured]:
+def beside(measured: Sequence[Measured]) -> Iterator[Measured]:
     """Each round of ours by that of the other side which came right before or after it."""
     found = {(each.system, each.metric): each for each in measured}
     for metric in (WALL, CPU):
@@ -88,7 +88,7 @@ def measure(options: Options) -> int:
             with Contest(systems, folder / str(epoch_mb)).running() as contest:
                 measured = contest.measure(task, options.rounds, _figures, warm_ups=options.warm_ups)
             if len({each.system for each in measured}) == len(systems):
-                finish(TABLE, options, [*measured, *_beside(measured)], f"{log.rows:,} rows, {log.bytes / 1e9:.2f} GB")
+                finish(TABLE, options, [*measured, *beside(measured)], f"{log.rows:,} rows, {log.bytes / 1e9:.2f} GB")
             problems += contest.problems
     for problem in problems:
         say(f"missing in the table: {problem}")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import pages
+from bench import guarantee, pages
 from bench.goals import Goal, Key, medians, ratio
 from bench.logs import lines
-from bench.table import OURS, Measured, Row, figure, load, load_conditions, save, show
+from bench.table import OURS, RESULTS, Measured, Row, figure, load, load_conditions, save, show
 
 SPEED = (
     Measured("files", OURS, "rows/s", (300.0, 100.0, 200.0)),
@@ -82,6 +82,28 @@ def test_every_goal_of_the_scripts_is_on_the_page() -> None:
     texts = [goal.text for goal in pages.goals_of_tables()]
     assert len(texts) == len(set(texts)) > 10
     assert all(text in pages.goals_section({}) for text in texts)
+
+
+def test_every_goal_of_the_scripts_was_measured() -> None:
+    found = medians(row for table in pages.TABLES for row in load(table, folder=RESULTS))
+    assert [goal.text for goal in pages.goals_of_tables() if goal.value_of(found) is None] == []
+
+
+def test_the_price_of_a_round_is_told_by_the_round_beside_it() -> None:
+    """Where the machine was three times as slow for a while, medians of all rounds tell nothing."""
+    work = "8 MB an epoch"
+    measured = [
+        Measured(work, system, metric, values)
+        for metric in (guarantee.WALL, guarantee.CPU)
+        for system, values in ((OURS, (11.0, 33.0, 12.0)), (guarantee.BARE, (10.0, 30.0, 10.0)))
+    ]
+    for each in guarantee.beside(measured):
+        assert (each.work, each.system) == (work, OURS)
+        assert each.values == pytest.approx((1.1, 1.1, 1.2))
+    keys = {Key("guarantee", work, OURS, each.metric) for each in guarantee.beside(measured)}
+    assert len(keys) == 2
+    found = medians([Row.of("guarantee", each) for each in guarantee.beside(measured)])
+    assert [goal.value_of(found) for goal in guarantee.GOALS if work in goal.text] == pytest.approx([1.1, 1.1])
 
 
 def test_what_people_wrote_on_the_page_stays_and_its_tables_are_new(tmp_path: Path) -> None:
