@@ -125,7 +125,8 @@ def load_chain(store: ObjectStore, timeline: Timeline, retry: Retry, *, repair: 
         is_commit = newest is not None and newest.outcome is Outcome.COMMIT
         chain = replace(chain, last=newest, committed=newest if is_commit else None)
     epochs = range(chain.next_epoch, last + 1)
-    for epoch, decision in zip(epochs, _read_decisions(store, epochs, retry), strict=True):
+    decisions = side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
+    for epoch, decision in zip(epochs, decisions, strict=True):
         if decision is None:
             raise InvariantError(
                 f"{store.url}/{decision_path(epoch)} is missing, though epoch {last} is decided: "
@@ -161,10 +162,6 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
         if body is not None:
             return Chain(epoch + 1, SNAPSHOT.load(snapshot_path(epoch), body).positions)
     return Chain()
-
-
-def _read_decisions(store: ObjectStore, epochs: range, retry: Retry) -> list[Decision | None]:
-    return side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
 
 
 def _newest_completed(store: ObjectStore, timeline: Timeline, retry: Retry) -> tuple[Instant | None, int]:
