@@ -75,7 +75,7 @@ class SparkCluster:
     def start_worker(self, number: int) -> None:
         """Start one worker, again after `kill_worker`; it has registered then."""
         worker = self.workers[number]
-        worker.start(lambda: not worker.listening_ports.isdisjoint(self._registered_ports()))
+        worker.start(lambda: not worker.listening_ports.isdisjoint(self.registered_ports()))
 
     def kill_worker(self, number: int) -> None:
         """Lose a machine: its worker, the executors and their Python processes end at once (SIGKILL)."""
@@ -85,6 +85,20 @@ class SparkCluster:
         """End all of it, applications included."""
         for process in (*self.workers, self.master):
             process.kill()
+
+    def registered_ports(self) -> list[int]:
+        """Where the workers listen that the master knows and hears from; none while it starts."""
+        try:
+            with urllib.request.urlopen(f"{self.web_url}/json/", timeout=5) as answer:
+                workers: list[dict[str, Any]] = json.load(answer)["workers"]
+        except urllib.error.HTTPError as early:
+            # The port is there before its pages are.
+            early.close()
+            return []
+        except json.JSONDecodeError:
+            # The page for people is there before this one, and answers for all paths that nobody has taken.
+            return []
+        return [worker["port"] for worker in workers if worker["state"] == "ALIVE"]
 
     def executors(self, number: int | None = None) -> list[psutil.Process]:
         """The executors that run now.
@@ -100,16 +114,6 @@ class SparkCluster:
             for child in psutil.Process(worker.pid).children()
             if _EXECUTOR_CLASS in _arguments(child)
         ]
-
-    def _registered_ports(self) -> list[int]:
-        try:
-            with urllib.request.urlopen(f"{self.web_url}/json/", timeout=5) as answer:
-                workers: list[dict[str, Any]] = json.load(answer)["workers"]
-        except urllib.error.HTTPError as early:
-            # The port is there before the pages are.
-            early.close()
-            return []
-        return [worker["port"] for worker in workers if worker["state"] == "ALIVE"]
 
 
 def launch(folder: Path, ports: Sequence[int], workers: int = 2) -> SparkCluster:

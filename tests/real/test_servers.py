@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from pathlib import Path
+from urllib.error import HTTPError
 
 import psutil
 import pytest
@@ -181,6 +185,26 @@ spark.stop()
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_spark_master_that_still_starts_has_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[tuple[int, str]] = [
+        (404, "no page yet"),
+        (200, "<!DOCTYPE html><html>the page for people</html>"),
+        (200, '{"workers": [{"port": 1, "state": "ALIVE"}, {"port": 2, "state": "DEAD"}]}'),
+    ]
+
+    def answer(url: str, timeout: float) -> io.BytesIO:
+        code, text = answers.pop(0)
+        body = io.BytesIO(text.encode())
+        if code != 200:
+            raise HTTPError(url, code, "", Message(), body)
+        return body
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    master = ServerProcess("master", [], Path("master.log"))
+    cluster = SparkCluster(1, 2, master, [])
+    assert [cluster.registered_ports() for _ in range(3)] == [[], [], [1]]
+
+
 def test_job_outlives_one_of_its_workers(spark_cluster: SparkCluster, tmp_path: Path) -> None:
     conf = json.dumps(spark_cluster.conf | {"spark.ui.enabled": "false"})
     environment = os.environ | {"PYSPARK_PYTHON": str(executor_python(tmp_path / "python"))}
