@@ -55,7 +55,7 @@ def test_writer_that_wakes_with_a_clock_an_hour_off_adds_nothing(job: Job, point
 
 
 def test_lease_of_another_machine_is_judged_by_the_observers_own_clock(job: Job) -> None:
-    job.write(writer={"lease_ttl": "3s"})
+    job.write(writer={"lease_ttl": "12s"})
     works = job.start("run", "--continuous", env=clock(-HOUR_S))
     try:
         assert works.poll() is None

@@ -80,6 +80,7 @@ def test_signal_ends_the_wait_for_another_writers_lease(job: Job) -> None:
 
 
 def test_second_of_two_jobs_says_who_works_and_ends_with_code_3(job: Job) -> None:
+    job.write(writer={"lease_ttl": "12s"})
     works = job.start("run", "--continuous")
     wait_until(lambda: job.lake.exists() and bool(job.pending() or job.ids()), works)
     second = job.tideline("run")
@@ -92,6 +93,7 @@ def test_second_of_two_jobs_says_who_works_and_ends_with_code_3(job: Job) -> Non
 
 
 def test_two_jobs_started_at_once_commit_every_row_once(job: Job) -> None:
+    job.write(writer={"lease_ttl": "12s"})
     both = [job.start("run", "--continuous") for _ in range(2)]
     while (loser := next((each for each in both if each.poll() is not None), None)) is None:
         time.sleep(0.02)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.real.processes import wait_until
 
 REQUEST_S = 60.0
+_NOT_LED_YET = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 
 @dataclass(frozen=True)
@@ -81,13 +88,21 @@ class KafkaTopics:
             deleted.result(REQUEST_S)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Partition → the first offset that is there and the one after the last."""
+        """Partition → the first offset that is there and the one after the last.
+
+        A broker that has just started, or has just made a partition, says for a while that it does not lead it.
+        """
+        deadline = time.monotonic() + REQUEST_S
         consumer = Consumer({**self._options, "group.id": "never committed"})
         try:
-            return {
-                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), REQUEST_S)
-                for partition in consumer.list_topics(topic, REQUEST_S).topics[topic].partitions
-            }
+            while True:
+                try:
+                    return _offsets(consumer, topic)
+                except KafkaException as error:
+                    is_early = error.args[0].retriable() or error.args[0].code() in _NOT_LED_YET
+                    if not is_early or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
         finally:
             consumer.close()
 
@@ -130,6 +145,16 @@ class KafkaTopics:
     def admin(self) -> AdminClient:
         """One client for all calls: results come in only while it lives."""
         return AdminClient({**self._options})
+
+
+def _offsets(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    found = consumer.list_topics(topic, REQUEST_S).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return {
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), REQUEST_S)
+        for partition in found.partitions
+    }
 
 
 def _deliver(producer: Producer, topic: str, records: Iterable[KafkaRecord | bytes | str]) -> list[tuple[int, int]]:

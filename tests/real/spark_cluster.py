@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import sys
@@ -97,6 +98,9 @@ class SparkCluster:
             return []
         except json.JSONDecodeError:
             # The page for people is there before this one, and answers for all paths that nobody has taken.
+            return []
+        except (OSError, http.client.HTTPException):
+            # A machine that stood still for a while: the master is asked again.
             return []
         return [worker["port"] for worker in workers if worker["state"] == "ALIVE"]
 

@@ -88,7 +88,7 @@ def test_broker_that_comes_back_is_asked_about_every_partition_and_each_gets_its
 
 @pytest.mark.spark
 def test_broker_that_stays_away_in_an_epoch_rolls_it_back_and_is_named(kafka_job: KafkaJob, kafka: KafkaServer) -> None:
-    kafka_job.write_source(broker_timeout="1s")
+    kafka_job.write_source(broker_timeout="5s")
     ingests = kafka_job.start("run", env=ON_SPARK | {"TIDELINE_FREEZE_AT": "begun"})
     wait_until_frozen(ingests)
     kafka.kill()
@@ -98,7 +98,7 @@ def test_broker_that_stays_away_in_an_epoch_rolls_it_back_and_is_named(kafka_job
         planning = kafka_job.tideline("run")
     finally:
         kafka.start()
-    silent = f"brokers {kafka.bootstrap_servers} have not answered for 1 s"
+    silent = f"brokers {kafka.bootstrap_servers} have not answered for 5 s"
     assert failed.code == 8 and silent in failed.err, failed.err
     assert planning.code == 4 and silent in planning.err, planning.err
     assert not kafka_job.pending() and not kafka_job.stray_files()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 
 from ingest.sources.base import SourcePlan
 from ingest.sources.kafka.source import KafkaSource
@@ -478,6 +478,7 @@ def test_published_offsets_are_those_of_the_timeline(
 ) -> None:
     kafka.create_topic(topic, 2)
     kafka.produce(topic, in_partition(0, range(5)))
+    wait_until(lambda: tells_offsets(kafka, topic), "the broker has made its topic of offsets, which takes its time")
     reading = reading_of(kafka, topic, publish_offsets_to=f"group-{topic}")
     reading.all()
     assert published(kafka, topic) == {0: 5, 1: 0}
@@ -494,6 +495,14 @@ def published(kafka: KafkaServer, topic: str) -> dict[int, int]:
     request = ConsumerGroupTopicPartitions(f"group-{topic}", [TopicPartition(topic, 0), TopicPartition(topic, 1)])
     (answer,) = kafka.admin.list_consumer_group_offsets([request]).values()
     return {place.partition: place.offset for place in answer.result(30).topic_partitions or ()}
+
+
+def tells_offsets(kafka: KafkaServer, topic: str) -> bool:
+    try:
+        published(kafka, topic)
+    except KafkaException:
+        return False
+    return True
 
 
 # Security.

@@ -93,7 +93,7 @@ class SecretJob:
                 "topics": [TOPIC],
                 "format": "json",
                 "options": options | source_options,
-                "broker_timeout": "3s",
+                "broker_timeout": "60s",
             },
             "schema": {"id": "bigint"},
             "targets": [{"type": "delta", "path": f"s3://lake/{self.folder.name}/table"}],
@@ -212,7 +212,8 @@ def test_failures_show_no_secret(job: SecretJob) -> None:
     no_store, no_broker = job.write("no-store.yaml"), job.write("no-broker.yaml")
     no_store.write_text(no_store.read_text().replace(job.s3.endpoint_url, "https://127.0.0.1:1"))
     address = job.kafka.client_options(Listener.SASL_SSL)["bootstrap.servers"]
-    no_broker.write_text(no_broker.read_text().replace(address, "127.0.0.1:1"))
+    unanswered = no_broker.read_text().replace(address, "127.0.0.1:1")
+    no_broker.write_text(unanswered.replace("broker_timeout: 60s", "broker_timeout: 3s"))
     wrong = job.secrets["WRONG"]
     without_store = {
         "wrong secret": job.start(LOCAL, "run", job.file, "--verbose", S3_SECRET=wrong),

@@ -14,6 +14,7 @@ import s3fs
 from tests.cli.job import Finished, Job
 from tests.cli.past import killed_at
 from tests.real.kafka_server import KafkaServer
+from tests.real.kafka_topics import KafkaRecord
 from tests.real.s3_server import S3Server
 
 pytestmark = [pytest.mark.real]
@@ -41,7 +42,8 @@ def source_of(kafka: KafkaServer, topic: str, **changes: Any) -> dict[str, Any]:
 
 
 def produce(kafka: KafkaServer, topic: str, ids: range) -> None:
-    kafka.produce(topic, [json.dumps({"id": number, "host": "h"}) for number in ids])
+    """A record for each id, half of them in each partition."""
+    kafka.produce(topic, [KafkaRecord(json.dumps({"id": number, "host": "h"}), partition=number % 2) for number in ids])
 
 
 def ends(kafka: KafkaServer, topic: str) -> dict[str, int]:

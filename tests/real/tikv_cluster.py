@@ -14,7 +14,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from tests.real.toolchain import MissingToolchainError, find_tool, kept
 PD_VERSION = "v8.1.0"
 REGION_BYTES = 96 << 20
 MODULES = Path(__file__).with_name("tikv")
-_ANSWER_S = 2.0
+_ANSWER_S = 10.0
+_CHANNEL_S = 2.0
 
 
 class Member:
@@ -165,7 +166,9 @@ class TikvCluster:
     def move_pd_leader(self) -> None:
         """Let PD's leader hand over to another one; returns when that one leads."""
         before = self.pd_leader()
-        self._ask("leader/resign", method="POST")
+        # Once: asked again, leadership might come back.
+        with suppress(TimeoutError):
+            self._answer(before, "leader/resign", method="POST")
         wait_until(lambda: self._leader_or_none() not in (None, before), "another PD leads")
 
     def _leader_or_none(self) -> Member | None:
@@ -181,7 +184,7 @@ class TikvCluster:
         # It listens before it has read its data, and PD still has its regions from before.
         with self._channel(self.store.address) as channel:
             try:
-                grpc.channel_ready_future(channel).result(timeout=_ANSWER_S)
+                grpc.channel_ready_future(channel).result(timeout=_CHANNEL_S)
             except grpc.FutureTimeoutError:
                 return False
         return self.is_whole()
@@ -193,25 +196,30 @@ class TikvCluster:
         trust = self.certificates.authority.read_bytes()
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(trust, client, client))
 
-    def _ask(self, path: str, method: str = "GET") -> Any:
+    def _ask(self, path: str) -> Any:
         """PD's answer to a request over HTTP, from the first member that has one."""
+        problem: OSError = URLError("no PD runs")
+        for member in self.pds:
+            try:
+                return self._answer(member, path)
+            except OSError as error:
+                problem = error
+        raise problem
+
+    def _answer(self, member: Member, path: str, method: str = "GET") -> Any:
+        """One member's answer."""
         trust = None
         if self.certificates is not None:
             trust = ssl.create_default_context(cafile=self.certificates.authority)
             trust.load_cert_chain(self.certificates.client)
-        problem: OSError = URLError("no PD runs")
-        for member in self.pds:
-            url = f"{_scheme(self.certificates)}://{member.address}/pd/api/v1/{path}"
-            try:
-                request = urllib.request.Request(url, method=method)
-                with urllib.request.urlopen(request, timeout=_ANSWER_S, context=trust) as answer:
-                    return json.load(answer)
-            except HTTPError as refusal:
-                refusal.close()
-                problem = refusal
-            except OSError as error:
-                problem = error
-        raise problem
+        url = f"{_scheme(self.certificates)}://{member.address}/pd/api/v1/{path}"
+        request = urllib.request.Request(url, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_S, context=trust) as answer:
+                return json.load(answer)
+        except HTTPError as refusal:
+            refusal.close()
+            raise
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
 
 # tikv-client takes answers of 4 MiB.
 _PAGE = 10_000
+_CONNECTS = 5
 
 _prefixes = (f"tepochs{number}_" for number in itertools.count())
 _instants = itertools.count()
@@ -132,7 +133,7 @@ class Reader:
         return dict(zip(read.column("id").to_pylist(), read.column("text").to_pylist(), strict=True))
 
     async def _pairs(self) -> list[tuple[bytes, bytes]]:
-        client = await TransactionClient.connect(list(self._place.pd))
+        client = await _connected(self._place)
         snapshot = client.snapshot(await client.current_timestamp(), False)
         start, end = row_range(self._place.prefix.encode())
         pairs: list[tuple[bytes, bytes]] = []
@@ -140,6 +141,17 @@ class Reader:
             pairs += page
             start = page[-1][0] + b"\0"
         return pairs
+
+
+async def _connected(place: Place) -> TransactionClient:
+    """A new client: it waits two seconds for PD, however slow the machine is, and says so by its words alone."""
+    for _ in range(_CONNECTS - 1):
+        try:
+            return await TransactionClient.connect(list(place.pd))
+        except Exception as error:
+            if "failed to" not in str(error):
+                raise
+    return await TransactionClient.connect(list(place.pd))
 
 
 class PassingReader(Reader):
