@@ -16,6 +16,9 @@ from timeline.view import Timeline
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
+MOMENTS = 16
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     query = "SELECT id, ts, upper(path) AS path, _shard, _offset FROM source WHERE bytes % 3 <> 0"
@@ -23,7 +26,8 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
-    killed_and_recovered(job, moments=8, seed=20260321)
+    outcomes = killed_and_recovered(job, moments=MOMENTS, seed=20260321)
+    assert outcomes["driver"] and outcomes["jvm"] and outcomes["worker"]
     checked = tideline("fsck", job, "--deep", "--json")
     assert checked.returncode == 0, checked.stdout
     check_row_by_row(job.parent)
