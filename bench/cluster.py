@@ -1,6 +1,6 @@
 """The driver of a cluster, simulated: what 1,000 tasks report, 2,000 files an epoch, an epoch a minute for a week.
 
-    python -m bench.cluster [--quick] [--works files,S3]
+    python -m bench.cluster [--quick] [--works local,S3]
 
 Only the tasks are made up: their files do not exist, their markers and reports do, in the form in which Spark brings
 them. Everything else is what a writer does: plan, requested and inflight, reports read, manifest, decision, Delta's log
@@ -29,10 +29,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 from deltalake import DeltaTable
 
+from bench import pending
 from bench.contest import say
 from bench.goals import Goal, Key, ratio
 from bench.logs import COLUMNS, generated
-from bench.pending import Medium, Place, born, media, new_path, new_place
+from bench.pending import LOCAL, Medium, Place, born, media, new_path, new_place
 from bench.run import finish, main, parse, scratch
 from bench.table import OURS, Measured
 from ingest.completion import Completions
@@ -66,10 +67,16 @@ _WINDOW = 10
 _STARTS = 5
 _BODIES = 20
 """Newest epochs whose bodies are kept whole."""
+
+
+def _an_epoch(kind: str) -> str:
+    return f"{kind} an epoch"
+
+
 MS = "ms an epoch"
 TIMELINE = "timeline, MB an epoch"
 LOG = "Delta log, MB an epoch"
-REQUESTS = "requests an epoch"
+REQUESTS = _an_epoch(pending.REQUESTS)
 _CPU = "CPU ms an epoch"
 _MB = "memory of the driver, MB"
 
@@ -78,13 +85,13 @@ def _work(epochs: int, medium: str) -> str:
     return f"epoch {epochs:,}, {medium}"
 
 
-WEEK = _work(EPOCHS, "files")
+WEEK = _work(EPOCHS, LOCAL)
 ON_S3 = _work(_EPOCHS_ON_S3, "S3")
 
 GOALS = tuple(
     Goal(
         f"driver of a cluster: {metric} at epoch {EPOCHS:,}, as a multiple of epoch 100",
-        ratio(Key(TABLE, WEEK, OURS, metric), Key(TABLE, _work(100, "files"), OURS, metric)),
+        ratio(Key(TABLE, WEEK, OURS, metric), Key(TABLE, _work(100, LOCAL), OURS, metric)),
         1.10,
         False,
     )
@@ -243,13 +250,13 @@ def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measure
         with Completions(unheard, beside=True) as completions:
             figures: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=_WINDOW))
             for number in range(1, marks[-1] + 1):
-                before = medium.requests()
+                before = medium.asked()
                 wall_s, cpu_s = driver.ingest(completions)
                 figures[MS].append(1000 * wall_s)
                 figures[_CPU].append(1000 * cpu_s)
                 figures[_MB].append(psutil.Process().memory_info().rss / 1e6)
-                if medium.log is not None:
-                    figures[REQUESTS].append(medium.requests() - before)
+                for kind, count in medium.asked().items():
+                    figures[_an_epoch(kind)].append(count - before[kind])
                 if number not in marks:
                     continue
                 completions.wait()

@@ -1,6 +1,6 @@
 """One core or two; 1, 10 and 1,000 partitions; 1, 16 and 256 files: what changes the rate? Table 4.
 
-    python -m bench.growth_sizes [--quick] [--rounds 5] [--works cores,partitions]
+    python -m bench.growth_sizes [--quick] [--rounds 5] [--works core,partition]
 
 The same rows each time. Every size has a process and a session of its own, and they take turns: none has the memory of
 the one before. Beside the partitions stands Spark alone.
@@ -19,7 +19,7 @@ from bench.contest import Contest, Round, System, Task, say
 from bench.entrants import SPARK, entrants, files_work
 from bench.logs import generated, parted
 from bench.run import Options, finish, main, parse, scratch
-from bench.table import Measured
+from bench.table import Measured, many
 
 TABLE = "growth_sizes"
 CORES = (1, 2)
@@ -55,9 +55,9 @@ def sizes(rows: int) -> list[Size]:
     """All of them, for logs of so many rows."""
     by = {"partition_by": ["part"]}
     return [
-        *(Size(f"{cores} cores", files_work(generated(rows)), {"master": f"local[{cores}]"}) for cores in CORES),
-        *(Size(f"{count:,} partitions", files_work(parted(rows, count)) | by, peers=(SPARK,)) for count in PARTITIONS),
-        *(Size(f"{count} files", files_work(generated(rows, files=count))) for count in FILES),
+        *(Size(many(cores, "core"), files_work(generated(rows)), {"master": f"local[{cores}]"}) for cores in CORES),
+        *(Size(many(count, "partition"), files_work(parted(rows, count)) | by, peers=(SPARK,)) for count in PARTITIONS),
+        *(Size(many(count, "file"), files_work(generated(rows, files=count))) for count in FILES),
     ]
 
 

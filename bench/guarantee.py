@@ -1,6 +1,6 @@
 """What exactly-once costs: epochs by the protocol beside the same tasks without it. Table 2 of docs/benchmarks.md.
 
-    python -m bench.guarantee [--quick] [--rounds 25] [--works "256 MB"]
+    python -m bench.guarantee [--quick] [--works "256 MB"]
 
 Both in one session, in turn: the loop as ``tideline run --once`` runs it, and the same plans' tasks handed to the same
 runner one after another: no timeline, no lease, no decision, no manifest, no completed instant, no commit to a target.
@@ -33,6 +33,8 @@ _WORKS: Mapping[str, tuple[int, int, int]] = {
     "8 MB an epoch": (8, ROWS // 4, ROWS // 32),
 }
 """Work → size of its epochs in 10^6 bytes, and rows: of 8 epochs and of 64; with ``--quick`` of 2 and of 8."""
+
+_ROUNDS = 25
 
 _LIMITS = {"256 MB an epoch": 1.03, "8 MB an epoch": 1.10}
 
@@ -67,9 +69,7 @@ def beside(measured: Sequence[Measured]) -> Iterator[Measured]:
     """Each round of ours by that of the other side which came right before or after it."""
     found = {(each.system, each.metric): each for each in measured}
     for metric in (WALL, CPU):
-        ours, bare = found[OURS, metric], found[BARE, metric]
-        ratios = tuple(with_it / without for with_it, without in zip(ours.values, bare.values, strict=True))
-        yield Measured(ours.work, OURS, f"{metric}, {BESIDE}", ratios)
+        yield found[OURS, metric].beside(found[BARE, metric], f"{metric}, {BESIDE}")
 
 
 def measure(options: Options) -> int:
@@ -96,4 +96,4 @@ def measure(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    main(lambda: measure(parse(__doc__)))
+    main(lambda: measure(parse(__doc__, rounds=_ROUNDS)))

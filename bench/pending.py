@@ -36,6 +36,17 @@ from timeline.lease import LeaseObserver, WriterLease
 from timeline.view import Timeline
 
 ROOT = Path(__file__).parents[1]
+LOCAL = "local"
+"""Name of the medium that is the file system."""
+
+WALL = "s"
+"""Seconds from a command's start to its end."""
+
+REQUESTS = "requests"
+LISTINGS = "listings"
+BODIES = "bodies read"
+_LOGGED = {REQUESTS: b"\n", LISTINGS: b" s3_ListObjectsV2 ", BODIES: b" s3_GetObject "}
+"""Kind of a request → what a line of the server's access log has of it; a listing has a thousand names."""
 _ROWS = 100
 # Where people run it, modules have been compiled before.
 _ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -59,9 +70,12 @@ class Medium:
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
     log: Path | None = None
 
-    def requests(self) -> int:
-        """Requests that the server has answered so far."""
-        return self.log.read_bytes().count(b"\n") if self.log is not None and self.log.exists() else 0
+    def asked(self) -> Mapping[str, int]:
+        """Requests that the server has answered so far, by kind; nothing where there is none."""
+        if self.log is None:
+            return {}
+        answered = self.log.read_bytes() if self.log.exists() else b""
+        return {kind: answered.count(words) for kind, words in _LOGGED.items()}
 
 
 @contextlib.contextmanager
@@ -72,7 +86,7 @@ def media(scratch: Path) -> Iterator[tuple[Medium, ...]]:
         folder.mkdir(parents=True)
     os.environ["VGW_ACCESS_LOG"] = str(log)  # the server's own option; its log counts what all processes ask
     with s3_server.running(bucket.parent) as server:
-        yield Medium("files", str(local), local), Medium("S3", "s3://lake", bucket, server.options, log)
+        yield Medium(LOCAL, str(local), local), Medium("S3", "s3://lake", bucket, server.options, log)
 
 
 @dataclass(frozen=True)
@@ -190,18 +204,18 @@ class Cost:
         wall_s: from the process's start to its end.
         cpu_s: user and system time, of processes that it waited for too.
         peak_mb: its resident set at most, in 10^6 bytes.
-        requests: to the S3 server.
+        asked: requests to the S3 server by kind; empty where there is none.
     """
 
     wall_s: float
     cpu_s: float
     peak_mb: float
-    requests: int
+    asked: Mapping[str, int]
 
-    def figures(self, medium: Medium) -> dict[str, float]:
+    @property
+    def figures(self) -> dict[str, float]:
         """By metric."""
-        asked = {} if medium.log is None else {"requests": float(self.requests)}
-        return {"wall s": self.wall_s, "cpu s": self.cpu_s, "peak MB": self.peak_mb} | asked
+        return {WALL: self.wall_s, "CPU s": self.cpu_s, "peak memory, MB": self.peak_mb, **self.asked}
 
 
 def run(place: Place, *words: str) -> Cost:
@@ -210,7 +224,7 @@ def run(place: Place, *words: str) -> Cost:
     Raises:
         SystemExit: it did not end with 0, or something is pending afterwards.
     """
-    before = place.medium.requests()
+    before = place.medium.asked()
     command = [sys.executable, "-m", "ingest", words[0], str(place.job), *words[1:]]
     with (place.job.parent / "output.log").open("wb") as log:
         began = time.perf_counter()
@@ -223,13 +237,13 @@ def run(place: Place, *words: str) -> Cost:
         done.set()
         watch.join()
     process.returncode = os.waitstatus_to_exitcode(status)
-    requests = place.medium.requests() - before
+    asked = {kind: count - before[kind] for kind, count in place.medium.asked().items()}
     opened = place.opened()
     pending = Timeline.load(opened.store, opened.retry).pending()
     if process.returncode or len(pending):
         said = (place.job.parent / "output.log").read_text()
         raise SystemExit(f"{command} ended with {process.returncode}, {len(pending)} pending:\n{said[-3000:]}")
-    return Cost(wall_s, used.ru_utime + used.ru_stime, max(peaks), requests)
+    return Cost(wall_s, used.ru_utime + used.ru_stime, max(peaks), asked)
 
 
 def _watch(pid: int, peaks: list[float], done: threading.Event) -> None:

@@ -1,6 +1,6 @@
 """Seconds from `tideline recover` to done, with 1, 100 and 10,000 data files in the pending epoch, on files and S3.
 
-    python -m bench.recovery [--quick] [--rounds 5] [--works files,S3]
+    python -m bench.recovery [--quick] [--rounds 5] [--works local,S3]
 
 ``recommit``: the epoch is prepared, so recovery checks its files, decides, commits and completes it. ``roll back``: it
 is written and not prepared, so recovery decides against it and deletes its files. The command is a process of its own,
@@ -14,9 +14,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from bench.goals import Goal, Key, figure_of
-from bench.pending import Medium, leave_pending, media, new_place, run
+from bench.pending import LOCAL, WALL, Medium, leave_pending, media, new_place, run
 from bench.run import finish, main, parse, scratch
-from bench.table import OURS, Measured
+from bench.table import OURS, Measured, many
 
 FILES = (1, 100, 10_000)
 _LIMITS_S = {1: 1.0, 100: 1.5, 10_000: 5.0}
@@ -24,13 +24,13 @@ _WAYS = ("recommit", "roll back")
 
 
 def _work(way: str, files: int, medium: str) -> str:
-    return f"{way}, {files:,} files, {medium}"
+    return f"{way}, {many(files, 'file')}, {medium}"
 
 
 GOALS = tuple(
-    Goal(f"{work}: seconds", figure_of(Key("recovery", work, OURS, "wall s")), limit, False)
+    Goal(f"{work}: seconds", figure_of(Key("recovery", work, OURS, WALL)), limit, False)
     for files, limit in _LIMITS_S.items()
-    for work in (_work(way, files, medium) for medium in ("files", "S3") for way in _WAYS)
+    for work in (_work(way, files, medium) for medium in (LOCAL, "S3") for way in _WAYS)
 )
 
 
@@ -63,7 +63,7 @@ def once(folder: Path, medium: Medium, files: int, *, is_prepared: bool) -> dict
     place = new_place(medium, folder)
     try:
         leave_pending(place, files, is_prepared=is_prepared)
-        figures = run(place, "recover").figures(medium)
+        figures = run(place, "recover").figures
         data = [path for path in place.lake.rglob("*-0_*.parquet") if ".hoodie" not in path.parts]
         expected = files if is_prepared else 0
         if len(data) != expected:

@@ -63,11 +63,17 @@ class Options:
         return amount // QUICK_SHARE if self.quick else amount
 
 
-def parse(doc: str | None, argv: Sequence[str] | None = None) -> Options:
-    """The options of a script, from its command line."""
+def parse(doc: str | None, argv: Sequence[str] | None = None, *, rounds: int = 5) -> Options:
+    """The options of a script.
+
+    Args:
+        doc: tells what it does.
+        argv: its command line; that of this process by default.
+        rounds: that are measured, where the command line does not say.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data: minutes")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"measured rounds ({rounds})")
     parser.add_argument("--warm-ups", type=int, help="unmeasured rounds before (1; 2 where they are short)")
     parser.add_argument("--works", default="", help="only works with one of these, with commas between, in their names")
     parser.add_argument("--systems", default="", help="only peers with one of these in their names; ours always")
@@ -110,22 +116,22 @@ def finish(
         sizes: of what, for people.
         repeats: what a figure is the median of; None: of the rounds.
     """
-    told = conditions(table, options, sizes) | ({"rounds": repeats} if repeats else {})
-    path = save(table, measured, conditions=told, folder=options.results)
+    path = save(table, measured, conditions=conditions(table, options, sizes, repeats), folder=options.results)
     show(table, measured)
     say(f"kept in {path}")
 
 
-def conditions(table: str, options: Options, sizes: str) -> dict[str, str]:
-    """Under what something is measured, for people."""
+def conditions(table: str, options: Options, sizes: str, repeats: str | None = None) -> dict[str, str]:
+    """Under what something is measured, for people; see `finish`."""
     # Not as it was typed: folders of this machine say nothing to others.
     words = [f"python -m bench.{table}", *(["--quick"] if options.quick else [])]
     words += [f"--works {shlex.quote(options.works)}"] if options.works else []
     words += [f"--systems {shlex.quote(options.systems)}"] if options.systems else []
+    words += [f"--rounds {options.rounds} --warm-ups {options.warm_ups}"] if repeats is None else []
     return {
         "command": " ".join(words),
         "sizes": sizes,
-        "rounds": f"{options.rounds} rounds, {options.warm_ups} unmeasured before them",
+        "rounds": repeats or f"{options.rounds} rounds, {options.warm_ups} unmeasured before them",
         "commit": commit(),
         "machine": machine(),
         "versions": versions(),

@@ -52,6 +52,18 @@ class Measured:
         """The largest round."""
         return max(self.values)
 
+    def beside(self, other: Measured, metric: str) -> Measured:
+        """Each round as a multiple of the round of another that was done right before or after it.
+
+        A machine's speed wanders: medians of all rounds compare different minutes, two rounds in turn the same one.
+
+        Args:
+            other: what was measured in turn with this; has as many rounds.
+            metric: names the ratio.
+        """
+        ratios = tuple(mine / its for mine, its in zip(self.values, other.values, strict=True))
+        return Measured(self.work, self.system, metric, ratios)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -90,6 +102,11 @@ class Row:
             measured.high,
             len(measured.values),
         )
+
+
+def many(count: int, thing: str) -> str:
+    """So many of a thing, for people: ``1 file``, ``10,000 files``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def save(

@@ -20,7 +20,7 @@ def test_epochs_of_made_up_tasks_are_committed_and_leave_no_marker(
 ) -> None:
     monkeypatch.setattr(cluster, "TASKS", 3)
     monkeypatch.setattr(cluster, "_BODIES", 2)
-    medium = Medium("files", str(tmp_path / "lake"), tmp_path / "lake")
+    medium = Medium("local", str(tmp_path / "lake"), tmp_path / "lake")
     medium.folder.mkdir()
     place = new_place(medium, tmp_path, COLUMNS)
     driver = Driver(place)

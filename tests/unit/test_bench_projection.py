@@ -33,6 +33,7 @@ def test_an_epoch_a_minute_of_two_thousand_files() -> None:
     assert found["driver, share of its time"] == "1.0 %"
     assert found["instants a year"] == "525,600"
     assert found["timeline, a year"] == "2.10 TB"
+    assert found["files in the table after 30 days"] == "86.4 million"  # 2,000 a minute
     assert found["Delta log, 30 days"] == "0.04 TB"
 
 
