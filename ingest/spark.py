@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
 from functools import partial
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ingest.config_models import SparkConfig, is_cluster
+from ingest.daemon import IMPORTS, modules_for_tasks
 from ingest.exchange import Lanes, has_keys
 from ingest.executors import (
     advice,
@@ -364,6 +365,8 @@ def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries:
         settings |= submitted_settings()
     settings |= conf | {"spark.app.name": name, "spark.master": master}
     _choose_python(settings)
+    if not is_cluster(master) and not is_submitted() and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        settings = worker_settings(list(sys.modules)) | settings
     if not is_submitted():
         settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""), runs_queries=runs_queries)
     spark_conf = SparkConf().setAll(list(settings.items()))
@@ -392,6 +395,20 @@ def _choose_python(settings: Mapping[str, str]) -> None:
     elif not is_cluster(settings["spark.master"]):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def worker_settings(loaded: Iterable[str]) -> dict[str, str]:
+    """Let workers of this machine, and of this Python, be forked with what their tasks need; see `ingest.daemon`.
+
+    On other machines, and where spark-submit has brought it, Tideline comes with the first task, after that process.
+
+    Args:
+        loaded: modules of this process.
+    """
+    return {
+        "spark.python.daemon.module": "ingest.daemon",
+        f"spark.executorEnv.{IMPORTS}": ",".join(modules_for_tasks(loaded)),
+    }
 
 
 def java_options(given: str, *, runs_queries: bool) -> str:

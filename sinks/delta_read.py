@@ -1,4 +1,7 @@
-"""Rows of a Delta table as a task reads them: of one version, by delta-rs."""
+"""Rows of a Delta table as a task reads them: of one version, by delta-rs.
+
+Tasks of each job load this module, and hardly one of them reads a table: delta-rs comes with the first that does.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
-from sinks.delta_table import is_missing, open_table
 from timeline.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class DeltaRows:
         Raises:
             StoreUnavailableError: the log cannot be read.
         """
+        from sinks.delta_table import is_missing, open_table
+
         try:
             return open_table(self.location, self.storage_options, self.authorities).version()
         except StoreUnavailableError as error:
@@ -67,6 +70,10 @@ class DeltaRows:
         Raises:
             StoreUnavailableError: the version is not there any more, or cannot be read.
         """
+        from deltalake.exceptions import DeltaError
+
+        from sinks.delta_table import open_table
+
         table = open_table(self.location, self.storage_options, self.authorities, version)
         with trusting(self.authorities):
             dataset: ds.Dataset = table.to_pyarrow_dataset()

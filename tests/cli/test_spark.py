@@ -96,6 +96,7 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
     write_at_once(job, ROWS * 2)
     wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
     (java,) = below(process.pid, "java")
+    assert all("ingest.daemon" in worker.cmdline() for worker in below(process.pid, "python"))
     if number is signal.SIGINT:
         os.killpg(process.pid, number)  # Ctrl-C: the terminal sends it to the JVM and the workers as well
     else:

@@ -16,7 +16,7 @@ from timeline.view import Timeline
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-MOMENTS = 16
+MOMENTS = 12
 
 
 @pytest.fixture
