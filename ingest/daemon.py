@@ -5,7 +5,8 @@
     JVM ── starts ── daemon ─┬─ fork ── worker        PySpark's own loads what a worker is; each worker
                              └─ fork ── worker        loads the rest again, with its first task
 
-Spark ends workers that have had nothing to do for a minute, so a job with an epoch a minute has new ones in each.
+Spark ends workers that have had nothing to do for more than a minute: a job whose epochs come further apart than that
+has new ones in each.
 """
 
 from __future__ import annotations

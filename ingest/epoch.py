@@ -141,6 +141,7 @@ def run_epoch(
     except BaseException as error:
         _give_up(job, plan, lease, error, tell)
         raise
+    lease.saw(decision.generation)
     if not decision.commits(plan.ref.instant):
         reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
         roll_back(job, plan.ref, manifest, reason)

@@ -47,7 +47,7 @@ from sinks.base import in_turn
 from timeline.errors import SparkJobError, StoppedError
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -365,16 +365,18 @@ def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries:
         settings |= submitted_settings()
     settings |= conf | {"spark.app.name": name, "spark.master": master}
     _choose_python(settings)
-    if not is_cluster(master) and not is_submitted() and os.environ["PYSPARK_PYTHON"] == sys.executable:
-        settings = worker_settings(list(sys.modules)) | settings
     if not is_submitted():
         settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""), runs_queries=runs_queries)
-    spark_conf = SparkConf().setAll(list(settings.items()))
     # What the JVM is started with stands on its command line, for everyone to see; the rest is told to it later.
     launch_conf = SparkConf().setAll([(key, value) for key, value in settings.items() if not is_secret((key,))])
     log_lost_connections()
     try:
         start_jvm(launch_conf)
+        # It is there before this one, which therefore has what stands in spark-defaults.conf as well.
+        spark_conf = SparkConf().setAll(list(settings.items()))
+        if runs_own_modules(spark_conf):
+            for key, value in worker_settings(list(sys.modules)).items():
+                spark_conf.setIfMissing(key, value)
         session = SparkSession(SparkContext.getOrCreate(spark_conf))
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise SparkJobError(
@@ -397,10 +399,17 @@ def _choose_python(settings: Mapping[str, str]) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
-def worker_settings(loaded: Iterable[str]) -> dict[str, str]:
-    """Let workers of this machine, and of this Python, be forked with what their tasks need; see `ingest.daemon`.
+def runs_own_modules(conf: SparkConf) -> bool:
+    """Whether tasks run on this machine, with this Python and its modules.
 
-    On other machines, and where spark-submit has brought it, Tideline comes with the first task, after that process.
+    Elsewhere, and from spark-submit, Tideline comes with the first task; so do modules that the job file names.
+    """
+    is_local = not is_cluster(conf.get("spark.master", "")) and not is_submitted()
+    return is_local and os.environ["PYSPARK_PYTHON"] == sys.executable and not conf.get("spark.submit.pyFiles", "")
+
+
+def worker_settings(loaded: Iterable[str]) -> dict[str, str]:
+    """Let workers be forked with what their tasks need; see `ingest.daemon`.
 
     Args:
         loaded: modules of this process.

@@ -182,6 +182,10 @@ class WriterLease:
                 "the other one goes on from what is decided"
             )
 
+    def saw(self, generation: int) -> None:
+        """Learn of another writer where it has left its number; sooner than the next `beat` would find it."""
+        self._lost = self._lost or generation > self.generation
+
     def beat(self) -> None:
         """Show a sign of life, and look whether a later generation exists."""
         self._record = replace(self._record, beat=self._record.beat + 1)

@@ -31,6 +31,16 @@ def write_at_once(job: Job, rows: int, files: int = 1) -> None:
         path.rename(job.folder / "logs" / path.name)
 
 
+def write_long_epoch(job: Job) -> None:
+    """A log that keeps both cores busy for some ten seconds, and appears whole."""
+    (path,) = write_logs(job.folder / "made", ROWS, 1)
+    lines = path.read_bytes()
+    with path.open("ab") as log:
+        for _ in range(7):
+            log.write(lines)
+    path.rename(job.folder / "logs" / path.name)
+
+
 def has_markers(lake: Path) -> bool:
     """Whether a task of an open epoch has announced a file."""
     return any((lake / ".hoodie" / ".temp").rglob("*.marker.CREATE"))
@@ -93,10 +103,11 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", "--continuous", "--log-json", program=("setsid", *SPARK))
     wait_until(lambda: job.table() is not None and not job.pending(), process)
-    write_at_once(job, ROWS * 2)
-    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
     (java,) = below(process.pid, "java")
-    assert all("ingest.daemon" in worker.cmdline() for worker in below(process.pid, "python"))
+    daemon = below(process.pid, "python")[0]
+    assert "ingest.daemon" in daemon.cmdline()
+    write_long_epoch(job)
+    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
     if number is signal.SIGINT:
         os.killpg(process.pid, number)  # Ctrl-C: the terminal sends it to the JVM and the workers as well
     else:
@@ -135,7 +146,7 @@ def test_second_signal_ends_at_once_and_the_next_start_recovers(job: Job) -> Non
 
 def test_jvm_that_dies_is_named_and_its_epoch_rolled_back(job: Job) -> None:
     (job.folder / "logs" / "a.jsonl").unlink()
-    write_at_once(job, ROWS)
+    write_long_epoch(job)
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", program=SPARK)
     wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
@@ -166,3 +177,17 @@ def gone(process: psutil.Process) -> bool:
     except psutil.NoSuchProcess:
         pass
     return True
+
+
+def test_daemon_of_the_machines_own_spark_settings_stays(job: Job) -> None:
+    (job.folder / "own_daemon.py").write_text(
+        "import pathlib\nfrom pyspark.daemon import manager\n"
+        f"pathlib.Path({str(job.folder / 'was-used')!r}).touch()\nmanager()\n"
+    )
+    (job.folder / "spark-defaults.conf").write_text(
+        f"spark.python.daemon.module own_daemon\nspark.executorEnv.PYTHONPATH {job.folder}\n"
+    )
+    ended = job.tideline("run", program=SPARK, env={"SPARK_CONF_DIR": str(job.folder)})
+    assert ended.code == 0, ended.err
+    assert (job.folder / "was-used").exists()
+    assert job.ids() == Counter(range(100))

@@ -6,6 +6,7 @@ are compared with the files row by row.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import subprocess
@@ -76,7 +77,7 @@ def tideline(*arguments: str | Path, timeout_s: float = 240) -> subprocess.Compl
 
 
 def kill_at_some_moment(job: Path, draw: random.Random, among: Sequence[str], within_s: float) -> str:
-    """Start the job, and kill one of its processes some time after it began its first epoch."""
+    """Start the job, and kill one of its processes some time after it began its first epoch; says which."""
     store = open_store(str(job.parent / "lake"))
     before = len(Timeline.load(store))
     with (job.parent / "run.log").open("ab") as log:
@@ -88,13 +89,15 @@ def kill_at_some_moment(job: Path, draw: random.Random, among: Sequence[str], wi
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
         victim = draw.choice(among)
-        if process.poll() is None:
-            for each in victims(process.pid, victim):
-                each.kill()
-        if victim == "driver":
-            process.wait(timeout=60)
-        process.wait(timeout=240)
-        return victim
+        is_killed = False
+        while process.poll() is None and not is_killed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for each in victims(process.pid, victim):
+                    each.kill()
+                    is_killed = True
+            time.sleep(0.001)
+        process.wait(timeout=60 if is_killed and victim == "driver" else 240)
+        return victim if is_killed else "nobody"
     finally:
         if process.poll() is None:
             process.kill()

@@ -89,15 +89,16 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
 
     def run(store: SteppedStore, number: int) -> None:
         job = make_job(store, f"P{number}", number, sinks)
-        lease = make_lease(store, number)
         with contextlib.suppress(TidelineError):
-            recover(job, lease)
+            recover(job, make_lease(store, number))
             chain = load_chain(store, Timeline.recent(store, job.retry), job.retry)
             for _ in range(epochs):
                 plan = source.plan(chain.positions)
                 if not plan.ranges:
                     break
                 pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
+                # A new one each time: who was outrun in one epoch and goes on all the same does no harm either.
+                lease = make_lease(store, number)
                 result = run_epoch(job, pipeline, chain, lease, plan.ranges, stop=threading.Event())
                 chain = chain.advanced(result.decision)
                 if is_marking:

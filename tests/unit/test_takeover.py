@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 import yaml
 
 from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline
-from ingest.check_store.numbers import IDENTITY
+from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.config import load_config
+from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.protocol import open_instant, prepare
 from ingest.recovery import gather, settle
+from ingest.runner import LocalRunner
 from ingest.takeover import examine, run_recovery
 from sinks.base import TaskAttempt
 from sinks.memory import MemorySink
@@ -24,6 +27,7 @@ from tests.fakes import EmptySink
 from tests.unit.scripted_store import AT_ONCE
 from timeline.chain import Chain, load_chain
 from timeline.epoch import PLAN, EpochRef, OffsetRange, Part, Plan, ShardCount, WriteReport
+from timeline.errors import FencedError
 from timeline.instant import commit_completed, commit_requested, format_time
 from timeline.lease import LeaseState, WriterLease, WriterRecord
 from timeline.process import ProcessId
@@ -127,6 +131,38 @@ def test_files_of_an_epoch_are_asked_for_once_by_a_process_that_knows_its_manife
     settle(job, at, LeaseState.MINE, 2, checked=manifest)
     assert sink.asked == [at, at]
     assert sink.read().num_rows == 2
+
+
+@dataclass
+class TakenOver(MemoryStore):
+    """Before a writer decides its epoch, the next writer settles it."""
+
+    settle: Callable[[], object] | None = None
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        if path.startswith(".hoodie/decisions/") and self.settle is not None:
+            settle, self.settle = self.settle, None
+            settle()
+        super().put_if_absent(path, body)
+
+
+def test_a_writer_that_finds_its_epoch_committed_by_the_next_one_begins_no_other() -> None:
+    store = TakenOver()
+    sink = MemorySink("table", "app", store, AT_ONCE)
+    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    mine, ranges = lease(job), (OffsetRange("a", 0, 2),)
+
+    def settle_it() -> None:
+        (instant,) = Timeline.load(store, AT_ONCE).pending()
+        settle(job, instant.time, LeaseState.EXPIRED, 2)
+
+    store.settle = settle_it
+    pipeline = Pipeline(NumberSource({"a": 2}, most=2), NUMBER_SCHEMA, False, LocalRunner())
+    result = run_epoch(job, pipeline, Chain(), mine, ranges, stop=threading.Event())
+    assert (result.decision.generation, sink.read().num_rows) == (2, 2)
+    assert mine.is_lost, "its heart need not have beaten for it"
+    with pytest.raises(FencedError):
+        mine.check()
 
 
 @dataclass
