@@ -1,8 +1,9 @@
 """What a process and all below it take, seen from outside: CPU seconds, and memory at its peak.
 
 CPU seconds of processes that have ended are counted: the kernel hands them to the parent that waits for them, so the
-sum over a tree never loses any while its root lives. Memory is PSS, the sum of which counts a page that several
-processes share once; forked Python workers share most of theirs.
+sum over a tree loses none while its root lives. Python workers are the exception, as Spark's daemon waits for none of
+them: what one took is lost once it ends, which Spark sees to when it had nothing to do for a minute. Memory
+is PSS, the sum of which counts a page that several processes share once; forked Python workers share most of theirs.
 """
 
 from __future__ import annotations
