@@ -22,7 +22,7 @@ from timeline.view import Timeline
 SPARK = (sys.executable, "-m", "ingest")
 LOCAL = (sys.executable, "-m", "tests.cli.local_tideline")
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.job import Job, finish
+from tests.cli.job import TIMEOUT_S, Job, finish
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Wait for something that a running command does; its end before that is a failure."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIMEOUT_S
     while not holds():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

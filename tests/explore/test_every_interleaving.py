@@ -14,7 +14,7 @@ from tests.explore.protocol_world import (
     writer,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_two_writers_and_a_crash_anywhere_stay_exact() -> None:

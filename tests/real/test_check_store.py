@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_ctrl_c_leaves_nothing(busy_with: str, s3: S3Server, proxy: FaultProxy, 
     process = start(f"s3://lake/{prefix}", "--quick", *credentials(s3, proxy.url), folder=tmp_path)
     while proxy.fired[Fault.DELAY_REQUEST] == 0:
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     stopped = finish(process)
     assert stopped.code == 130

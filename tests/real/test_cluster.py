@@ -34,7 +34,7 @@ from tests.real.s3_server import S3Server
 from tests.real.spark_cluster import SparkCluster, executor_python
 from tests.real.test_s3_job import S3Job
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 WIDE_ROWS = 4500
 """Rows of a kilobyte: more than what one task takes, so that two such files are two tasks."""

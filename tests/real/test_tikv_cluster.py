@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import grpc
 import pytest
-import tikv_client
 from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
@@ -18,6 +17,7 @@ from sinks.tikv.client import Answer, Endpoint, TikvClient
 from tests.conftest import or_absent
 from tests.real import tikv_cluster
 from tests.real.processes import wait_until
+from tests.real.tikv_clients import connected
 from tests.real.tikv_cluster import TikvCluster
 
 pytestmark = pytest.mark.real
@@ -129,14 +129,14 @@ def prefix(request: pytest.FixtureRequest) -> bytes:
 
 def read(cluster: TikvCluster, prefix: bytes) -> dict[bytes, bytes]:
     """All rows below a prefix, as another client sees them now."""
-    client = tikv_client.TransactionClient.connect(cluster.pd)
+    client = connected(cluster.pd)
     snapshot = client.snapshot(client.current_timestamp(), pessimistic=False)
     return dict(snapshot.scan(prefix, end=prefix + b"\xff", limit=1_000_000))
 
 
 def test_killed_store_comes_back_with_rows_and_locks(tikv: TikvCluster, speaker: Speaker, prefix: bytes) -> None:
     row, held = prefix + b"row", prefix + b"held"
-    other = tikv_client.TransactionClient.connect(tikv.pd)
+    other = connected(tikv.pd)
     transaction = other.begin(pessimistic=False)
     transaction.put(row, b"value")
     transaction.commit()

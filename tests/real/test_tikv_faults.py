@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from sinks.base import KeyedWriter
-from sinks.tikv.settling import settle, settlings
+from sinks.tikv.settling import locks_in, settle, settlings
 from sinks.tikv.transaction import commit
 from tests.conftest import or_absent
 from tests.real import tikv_cluster
@@ -82,7 +82,8 @@ def prewriting_while(place: Place, disturb: Callable[[], None]) -> None:
     sink, epoch = place.sink(), ref(0)
     reports = [written(sink, epoch, rows([0]))]
     work = Work(lambda: reports.append(written(sink, epoch, rows(range(1, MANY), "x" * 50))))
-    wait_until(lambda: work.is_done or len(place.locks()) > 1, "rows are locked")
+    first, hundredth = place.row_key(1), place.row_key(100)
+    wait_until(lambda: work.is_done or bool(locks_in(place.client, first, hundredth)), "rows are locked")
     assert not work.is_done
     disturb()
     work.end()
@@ -99,9 +100,11 @@ def lost_and_back(member: Member) -> None:
     member.start()
 
 
-def frozen(member: Member, seconds: float) -> None:
+def frozen(member: Member, seconds: float, is_frozen: threading.Event | None = None) -> None:
     process = psutil.Process(member.process.pid)
     process.suspend()
+    if is_frozen is not None:
+        is_frozen.set()
     try:
         time.sleep(seconds)
     finally:
@@ -148,7 +151,9 @@ def test_store_that_is_killed_between_primary_and_rows(tikv: TikvCluster, place:
 def test_frozen_pd_delays_an_epoch_and_no_more(tikv: TikvCluster, place: Place) -> None:
     sink, epoch = place.sink(), ref(0)
     part = prepared(sink, epoch, rows(range(2000)))
-    freeze = Work(lambda: frozen(tikv.pd_process, 3))
+    is_frozen = threading.Event()
+    freeze = Work(lambda: frozen(tikv.pd_process, 3, is_frozen))
+    assert is_frozen.wait(60)
     sink.commit(part)
     sink.release(epoch, part)
     freeze.end()

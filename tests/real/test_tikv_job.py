@@ -18,6 +18,7 @@ import pytest
 from tests.cli.job import ROOT, SPARK, finish
 from tests.cli.test_run import wait_until_frozen
 from tests.real.processes import HOST, on_free_ports, wait_until
+from tests.real.tikv_clients import connected, patiently
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_job import PAD, TikvJob
 from tests.spark.test_job_files import expected_rows
@@ -43,14 +44,15 @@ def ids(job: TikvJob, name: str | None = None) -> list[int]:
 
 def wait_until_rolled_back(job: TikvJob) -> None:
     """Read as another client does, until that has cleared a dead writer's locks out of its way."""
-    import tikv_client
+    client = connected(job.cluster.pd)
 
-    client = tikv_client.TransactionClient.connect(job.cluster.pd)
+    def read() -> None:
+        snapshot = client.snapshot(client.current_timestamp(), pessimistic=False)
+        snapshot.scan(job.prefix.encode(), end=job.prefix.encode() + b"\x04", limit=1000)
 
     def is_read() -> bool:
         try:
-            snapshot = client.snapshot(client.current_timestamp(), pessimistic=False)
-            snapshot.scan(job.prefix.encode(), end=job.prefix.encode() + b"\x04", limit=1000)
+            patiently(read)
         except Exception as error:
             assert "lock" in str(error)
             return False

@@ -22,12 +22,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-import tikv_client
 
 from sinks.tikv.dedup import Kind, Rule
 from sinks.tikv.key_codec import row_range
 from sinks.tikv.staged import Stager
 from tests.cli.job import ROOT, environment
+from tests.real.tikv_clients import connected
 
 ROWS = 4_500
 SCHEMA = {"copy": "bigint", "generation": "bigint", "id": "bigint"}
@@ -44,7 +44,7 @@ class Onlooker:
 
     def __init__(self, pd: str, prefix: str) -> None:
         """Connect."""
-        self._client = tikv_client.TransactionClient.connect([pd])
+        self._client = connected([pd])
         self._stager = Stager.of(_COLUMNS, prefix=prefix.encode(), key=["id"], rule=Rule(Kind.LAST))
         self._range = row_range(prefix.encode())
 

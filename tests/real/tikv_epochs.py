@@ -24,6 +24,7 @@ from sinks.tikv.records import PREPARED, scan
 from sinks.tikv.settling import Span, locks_in
 from sinks.tikv.sink import TransactionSink
 from sinks.tikv.transaction import Transaction
+from tests.real.tikv_clients import patiently
 from tests.real.tikv_cluster import TikvCluster
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 
@@ -31,7 +32,6 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
 
 # tikv-client takes answers of 4 MiB.
 _PAGE = 10_000
-_CONNECTS = 5
 
 _prefixes = (f"tepochs{number}_" for number in itertools.count())
 _instants = itertools.count()
@@ -126,14 +126,14 @@ class Reader:
             Exception: a lock of a living transaction is in the way.
         """
         with closing(asyncio.new_event_loop()) as loop:
-            pairs = loop.run_until_complete(self._pairs())
+            pairs = patiently(lambda: loop.run_until_complete(self._pairs()))
         keys, values = ([pair[side] for pair in pairs] for side in (0, 1))
         table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
         read = self._stager.restore(table)
         return dict(zip(read.column("id").to_pylist(), read.column("text").to_pylist(), strict=True))
 
     async def _pairs(self) -> list[tuple[bytes, bytes]]:
-        client = await _connected(self._place)
+        client = await TransactionClient.connect(list(self._place.pd))
         snapshot = client.snapshot(await client.current_timestamp(), False)
         start, end = row_range(self._place.prefix.encode())
         pairs: list[tuple[bytes, bytes]] = []
@@ -141,17 +141,6 @@ class Reader:
             pairs += page
             start = page[-1][0] + b"\0"
         return pairs
-
-
-async def _connected(place: Place) -> TransactionClient:
-    """A new client: it waits two seconds for PD, however slow the machine is, and says so by its words alone."""
-    for _ in range(_CONNECTS - 1):
-        try:
-            return await TransactionClient.connect(list(place.pd))
-        except Exception as error:
-            if "failed to" not in str(error):
-                raise
-    return await TransactionClient.connect(list(place.pd))
 
 
 class PassingReader(Reader):

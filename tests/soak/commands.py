@@ -96,7 +96,10 @@ class Command:
     @property
     def is_frozen(self) -> bool:
         """Whether it is stopped (SIGSTOP)."""
-        return self.code is None and self._psutil.status() == psutil.STATUS_STOPPED
+        try:
+            return self.code is None and self._psutil.status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return False  # it has ended in between
 
     def freeze(self) -> None:
         """SIGSTOP, to its own process alone: its JVM and its tasks go on."""

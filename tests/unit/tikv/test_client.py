@@ -231,7 +231,7 @@ def test_key_error_is_the_callers_answer(cluster: ScriptedCluster, client: TikvC
 
 
 def test_pd_that_is_a_url_and_a_member_is_asked_once(cluster: ScriptedCluster) -> None:
-    with closing(TikvClient(Endpoint((f"http://{cluster.leaders[0]}/",), patience_s=0.5))) as client:
+    with closing(TikvClient(Endpoint((f"http://{cluster.leaders[0]}/",), patience_s=LIMIT_S))) as client:
         client.pd.check_endpoints()
         get(client, client.patience())
 
