@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,10 +240,12 @@ def test_pending_instant_is_recoverys_and_keeps_its_data(settled: Job, call: Cal
 def test_fix_waits_for_no_living_writer(settled: Job, call: Call) -> None:
     orphan = copy_of(data_files(settled)[0], instant=rolled_back(settled))
     settled.append("a.jsonl", range(150, 160))
+    settled.file.write_text(settled.file.read_text().replace("lease_ttl: 3s", "lease_ttl: 12s"))
     process = settled.start("run", "--continuous")
     store = open_store(str(settled.lake))
     while len(Timeline.load(store).completed()) < 4:
         assert process.poll() is None
+        time.sleep(0.02)
     refused = call("fsck", settled.file, "--fix")
     assert refused.code == 3, refused.err
     assert orphan.exists()

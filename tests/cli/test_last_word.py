@@ -112,6 +112,8 @@ def test_what_is_unforeseen_says_what_became_of_the_epoch_too(job: Job, call: Ca
 
 
 def test_a_fenced_writer_says_that_there_is_nothing_to_do(job: Job, call: Call) -> None:
+    job.write(writer={"lease_ttl": "1h"})  # no beat tells the writer before its decision does
+
     def reached(point: str) -> None:
         if point == "written":
             failpoints.arm(None)

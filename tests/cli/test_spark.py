@@ -16,11 +16,11 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.generate import DEMO_COLUMNS, write_logs
-from tests.cli.job import SPARK, Job, finish
+from tests.cli.job import SPARK, TIMEOUT_S, Job, finish
 from tests.cli.test_run import settled, wait_until
 from tests.cli.test_terminal import on_a_terminal
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROWS = 150_000
 
@@ -52,8 +52,9 @@ def below(pid: int, name: str) -> list[psutil.Process]:
 
 def kill_a_worker(lake: Path) -> None:
     """Kill the youngest Python worker once a task has begun to write."""
-    deadline = time.monotonic() + 60
-    while not has_markers(lake) and time.monotonic() < deadline:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not has_markers(lake):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     drivers = [each for each in psutil.Process().children() if "ingest" in each.cmdline()]
     workers = [worker for driver in drivers for worker in below(driver.pid, "python")]

@@ -27,7 +27,7 @@ from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 MOMENTS = 40
 LINES_A_ROUND = 6_000

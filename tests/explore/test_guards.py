@@ -22,6 +22,8 @@ from timeline.epoch import EpochRef, Part
 from timeline.errors import InvariantError
 from timeline.store import MemoryStore, ObjectStore, Retry
 
+pytestmark = pytest.mark.timeout(900)
+
 CAUGHT = (AssertionError, InvariantError)
 
 
