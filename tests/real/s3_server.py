@@ -12,7 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,13 +25,6 @@ from tests.real.toolchain import MissingToolchainError, find_tool, kept
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 VERSION = "v1.8.0"
 REGION = "us-east-1"
-
-UNCHUNKED: Mapping[str, Any] = {"request_checksum_calculation": "when_required"}
-"""Of a client over TLS: its puts are not sent in chunks with a checksum behind them.
-
-The server answers such a put before it has read the end of the last chunk. If that arrives only then, it takes it for
-the next request on the connection, and refuses that as malformed.
-"""
 
 
 @dataclass(frozen=True)
@@ -80,7 +73,9 @@ class S3Server:
         options: dict[str, Any] = {"key": self.key, "secret": self.secret, "client_kwargs": client}
         if self.authority is not None:
             client["verify"] = str(self.authority)
-            options["config_kwargs"] = dict(UNCHUNKED)
+            # Puts over TLS would be sent in chunks with a checksum behind them. The server answers before it has read
+            # the end of the last chunk, and refuses an end that arrives late as a malformed next request.
+            options["config_kwargs"] = {"request_checksum_calculation": "when_required"}
         return options
 
     def start(self) -> None:

@@ -30,7 +30,7 @@ from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.leak_hunt import Seen, add_spark_ui, command_lines
 from tests.real.processes import HOST, on_free_ports
-from tests.real.s3_server import UNCHUNKED, S3Server
+from tests.real.s3_server import S3Server
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
 
@@ -104,7 +104,7 @@ class SecretJob:
             | {
                 "key": "${S3_KEY}",
                 "secret": "${S3_SECRET}",
-                "config_kwargs": {**UNCHUNKED, "user_agent_extra": "tests/${CONFIG_SECRET}"},
+                "config_kwargs": self.s3.options["config_kwargs"] | {"user_agent_extra": "tests/${CONFIG_SECRET}"},
             },
             "spark": {
                 "master": "local[2,4]",
