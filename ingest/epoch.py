@@ -32,9 +32,10 @@ from ingest.events import (
     RolledBack,
     unheard,
 )
+from ingest.isolated import IsolatedDecoder, is_crash
 from ingest.job import Job
 from ingest.protocol import apply_in_order, claim_commit, complete, open_instant, prepare, roll_back
-from ingest.recovery import settle
+from ingest.recovery import Cause, settle
 from ingest.runner import Runner
 from ingest.sources.base import Source
 from ingest.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
@@ -72,22 +73,25 @@ class Pipeline:
         schema: the columns to decode.
         lineage: whether rows carry shard, offset and epoch.
         runner: runs the tasks.
+        is_isolated: whether records are decoded in child processes; see `ingest.isolated`.
     """
 
     source: Source
     schema: pa.Schema
     lineage: bool
     runner: Runner
+    is_isolated: bool = False
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """See EpochWriter."""
         grain = self.source.grain
         is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
+        # A row that a target with keys refuses is quarantined under its offset.
+        decoder = self.source.decoder(self.schema, lineage=self.lineage or bool(outputs.keyed))
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(),
-            # A row that a target with keys refuses is quarantined under its offset.
-            decoder=self.source.decoder(self.schema, lineage=self.lineage or bool(outputs.keyed)),
+            decoder=IsolatedDecoder(decoder) if self.is_isolated else decoder,
             outputs=outputs,
             epoch=plan.ref.epoch,
             lineage=self.lineage,
@@ -203,7 +207,8 @@ def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, tel
     The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.
     """
     first_line = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
-    cause = first_line if isinstance(error, TidelineError) else f"{type(error).__name__}: {first_line}"
+    text = first_line if isinstance(error, TidelineError) else f"{type(error).__name__}: {first_line}"
+    cause = Cause(text, is_crash(error))
     try:
         settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, tell=tell)
     except TidelineError as error:

@@ -29,6 +29,7 @@ from ingest.events import (
     Resumed,
     Shown,
 )
+from ingest.isolated import CRASHES
 from ingest.job import Job
 from ingest.recovery import recover
 from ingest.replay import Replay
@@ -170,7 +171,7 @@ class IngestLoop:
             self._tell(Planned(chain.next_epoch, plan, chain.positions))
             if job is None:
                 job = self._begin(source, plan)
-            pipeline = self._pipeline()
+            pipeline = self._pipeline(chain)
             if pipeline is None:
                 break
             job = replace(job, spread=pipeline.runner.spread)
@@ -266,10 +267,19 @@ class IngestLoop:
         if self._stop.wait(wait_s):
             raise StoppedError(f"a target was busy: {busy}")
 
-    def _pipeline(self) -> Pipeline | QueryPipeline | None:
-        """What writes epochs, started; None where told to stop meanwhile: there is no epoch to settle yet."""
+    def _pipeline(self, chain: Chain) -> Pipeline | QueryPipeline | None:
+        """What writes the next epoch, started; None where told to stop meanwhile: there is no epoch to settle yet."""
+        is_isolated = chain.crashes >= CRASHES
+        if is_isolated:
+            log.warning(
+                "epoch %d: %d epochs from these offsets were ended by a crash; this one decodes its records in child "
+                "processes, and a record that crashes the decoder goes to the quarantine",
+                chain.next_epoch,
+                chain.crashes,
+            )
         try:
-            pipeline = self._writers.pipeline(self._opened)
+            # A replay's records were refused once: what some of them do to a decoder may be why.
+            pipeline = self._writers.pipeline(self._opened, is_isolated=is_isolated or self._mode is Mode.REJECTED)
         except StoppedError:
             return None
         return None if self._stop.is_set() else pipeline
@@ -303,7 +313,8 @@ class IngestLoop:
         return replace(
             job,
             sinks=sinks,
-            rewrite=Replay(lambda: self._writers.pipeline(self._opened), self._stop),
+            # Some of an epoch's records may have crashed the decoder when it was written first.
+            rewrite=Replay(lambda: self._writers.pipeline(self._opened, is_isolated=True), self._stop),
         )
 
     def _waits_for_the_rest(self, plan: SourcePlan) -> bool:

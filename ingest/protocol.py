@@ -144,9 +144,17 @@ def claim_commit(job: Job, plan: Plan, manifest: Manifest, generation: int, reas
     )
 
 
-def claim_rollback(job: Job, ref: EpochRef, generation: int, reason: str) -> Decision:
-    """Try to decide that an epoch is rolled back; returns what is decided, by whomever."""
-    return _claim(job, ref, _wanted(job, ref, generation, Outcome.ROLLBACK, reason))
+def claim_rollback(job: Job, ref: EpochRef, generation: int, reason: str, *, is_crash: bool = False) -> Decision:
+    """Try to decide that an epoch is rolled back; returns what is decided, by whomever.
+
+    Args:
+        job: the job.
+        ref: the epoch and its instant.
+        generation: of the process that decides.
+        reason: why, for people.
+        is_crash: see `Decision`.
+    """
+    return _claim(job, ref, replace(_wanted(job, ref, generation, Outcome.ROLLBACK, reason), is_crash=is_crash))
 
 
 def _wanted(job: Job, ref: EpochRef, generation: int, outcome: Outcome, reason: str) -> Decision:

@@ -81,6 +81,23 @@ class Evidence:
     lost: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Cause:
+    """What made an epoch's writer give it up.
+
+    Attributes:
+        text: for the record; "" where nobody has said it.
+        is_crash: see `Decision`.
+    """
+
+    text: str
+    is_crash: bool
+
+
+DIED = Cause("", is_crash=True)
+"""Of an epoch that another process finds open: its writer is gone."""
+
+
 class StepKind(enum.Enum):
     """What recovery does next with an instant."""
 
@@ -233,7 +250,7 @@ def settle(
     lease: LeaseState,
     generation: int,
     *,
-    cause: str = "",
+    cause: Cause = DIED,
     tell: Listener = unheard,
     checked: Manifest | None = None,
 ) -> Settled:
@@ -244,7 +261,7 @@ def settle(
         instant: the pending instant.
         lease: what is known of the timeline's latest writer.
         generation: of the process that settles it.
-        cause: what made its own writer give it up, for the record.
+        cause: what made its writer give it up, where that is known.
         tell: told of an epoch that is completed, rolled back, or left pending by an error.
         checked: see `gather`.
 
@@ -281,7 +298,7 @@ def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
         )
 
 
-def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: Listener) -> Settled | Decision:
+def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, tell: Listener) -> Settled | Decision:
     """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
     step = next_step(evidence)
     of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
@@ -314,8 +331,10 @@ def _take_step(job: Job, evidence: Evidence, generation: int, cause: str, tell: 
             return claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
         case StepKind.CLAIM_ROLLBACK:
             assert evidence.plan is not None
-            reason = f"{step.reason}: {cause}" if cause else step.reason
-            return claim_rollback(job, evidence.plan.ref, generation, reason)
+            reason = f"{step.reason}: {cause.text}" if cause.text else step.reason
+            # With a manifest, its tasks had come to their end.
+            is_crash = cause.is_crash and evidence.manifest is None
+            return claim_rollback(job, evidence.plan.ref, generation, reason, is_crash=is_crash)
 
 
 def _left(evidence: Evidence | None, instant: str, generation: int) -> LeftPending:

@@ -41,18 +41,23 @@ class Writers:
             self._source = open_source(opened.config, accept_loss=self._accept_loss)
         return self._source
 
-    def pipeline(self, opened: Opened) -> Pipeline | QueryPipeline:
-        """What turns ranges into rows, by the schema that the timeline was born with."""
+    def pipeline(self, opened: Opened, *, is_isolated: bool) -> Pipeline | QueryPipeline:
+        """What turns ranges into rows, by the schema that the timeline was born with.
+
+        Args:
+            opened: the job's timeline.
+            is_isolated: decode in child processes; see `ingest.isolated`.
+        """
         schema = known_schema(opened)
         assert schema is not None
         source, config = self.source(opened), opened.config
         if config.transform is None:
-            return Pipeline(source, schema, config.lineage, self._started())
+            return Pipeline(source, schema, config.lineage, self._started(), is_isolated)
         from ingest.transform.pipeline import QueryPipeline
 
         query = self.query(opened, schema)
         check_result(opened, schema, query.analysis.schema)
-        return QueryPipeline(source, schema, config.lineage, self._started(), query)
+        return QueryPipeline(source, schema, config.lineage, self._started(), query, is_isolated)
 
     def query(self, opened: Opened, decoded: pa.Schema) -> SparkQuery:
         """The job's query; Spark looks at it once.

@@ -52,12 +52,15 @@ class Chain:
         positions: committed position of every shard.
         last: the newest decision; None before the first. The next instant's time has to be later than its.
         committed: the newest decision that is a commit, as far back as decisions were read for the positions.
+        crashes: epochs behind that one that were ended by a crash, as far back as decisions were read; those that were
+            rolled back for another reason neither count nor end the count.
     """
 
     next_epoch: int = 0
     positions: Mapping[str, Position] = field(default_factory=dict)
     last: Decision | None = None
     committed: Decision | None = None
+    crashes: int = 0
 
     @property
     def is_snapshot_due(self) -> bool:
@@ -73,8 +76,9 @@ class Chain:
         if decision.epoch != self.next_epoch:
             raise InvariantError(f"decision of epoch {decision.epoch} follows epoch {self.next_epoch - 1}")
         positions = {**self.positions, **decision.positions} if decision.positions else self.positions
-        committed = decision if decision.outcome is Outcome.COMMIT else self.committed
-        return Chain(decision.epoch + 1, positions, decision, committed)
+        if decision.outcome is Outcome.COMMIT:
+            return Chain(decision.epoch + 1, positions, decision, decision)
+        return Chain(decision.epoch + 1, positions, decision, self.committed, self.crashes + decision.is_crash)
 
     def check(self, ranges: tuple[OffsetRange, ...]) -> None:
         """Refuse ranges that would leave a gap or overlap what is committed.
@@ -123,7 +127,8 @@ def load_chain(store: ObjectStore, timeline: Timeline, retry: Retry, *, repair: 
     if chain.next_epoch > last:
         newest = read_decision(store, last, retry)
         is_commit = newest is not None and newest.outcome is Outcome.COMMIT
-        chain = replace(chain, last=newest, committed=newest if is_commit else None)
+        crashes = int(newest is not None and newest.is_crash)
+        chain = replace(chain, last=newest, committed=newest if is_commit else None, crashes=crashes)
     epochs = range(chain.next_epoch, last + 1)
     decisions = side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
     for epoch, decision in zip(epochs, decisions, strict=True):

@@ -40,6 +40,8 @@ class Decision:
         rows: rows committed (0 for a rollback).
         rejected: rows quarantined (0 for a rollback).
         positions: positions that the epoch changed; empty for a rollback.
+        is_crash: of a rollback: the epoch's writer, or a process that worked for it, ended over it without a word
+            on the cause, or with an error that nobody foresaw.
     """
 
     epoch: int
@@ -53,6 +55,7 @@ class Decision:
     rows: int = 0
     rejected: int = 0
     positions: Mapping[str, Position] = field(default_factory=dict)
+    is_crash: bool = False
 
     def commits(self, instant: str) -> bool:
         """Whether this decision makes the given instant visible."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -120,13 +120,23 @@ class NumberDecoder:
         """See Decoder."""
         numbers = range(block.start, block.start + block.rows)
         good = [number for number in numbers if not is_bad(number, self.bad_every)]
-        accepted = pa.RecordBatch.from_arrays([pa.array(good, pa.int64())], schema=NUMBER_SCHEMA)
-        rejected = [
-            {"shard": block.shard, "offset": number, "reason": "a multiple", "raw": b"%d" % number}
-            for number in numbers
-            if is_bad(number, self.bad_every)
-        ]
-        return Decoded(accepted, pa.array(good, pa.int64()), pa.RecordBatch.from_pylist(rejected, REJECTED_SCHEMA))
+        bad = [number for number in numbers if is_bad(number, self.bad_every)]
+        return _decoded(block.shard, good, bad, "a multiple")
+
+    def halves(self, block: Block) -> Sequence[Block]:
+        """See Decoder; `decode` looks at the numbers alone."""
+        middle = block.rows // 2
+        return [replace(block, rows=middle), replace(block, start=block.start + middle, rows=block.rows - middle)]
+
+    def refuse(self, block: Block, reason: str) -> Decoded:
+        """See Decoder."""
+        return _decoded(block.shard, (), range(block.start, block.start + block.rows), reason)
+
+
+def _decoded(shard: str, good: Sequence[int], bad: Sequence[int], reason: str) -> Decoded:
+    accepted = pa.RecordBatch.from_arrays([pa.array(good, pa.int64())], schema=NUMBER_SCHEMA)
+    rejected = [{"shard": shard, "offset": number, "reason": reason, "raw": b"%d" % number} for number in bad]
+    return Decoded(accepted, pa.array(good, pa.int64()), pa.RecordBatch.from_pylist(rejected, REJECTED_SCHEMA))
 
 
 def is_bad(number: int, bad_every: int) -> bool:

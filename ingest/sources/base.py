@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -103,6 +103,21 @@ class Block:
     detail: Mapping[str, Json] = field(default_factory=dict)
 
 
+def halves_of_batch(block: Block, second: int) -> Sequence[Block]:
+    """A block of rows in a record batch as two.
+
+    Args:
+        block: its data is a record batch with a row for each record.
+        second: offset of the record in the middle, with which the second half begins.
+    """
+    assert isinstance(block.data, pa.RecordBatch)
+    middle = block.rows // 2
+    return [
+        replace(block, rows=middle, data=block.data.slice(0, middle)),
+        replace(block, start=second, rows=block.rows - middle, data=block.data.slice(middle)),
+    ]
+
+
 @dataclass(frozen=True)
 class Decoded:
     """A block's rows, each either accepted or rejected: ``accepted.num_rows + rejected.num_rows == block.rows``.
@@ -138,6 +153,12 @@ class Decoder(Protocol):
         Raises:
             DataError: a record stops the job because the job file says so.
         """
+
+    def halves(self, block: Block) -> Sequence[Block]:
+        """The block as two that follow one another; it has at least two rows. Looks into no record."""
+
+    def refuse(self, block: Block, reason: str) -> Decoded:
+        """The block's rows, all of them rejected for this reason. Looks into no record."""
 
 
 class Requeue(Protocol):

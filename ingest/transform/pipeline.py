@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.config_models import JobConfig
+from ingest.isolated import IsolatedDecoder
 from ingest.runner import Runner
 from ingest.sources.base import Source
 from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
@@ -138,6 +139,7 @@ class QueryPipeline:
         lineage: whether rows carry shard, offset and epoch.
         runner: runs Spark's jobs.
         query: what is made of the rows.
+        is_isolated: whether records are decoded in child processes; see `ingest.isolated`.
     """
 
     source: Source
@@ -145,6 +147,7 @@ class QueryPipeline:
     lineage: bool
     runner: Runner
     query: SparkQuery
+    is_isolated: bool = False
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """See EpochWriter.
@@ -156,10 +159,11 @@ class QueryPipeline:
         ((target, writer),) = outputs.accepting
         assert isinstance(writer, ParquetPartitionWriter) and isinstance(self.runner, SessionRunner)
         ranges = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
+        decoder = self.source.decoder(self.schema, lineage=self.lineage)
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(),
-            decoder=self.source.decoder(self.schema, lineage=self.lineage),
+            decoder=IsolatedDecoder(decoder) if self.is_isolated else decoder,
             outputs=Outputs((), outputs.quarantine),
             epoch=plan.ref.epoch,
             lineage=self.lineage,

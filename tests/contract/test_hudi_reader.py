@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hudi import HudiInstant, HudiReadOptions, HudiTableBuilder
 
-from ingest.check_store.numbers import NumberReader, NumberSource
+from ingest.check_store.numbers import NumberDecoder, NumberReader, NumberSource
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.protocol import claim_rollback, open_instant
@@ -52,8 +52,10 @@ def row(number: int) -> Row:
 
 
 @dataclass(frozen=True)
-class RowDecoder:
+class RowDecoder(NumberDecoder):
     """Every number is a row."""
+
+    bad_every: int = 0
 
     def decode(self, block: Block) -> Decoded:
         rows = [row(number) for number in range(block.start, block.start + block.rows)]
@@ -65,7 +67,7 @@ class RowDecoder:
 class RowSource(NumberSource):
     """Numbers as rows of `SCHEMA`."""
 
-    def decoder(self, schema: pa.Schema, *, lineage: bool) -> RowDecoder:  # type: ignore[override]
+    def decoder(self, schema: pa.Schema, *, lineage: bool) -> RowDecoder:
         return RowDecoder()
 
 

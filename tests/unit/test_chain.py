@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.scripted_store import AT_ONCE, ScriptedStore, no_answer
@@ -199,3 +201,25 @@ def test_the_newest_commit_is_known_behind_a_rollback() -> None:
     chain = load_chain(store, Timeline.load(store, AT_ONCE), AT_ONCE)
     assert chain.last is not None and chain.last.outcome is Outcome.ROLLBACK
     assert chain.committed == decision(5)
+
+
+def rolled_back(epoch: int, *, is_crash: bool) -> Decision:
+    time = format_time(epoch * 1000)
+    return Decision(epoch, Outcome.ROLLBACK, time, time, 1, "test", "why", f"token {epoch}", is_crash=is_crash)
+
+
+def test_crashes_are_counted_until_an_epoch_is_committed_whatever_else_rolled_epochs_back_between() -> None:
+    store, chain = ScriptedStore(), Chain()
+    for epoch, is_crash in enumerate([True, False, True]):
+        decided = rolled_back(epoch, is_crash=is_crash)
+        store.put(decision_path(epoch), DECISION.dump(decided))
+        chain = chain.advanced(decided)
+    assert chain.crashes == load(store).crashes == 2
+    assert chain.advanced(replace(decision(0), epoch=3)).crashes == 0
+
+
+def test_a_crash_right_before_a_snapshot_is_counted() -> None:
+    store = history(99)
+    store.put(decision_path(99), DECISION.dump(rolled_back(99, is_crash=True)))
+    write_snapshot(store, replayed(99).advanced(rolled_back(99, is_crash=True)), AT_ONCE)
+    assert load(store).crashes == 1

@@ -18,7 +18,7 @@ from ingest.config import load_config
 from ingest.epoch import Pipeline, run_epoch
 from ingest.job import Job
 from ingest.protocol import open_instant, prepare
-from ingest.recovery import gather, settle
+from ingest.recovery import DIED, Cause, gather, settle
 from ingest.runner import LocalRunner
 from ingest.takeover import examine, run_recovery
 from sinks.base import TaskAttempt
@@ -26,6 +26,7 @@ from sinks.memory import MemorySink
 from tests.fakes import EmptySink
 from tests.unit.scripted_store import AT_ONCE
 from timeline.chain import Chain, load_chain
+from timeline.decision import read_decision
 from timeline.epoch import PLAN, EpochRef, OffsetRange, Part, Plan, ShardCount, WriteReport
 from timeline.errors import FencedError
 from timeline.instant import commit_completed, commit_requested, format_time
@@ -163,6 +164,20 @@ def test_a_writer_that_finds_its_epoch_committed_by_the_next_one_begins_no_other
     assert mine.is_lost, "its heart need not have beaten for it"
     with pytest.raises(FencedError):
         mine.check()
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_crash"),
+    [(DIED, True), (Cause("SparkJobError", is_crash=True), True), (Cause("asked to stop", is_crash=False), False)],
+)
+def test_a_rollback_says_whether_a_crash_ended_the_epoch(cause: Cause, is_crash: bool) -> None:
+    store = MemoryStore()
+    sink = MemorySink("table", "app", store, AT_ONCE)
+    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    plan = open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
+    settle(job, plan.ref.instant, LeaseState.MINE, 2, cause=cause)
+    decision = read_decision(store, 0, AT_ONCE)
+    assert decision is not None and decision.is_crash is is_crash
 
 
 @dataclass

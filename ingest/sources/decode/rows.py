@@ -55,6 +55,12 @@ def select(
     return decoded(records.rows - len(bad), schema, kept, offsets, rejected)
 
 
+def refuse_all(records: Records, schema: pa.Schema, reason: str, *, lineage: bool) -> Decoded:
+    """All records rejected for one reason."""
+    columns = [pa.nulls(records.rows, field.type) for field in schema]
+    return select(records, schema, columns, dict.fromkeys(range(records.rows), reason), lineage=lineage)
+
+
 def unreadable(shard: str, offset: int, reason: str, schema: pa.Schema, *, lineage: bool) -> Decoded:
     """One rejected row that stands for what cannot be read from an offset on."""
     rejected = rejects(shard, pa.array([offset], pa.int64()), [reason], pa.nulls(1, pa.binary()))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoded
+from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.lines import Lines, TextBlock, split_lines
-from ingest.sources.decode.records import RecordDecoder, TextRecords
-from ingest.sources.decode.rows import HEADER, unreadable
+from ingest.sources.decode.records import RecordDecoder, Records, TextRecords
+from ingest.sources.decode.rows import HEADER, refuse_all, unreadable
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,34 @@ class LineDecoder:
         if block.data is None:
             reason = str(block.detail["reason"])
             return unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage)
+        return self.records.decode(_records_of(block))
+
+    def halves(self, block: Block) -> Sequence[Block]:
+        """See Decoder."""
+        middle = block.rows // 2
         if isinstance(block.data, pa.RecordBatch):
-            header = block.detail.get(HEADER)
-            texts, offsets = block.data.column("raw"), block.data.column("offset")
-            return self.records.decode(
-                TextRecords(block.shard, texts, offsets, None if header is None else str(header))
-            )
-        return self.records.decode(_BlockOfLines(block))
+            return halves_of_batch(block, int(block.data.column("offset")[middle].as_py()))
+        assert isinstance(block.data, TextBlock)
+        bounds = block.data.bounds
+        cut = int(bounds.starts[bounds.starts < bounds.ends][middle])
+        texts = TextBlock.of(block.data.data[:cut]), TextBlock.of(block.data.data[cut:])
+        starts = block.start, block.start + cut
+        return [
+            replace(block, start=start, rows=text.bounds.rows, data=text)
+            for start, text in zip(starts, texts, strict=True)
+        ]
+
+    def refuse(self, block: Block, reason: str) -> Decoded:
+        """See Decoder."""
+        return refuse_all(_records_of(block), self.schema, reason, lineage=self.lineage)
+
+
+def _records_of(block: Block) -> Records:
+    if isinstance(block.data, pa.RecordBatch):
+        header = block.detail.get(HEADER)
+        texts, offsets = block.data.column("raw"), block.data.column("offset")
+        return TextRecords(block.shard, texts, offsets, None if header is None else str(header))
+    return _BlockOfLines(block)
 
 
 def lines_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 
-from ingest.sources.base import Block, Decoded
+from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.convert import Converted
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
-from ingest.sources.decode.rows import select, unknown_field_error, unreadable
+from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.raw import RawFile, unavailable
@@ -133,6 +133,19 @@ class ParquetDecoder:
             shown = {index: _row_text(batch, index) for index in bad}
             raw = pa.array([shown.get(index) for index in range(batch.num_rows)], pa.binary())
         return select(TextRecords(block.shard, raw, offsets), self.schema, columns, bad, lineage=self.lineage)
+
+    def halves(self, block: Block) -> Sequence[Block]:
+        """See Decoder."""
+        return halves_of_batch(block, block.start + block.rows // 2)
+
+    def refuse(self, block: Block, reason: str) -> Decoded:
+        """See Decoder."""
+        if block.data is None:
+            return self.decode(block)
+        assert isinstance(block.data, pa.RecordBatch)
+        raw = pa.array([_row_text(block.data, index) for index in range(block.rows)], pa.binary())
+        records = TextRecords(block.shard, raw, pa.arange(block.start, block.start + block.rows))
+        return refuse_all(records, self.schema, reason, lineage=self.lineage)
 
 
 def _cast(values: pa.Array, field: pa.Field) -> Converted:

@@ -6,17 +6,17 @@ text, a time that no column holds); the others go through the decoder that all s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoded
+from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.lines import as_text, positions_of
 from ingest.sources.decode.options import RecordFormat
 from ingest.sources.decode.records import RecordDecoder, TextRecords
-from ingest.sources.decode.rows import rejects
+from ingest.sources.decode.rows import refuse_all, rejects
 from ingest.sources.decode.timestamps import FIRST_MICROS, LAST_MICROS
 from ingest.sources.kafka.messages import UNREADABLE, contexts_of, messages_again
 from ingest.sources.kafka.options import KafkaColumns, KafkaOptions, Tombstones
@@ -64,6 +64,21 @@ class MessageDecoder:
         accepted = self._accepted(found, blank, added.columns, offsets)
         rejected = _rejected(found, bad, block.shard, batch)
         return Decoded(accepted[0], accepted[1] if self.lineage else None, rejected)
+
+    def halves(self, block: Block) -> Sequence[Block]:
+        """See Decoder."""
+        assert isinstance(block.data, pa.RecordBatch)
+        return halves_of_batch(block, int(block.data.column("offset")[block.rows // 2].as_py()))
+
+    def refuse(self, block: Block, reason: str) -> Decoded:
+        """See Decoder."""
+        batch = block.data
+        assert isinstance(batch, pa.RecordBatch)
+        values, offsets = batch.column("value"), batch.column("offset")
+        records = TextRecords(block.shard, values, offsets)
+        nothing = refuse_all(records, self.schema, reason, lineage=self.lineage)
+        rejected = rejects(block.shard, offsets, [reason] * block.rows, values, contexts_of(batch))
+        return replace(nothing, rejected=rejected)
 
     def _accepted(
         self, found: Decoded, blank: pa.Array, added: list[pa.Array], offsets: pa.Array
