@@ -299,8 +299,8 @@ def place_of(options: TargetOptions) -> str | None:
 
 
 def resolved_place(path: str) -> str:
-    """One spelling for one place: two paths are the same place when these are equal."""
+    """One spelling for one place, links followed: two paths are the same place when these are equal."""
     protocol, rest = path.split("://", 1) if "://" in path else ("file", path)
     if protocol in ("file", "local"):
-        return f"file://{os.path.abspath(os.path.expanduser(rest))}"
+        return f"file://{os.path.realpath(os.path.expanduser(rest))}"
     return f"{'s3' if protocol == 's3a' else protocol}://{rest.strip('/')}"

@@ -35,7 +35,7 @@ from timeline.epoch import (
     ShardCount,
     WriteReport,
 )
-from timeline.errors import InvariantError, ReplayNeededError
+from timeline.errors import InvariantError, ReplayNeededError, StoreUnavailableError
 from timeline.failpoints import reach
 from timeline.holes import lost
 from timeline.hudi import commit_body, ensure_partition_files, rollback_body
@@ -55,6 +55,9 @@ from timeline.store import create_or_read, read_or_none
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
+
+_MOST_TIMES = 100
+"""Times that are tried for one instant; of two writers each takes one, so a second is hardly ever needed."""
 
 _MOST_REPLAYS = 3
 """Times that one process writes a lost part again, before it says that the target keeps losing it."""
@@ -78,7 +81,7 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
     if chain.last is not None:
         # The settled mark rests on it: an epoch's instant is later than those of the epochs before it.
         job.clock.observe(chain.last.completion_time)
-    while True:
+    for _ in range(_MOST_TIMES):
         plan = Plan(
             ref=EpochRef(chain.next_epoch, job.clock.next(), lease.generation),
             job=job.name,
@@ -91,6 +94,7 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
         reach("planned")
         if _open(job, plan):
             return plan
+    raise StoreUnavailableError(_taken(job, "commit instant"))
 
 
 def _open(job: Job, plan: Plan) -> bool:
@@ -320,8 +324,15 @@ def _find_rollback(job: Job, instant: str) -> Rollback | None:
     return None
 
 
+def _taken(job: Job, what: str) -> str:
+    return (
+        f"{job.store.url}: no time is free for a {what}, {_MOST_TIMES} were tried: the store says of each that another "
+        "process created it first. tideline check-store tells whether it keeps what it promises"
+    )
+
+
 def _request_rollback(job: Job, ref: EpochRef, reason: str) -> Rollback:
-    while True:
+    for _ in range(_MOST_TIMES):
         time = job.clock.next()
         plan = RollbackPlan(ref.instant, ref.epoch, job.clock.next(), reason, job.by, job.token())
         path = Instant(time, Action.ROLLBACK, State.REQUESTED).path
@@ -330,6 +341,7 @@ def _request_rollback(job: Job, ref: EpochRef, reason: str) -> Rollback:
             log.info("%s: rollback %s requested: %s", ref, time, reason)
             reach("rollback-requested")
             return Rollback(time, plan)
+    raise StoreUnavailableError(_taken(job, "rollback"))
 
 
 def decided_before(job: Job, epoch: int, applied_through: int) -> list[Decision]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from timeline.errors import ConfigError
+from timeline.fsspec_store import s3_root
 from timeline.redact import without_credentials
 
 _S3_OPTIONS = {
@@ -45,16 +46,15 @@ def delta_location(path: str) -> str:
             f"delta target {without_credentials(path)!r}: a table's path cannot hold '%' or '\\'; choose another"
         )
     # It takes an S3 path as a URL, and what URLs have behind a path, or resolve in it, for no part of a key.
-    if scheme in ("s3", "s3a") and ("#" in rest or "?" in rest or {".", ".."} & set(rest.split("/"))):
+    if scheme in ("s3", "s3a") and ("#" in rest or "?" in rest):
         raise ConfigError(
-            f"delta target {without_credentials(path)!r}: a table's path on S3 cannot hold '#' or '?', "
-            "nor a folder named '.' or '..'; choose another"
+            f"delta target {without_credentials(path)!r}: a table's path on S3 cannot hold '#' or '?'; choose another"
         )
     match scheme:
         case "file" | "local":
             return os.path.abspath(os.path.expanduser(rest))
         case "s3" | "s3a":
-            return f"s3://{rest.strip('/')}"
+            return s3_root(rest)
         case _:
             raise ConfigError(f"delta target {without_credentials(path)!r}: allowed are local paths and s3:// URLs")
 

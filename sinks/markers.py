@@ -21,6 +21,7 @@ from functools import partial
 
 from sinks.base import Swept
 from timeline.epoch import EpochRef, Part, WrittenFile
+from timeline.errors import StoreUnavailableError
 from timeline.failpoints import reach
 from timeline.store import ObjectInfo, ObjectStore, Retry
 
@@ -93,6 +94,10 @@ class Markers:
                 return sorted(found)
             last = page[-1].path
             instant = _instant_of(last)
+            if last <= after:
+                raise StoreUnavailableError(
+                    f"{self.store.url}/{TEMP_FOLDER} cannot be listed: behind {after!r} it lists what is before"
+                )
             # One marker tells it: what else an instant has is passed over ("0" sorts right behind "/").
             after = f"{TEMP_FOLDER}/{instant}0" if instant in found else last
 

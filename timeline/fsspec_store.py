@@ -33,7 +33,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
 
     Raises:
         ConfigError: the URL holds credentials, or no store behind such a URL can create an object
-            exclusively, without which nothing here is safe.
+            exclusively, without which nothing here is safe; or its path has more than one spelling.
     """
     protocol, path = url.split("://", 1) if "://" in url else ("file", url)
     match protocol:
@@ -52,7 +52,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
                 from timeline.s3_store import S3Store
             except ImportError as error:
                 raise ConfigError(f"{url}: S3 needs the package s3fs: pip install 'tideline[s3]'") from error
-            return S3Store(f"s3://{path.strip('/')}", dict(options or {}))
+            return S3Store(s3_root(path), dict(options or {}))
         case _:
             raise ConfigError(
                 f"{protocol}://: no store that creates objects exclusively is known for this protocol; "
@@ -69,3 +69,23 @@ def local_root(path: str) -> str:
     if not path:
         raise ConfigError("the path is empty; allowed are a local path, file://, s3://, memory://")
     return os.path.abspath(os.path.expanduser(path))
+
+
+def s3_root(path: str) -> str:
+    """The one spelling of a place on S3, ``s3://bucket/prefix``.
+
+    Args:
+        path: bucket and prefix, without protocol.
+
+    Raises:
+        ConfigError: a folder in it has no name, or one that servers and clients resolve: some take ``a//b`` for
+            ``a/b`` and some do not, so what one of them lists another would not find.
+    """
+    root = path.strip("/")
+    unnamed = [part for part in root.split("/")[1:] if part in ("", ".", "..")]
+    if unnamed:
+        raise ConfigError(
+            f"s3://{path}: a folder is named {unnamed[0]!r}, which not every server and client takes for the same "
+            "place; names other than '', '.' and '..' are allowed"
+        )
+    return f"s3://{root}"

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,12 @@ log = logging.getLogger(__name__)
 
 WRITERS_FOLDER = ".hoodie/writers"
 """Folder of the generations, below the timeline's base path."""
+
+
+_MOST_UNSEEN = 10
+"""Looks at a folder that does not show a generation which its creator was told to exist."""
+
+_UNSEEN_PAUSE_S = 0.05
 
 
 class LeaseState(enum.Enum):
@@ -254,8 +261,10 @@ def take_lease(
 
     Raises:
         WriterBusyError: the present writer lives; the message says who it is.
+        StoreUnavailableError: the store's listings do not show what it holds.
     """
     announced = False
+    unseen: Counter[int] = Counter()
     while True:
         state = observer.look()
         writer = observer.writer
@@ -266,6 +275,16 @@ def take_lease(
                 log.info("writer generation %d taken by %s", record.generation, record.process)
                 _prune(store, record.generation)
                 return WriterLease(store, record, retry)
+            # Someone was faster, and the next look shows who.
+            unseen[record.generation] += 1
+            if unseen[record.generation] >= _MOST_UNSEEN:
+                raise StoreUnavailableError(
+                    f"{store.url}/{writer_path(record.generation)} exists, but {_MOST_UNSEEN} listings of "
+                    f"{WRITERS_FOLDER} do not show it: the store does not list what it holds. Check the path's "
+                    "spelling and what lies between this machine and the store (tideline check-store tells more)"
+                )
+            if unseen[record.generation] > 1:
+                sleep(_UNSEEN_PAUSE_S * unseen[record.generation])
             continue
         if observer.has_beaten:
             raise WriterBusyError(

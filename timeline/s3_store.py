@@ -180,12 +180,21 @@ class S3Store:
 
     def _pages(self, folder: str, request: dict[str, Any]) -> Iterator[Sequence[Mapping[str, Any]]]:
         """Entries of a listing, one request for each thousand."""
+        page: Mapping[str, Any] = {}
         while True:
-            page = self._call("list_objects_v2", folder, request)
+            before, page = page, self._call("list_objects_v2", folder, request)
             yield page.get("Contents", [])
             if not page.get("IsTruncated"):
                 return
+            self._require_progress(folder, before.get("NextContinuationToken"), page["NextContinuationToken"])
             request = request | {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _require_progress(self, folder: str, before: str | None, then: str) -> None:
+        """Refuse to ask for ever a server that gives one page again and again."""
+        if before == then:
+            raise StoreUnavailableError(
+                f"{self.url}/{folder} cannot be listed: the page behind {then[:80]!r} begins there again"
+            )
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[Mapping[str, Any]], bool]) -> None:
         try:
@@ -209,6 +218,7 @@ class S3Store:
                 return
             # By the key alone, as not every server finds its own upload id again: another upload of the page's
             # last key (a start whose answer was lost) waits for the next look.
+            self._require_progress("", request.get("KeyMarker"), page["NextKeyMarker"])
             request["KeyMarker"] = page["NextKeyMarker"]
 
     def _key(self, path: str) -> str:

@@ -101,10 +101,10 @@ def test_without_the_order_of_epochs_a_fault_is_found(monkeypatch: pytest.Monkey
 
 
 def test_deleting_before_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def delete_first(job: Job, ref: EpochRef, generation: int, reason: str) -> Decision:
+    def delete_first(job: Job, ref: EpochRef, generation: int, reason: str, *, is_crash: bool) -> Decision:
         for sink in job.sinks:
             sink.abort(ref, None)
-        return claim_rollback(job, ref, generation, reason)
+        return claim_rollback(job, ref, generation, reason, is_crash=is_crash)
 
     monkeypatch.setattr(ingest.recovery, "claim_rollback", delete_first)
     with pytest.raises(CAUGHT):

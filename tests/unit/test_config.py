@@ -13,8 +13,10 @@ from ingest.config_models import resolved_place
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.options import FilesOptions
 from sinks.delta import DeltaOptions
+from sinks.delta_location import delta_location
 from sinks.partition import PartitionField, Transform
 from timeline.errors import ConfigError
+from timeline.fsspec_store import open_store
 
 WHOLE = r"""
 name: web-access
@@ -406,3 +408,14 @@ def test_one_place_has_one_spelling(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.chdir(tmp_path)
     assert resolved_place("lake/a/") == resolved_place(f"file://{tmp_path}/lake/./a") == f"file://{tmp_path}/lake/a"
     assert resolved_place("s3a://b/x/") == resolved_place("s3://b/x") == "s3://b/x"
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    assert resolved_place("link/a") == resolved_place("lake/a")
+
+
+@pytest.mark.parametrize("path", ["s3://lake/x//t", "s3://lake//t", "s3://lake/x/../t", "s3a://lake/./t"])
+def test_a_path_on_s3_with_more_than_one_spelling_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"a folder is named '\.?\.?', .* names other than"):
+        open_store(path)
+    with pytest.raises(ConfigError, match="a folder is named"):
+        delta_location(path)

@@ -22,6 +22,7 @@ from timeline.lease import (
     writer_path,
 )
 from timeline.process import ProcessId
+from timeline.store import ObjectInfo
 
 TTL_MS = 6_000
 
@@ -310,3 +311,17 @@ def test_a_store_that_never_answers_is_no_expiry(world: World) -> None:
     world.store.fail("list", *[no_answer] * AT_ONCE.attempts)
     with pytest.raises(StoreUnavailableError):
         observer.look()
+
+
+class ListsNothing(ScriptedStore):
+    """Holds what is put, and shows none of it in a listing: as a server does that takes ``a//b`` for ``a/b``."""
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        return []
+
+
+def test_a_store_that_does_not_list_what_it_holds_ends_the_wait_with_a_word() -> None:
+    world = World(store=ListsNothing())
+    world.take(1)
+    with pytest.raises(StoreUnavailableError, match=r"writers/0+1.json exists, but 10 listings .* do not show it"):
+        world.take(2)

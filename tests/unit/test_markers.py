@@ -12,7 +12,7 @@ from sinks.markers import Markers, file_id
 from tests.unit.scripted_store import AT_ONCE, ScriptedStore, no_answer
 from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.errors import StoreUnavailableError
-from timeline.store import MemoryStore
+from timeline.store import MemoryStore, ObjectInfo
 
 INSTANT = "20260301000000000"
 EPOCH = EpochRef(0, INSTANT, 1)
@@ -154,3 +154,19 @@ def test_last_release_behind_an_abort_drops_late_files_and_all_markers(store: Re
     markers.release(EPOCH, None, final=True)
     assert store.size(late) is None
     assert markers.instants() == []
+
+
+class BeginsAgain(Recording):
+    """Gives each listing from its beginning, wherever it was to begin."""
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        return super().list(folder, recursive=recursive, limit=limit)
+
+
+def test_a_store_whose_listings_begin_again_is_not_listed_for_ever() -> None:
+    store = BeginsAgain()
+    markers = Markers(store, "app", AT_ONCE)
+    for number in range(1000):
+        store.put(f".hoodie/.temp/2026030100000{number:04d}/x.parquet.marker.CREATE", b"")
+    with pytest.raises(StoreUnavailableError, match="lists what is before"):
+        markers.instants()
