@@ -25,12 +25,14 @@ from sinks.base import Sink, SinkContext, TargetOptions
 from sinks.delta import DeltaOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
+from timeline import wholeness
 from timeline.errors import ConfigError, FormatError
 from timeline.fsspec_store import open_store
 from timeline.hudi import TableIdentity, create_identity, read_identity
 from timeline.lease import LeaseObserver, WriterLease, take_lease
 from timeline.process import this_process
 from timeline.store import ObjectStore, Retry
+from timeline.view import Timeline
 
 if TYPE_CHECKING:
     from ingest.sources.quarantine import WithQuarantine
@@ -81,6 +83,16 @@ def open_timeline(config: JobConfig) -> Opened:
     except FormatError as error:
         raise FormatError(f"{store.url}: {error}") from error
     return Opened(config, store, retry, identity)
+
+
+def require_whole(opened: Opened) -> None:
+    """Refuse to go on with a timeline of which something is gone; see `timeline.wholeness`.
+
+    Raises:
+        InvariantError: it names what; nothing was touched.
+        StoreUnavailableError: it could not be looked at.
+    """
+    wholeness.require_whole(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry)
 
 
 def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuarantine:

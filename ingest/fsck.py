@@ -27,6 +27,7 @@ from timeline.history import History
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
 from timeline.view import Timeline
+from timeline.wholeness import missing
 
 TIMELINE = "timeline"
 """Where findings are that belong to no target."""
@@ -71,7 +72,8 @@ def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
         StoreUnavailableError: something could not be looked at.
     """
     if opened.identity is None:
-        return Checkup(0, 0, {}, ())
+        gone = missing(opened.store, Timeline.load(opened.store, opened.retry), opened.retry)
+        return Checkup(0, 0, {}, tuple(Finding(Problem.BROKEN_CHAIN, TIMELINE, "timeline", each) for each in gone))
     job = build_job(opened)
     for _ in range(_MOST_COMPARISONS):
         before = Timeline.load(job.store, job.retry)
@@ -167,6 +169,8 @@ def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Fin
             yield Finding(Problem.PENDING, TIMELINE, time, f"{state}: tideline recover settles it")
         elif entry.instant.action is Action.COMMIT and entry.is_tideline:
             yield from _of_completed(entry)
+    for gone in missing(job.store, timeline, job.retry):
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "timeline", gone)
     try:
         load_chain(job.store, timeline, job.retry)
     except InvariantError as error:

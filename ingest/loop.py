@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ingest.build import Opened, build_job, give_birth, known_schema
+from ingest.build import Opened, build_job, give_birth, known_schema, require_whole
 from ingest.completion import Completions
 from ingest.config_models import JobConfig
 from ingest.epoch import EpochResult, Pipeline, run_epoch
@@ -108,6 +108,7 @@ class IngestLoop:
         """
         if self._mode is Mode.CONTINUOUS:
             _refuse_whole_source(self._opened.config)
+        require_whole(self._opened)
         probe_stores(self._opened)
         try:
             lease = self._take_lease()

@@ -144,6 +144,8 @@ def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
             return RecoveryStep(StepKind.ROLLBACK, f"decided: rollback, by {decision.by} ({decision.reason})")
         case None:
             pass
+    if evidence.plan is None and isinstance(evidence.manifest, Manifest | Damaged):
+        return RecoveryStep(StepKind.HALT, "it is prepared and undecided, and its plan was deleted: restore it")
     if evidence.plan is None:
         return RecoveryStep(StepKind.ROLLBACK, "it was rolled back before; a writer that woke up late left it")
     return _undecided_step(evidence, force)
@@ -206,15 +208,21 @@ def gather(job: Job, instant: str, lease: LeaseState | Unknown, checked: Manifes
     except StoreUnavailableError as error:
         return Evidence(instant, None, Unknown(f"the plan of {instant} cannot be read: {error}"), lease, None)
     decision: Decision | Unknown | None = None
-    if plan is not None:
-        try:
-            decision = read_decision(job.store, plan.ref.epoch, job.retry)
-        except StoreUnavailableError as error:
-            decision = Unknown(str(error))
+    try:
+        # A manifest alone may be a late writer's, or its plan was deleted by hand: the decision tells.
+        epoch = plan.ref.epoch if plan is not None else _epoch_of_manifest(job, instant)
+        decision = None if epoch is None else read_decision(job.store, epoch, job.retry)
+    except StoreUnavailableError as error:
+        decision = Unknown(str(error))
     manifest = _check_manifest(job, instant, decision is not None, checked)
     is_commit = isinstance(decision, Decision) and decision.commits(instant)
     lost = _lost(job, manifest) if is_commit and isinstance(manifest, Manifest) else ()
     return Evidence(instant, plan, decision, lease, manifest, lost)
+
+
+def _epoch_of_manifest(job: Job, instant: str) -> int | None:
+    manifest = read_manifest(job, instant)
+    return None if manifest is None else manifest.ref.epoch
 
 
 def _check_manifest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.build import Opened, build_job
+from ingest.build import Opened, build_job, require_whole
 from ingest.job import Job
 from ingest.recovery import (
     Evidence,
@@ -59,6 +59,7 @@ def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | No
     The lease is looked at once: a writer on another machine that has just died still counts as live. Where nothing
     is found behind the settled mark, the whole timeline is looked at.
     """
+    require_whole(opened)
     if opened.identity is None:
         return Recovery()
     return _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))[0]
@@ -76,9 +77,11 @@ def run_recovery(
 
     Raises:
         ConfigError: a store does not create objects exclusively; nothing was touched.
+        InvariantError: something of the timeline is gone; nothing was touched.
         HaltError: storage gives no clear answer; nothing was touched.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
+    require_whole(opened)
     if opened.identity is None:
         return Recovery()
     observer = LeaseObserver(opened.store, opened.retry)

@@ -32,6 +32,10 @@ SNAPSHOT_EVERY = 100
 """Epochs between two objects that hold all positions."""
 
 
+SNAPSHOTS_FOLDER = ".hoodie/offsets"
+"""Folder of those objects, below the timeline's base path."""
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """All positions after one epoch."""
@@ -102,7 +106,7 @@ class Chain:
 
 def snapshot_path(epoch: int) -> str:
     """Where all positions after an epoch live, below the timeline's base path."""
-    return f".hoodie/offsets/{epoch:020d}.json"
+    return f"{SNAPSHOTS_FOLDER}/{epoch:020d}.json"
 
 
 def load_chain(store: ObjectStore, timeline: Timeline, retry: Retry, *, repair: bool = False) -> Chain:
@@ -119,30 +123,35 @@ def load_chain(store: ObjectStore, timeline: Timeline, retry: Retry, *, repair: 
         InvariantError: a decision is missing below one that exists.
         StoreUnavailableError: it could not be read.
     """
-    completed, hint = _newest_completed(store, timeline, retry)
+    completed, hint = newest_completed(store, timeline, retry)
     last = _last_decided(store, hint, retry)
     if last is None:
         return Chain()
     chain = _newest_snapshot(store, last, retry)
     if chain.next_epoch > last:
         newest = read_decision(store, last, retry)
-        is_commit = newest is not None and newest.outcome is Outcome.COMMIT
-        crashes = int(newest is not None and newest.is_crash)
-        chain = replace(chain, last=newest, committed=newest if is_commit else None, crashes=crashes)
+        if newest is None:
+            raise InvariantError(_gone(store, last, last))
+        is_commit = newest.outcome is Outcome.COMMIT
+        chain = replace(chain, last=newest, committed=newest if is_commit else None, crashes=int(newest.is_crash))
     epochs = range(chain.next_epoch, last + 1)
     decisions = side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
     for epoch, decision in zip(epochs, decisions, strict=True):
         if decision is None:
-            raise InvariantError(
-                f"{store.url}/{decision_path(epoch)} is missing, though epoch {last} is decided: "
-                "decisions are never deleted; restore it before going on"
-            )
+            raise InvariantError(_gone(store, epoch, last))
         chain = chain.advanced(decision)
         if repair and chain.is_snapshot_due:
             _put_snapshot(store, chain, retry)
     if repair and completed is not None and sum(each.time < completed.time for each in timeline) >= SNAPSHOT_EVERY:
         move_settled(store, timeline, completed.time, retry)
     return chain
+
+
+def _gone(store: ObjectStore, epoch: int, last: int) -> str:
+    return (
+        f"{store.url}/{decision_path(epoch)} is missing, though epoch {last} is decided: "
+        "decisions are never deleted; restore it before going on"
+    )
 
 
 def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
@@ -169,8 +178,8 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
     return Chain()
 
 
-def _newest_completed(store: ObjectStore, timeline: Timeline, retry: Retry) -> tuple[Instant | None, int]:
-    """The newest completed commit with its epoch, where that is the newest instant that tells one; else None.
+def newest_completed(store: ObjectStore, timeline: Timeline, retry: Retry) -> tuple[Instant | None, int]:
+    """The newest completed commit, and its epoch, where that is the newest instant that tells one; else None.
 
     The epoch is a hint: that one is decided, and all before it. -1 where no instant tells one.
     """

@@ -16,6 +16,9 @@ from timeline.epoch import Position
 from timeline.errors import InvariantError
 from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
 
+DECISIONS_FOLDER = ".hoodie/decisions"
+"""Folder of the decisions, below the timeline's base path."""
+
 
 class Outcome(enum.Enum):
     """What was decided."""
@@ -67,7 +70,7 @@ DECISION = BodyFormat("decision", Decision)
 
 def decision_path(epoch: int) -> str:
     """Where an epoch's decision lives, below the timeline's base path."""
-    return f".hoodie/decisions/{epoch:020d}.json"
+    return f"{DECISIONS_FOLDER}/{epoch:020d}.json"
 
 
 def read_decision(store: ObjectStore, epoch: int, retry: Retry) -> Decision | None:

@@ -120,7 +120,7 @@ class Timeline:
         names = [*names]
         completed = _completed(names) if layout is Layout.TWO else {}
         # What a completed instant has behind it tells nothing more: two files of three need no reading.
-        passed = {state for instant in completed.values() for state in _states_before(instant)}
+        passed = {state for instant in completed.values() for state in states_before(instant)}
         furthest: dict[InstantKey, Instant] = {}
         requested: set[str] = set()
         unreadable: list[str] = []
@@ -288,7 +288,8 @@ def _completed(names: Iterable[str]) -> dict[str, Instant]:
     return found
 
 
-def _states_before(instant: Instant) -> tuple[str, str]:
+def states_before(instant: Instant) -> tuple[str, str]:
+    """Names of the files that a completed commit or rollback of layout 2 has gone through."""
     action = instant.action.value
     inflight = "inflight" if instant.action is Action.COMMIT else f"{action}.inflight"
     return f"{instant.time}.{action}.requested", f"{instant.time}.{inflight}"

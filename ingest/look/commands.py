@@ -33,7 +33,7 @@ def show(
 
     Filters add up; what they leave out is not read.
     """
-    from ingest.build import open_timeline
+    from ingest.build import open_timeline, require_whole
     from ingest.config import load_config
     from ingest.console import output
     from ingest.look.instants import instants_view, shown_instants
@@ -50,11 +50,13 @@ def show(
     rows = shown_instants(chosen.history())
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2, default=json_word))
+        require_whole(opened)
         return
     console = output()
     if not rows:
         nothing = "no instants yet" if not len(timeline) else f"none of {len(timeline)} instants is asked for"
         console.print(f"{opened.store.url}: {nothing}", soft_wrap=True)
+        require_whole(opened)
         return
     console.print(instants_view(rows, console.width))
     if hidden:
@@ -65,6 +67,7 @@ def show(
         console.print(words, style="yellow", soft_wrap=True, highlight=False)
     for name in timeline.unreadable:
         console.print(f"not read: {name}", style="yellow", soft_wrap=True)
+    require_whole(opened)
 
 
 @app.command(short_help="Print everything about one instant.")
@@ -80,7 +83,7 @@ def inspect(
 
     Of a pending one also what recovery would do with it now, and why. Nothing is touched.
     """
-    from ingest.build import open_timeline
+    from ingest.build import open_timeline, require_whole
     from ingest.config import load_config
     from ingest.console import output
     from ingest.look.inspection import inspect_instant, inspection_json
@@ -96,6 +99,7 @@ def inspect(
         typer.echo(json.dumps(inspection_json(found, files), indent=2, default=json_word))
     else:
         output().print(inspection_page(found, files))
+    require_whole(opened)
 
 
 @app.command(short_help="Print how far each shard is read.")

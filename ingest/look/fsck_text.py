@@ -28,7 +28,7 @@ _ADVICE = {
 
 def checkup_lines(found: Checkup) -> Iterator[str]:
     """For people: what was compared, what was found by kind, and what to do about it."""
-    if not found.checked:
+    if not found.checked and not found.findings:
         yield "nothing was ingested yet"
         return
     yield f"{found.epochs:,} completed epochs with {found.rows:,} rows"

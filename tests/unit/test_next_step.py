@@ -47,7 +47,10 @@ TABLE: Sequence[tuple[str, str, str, str, str, StepKind]] = [
     ("commit another", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
     ("rollback this", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
     ("rollback another", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
-    # The requested file goes last of all in a rollback: without it one was decided.
+    # The requested file goes last of all in a rollback, which is decided first: here a person deleted it.
+    ("none", "gone", ANY, "good", ANY, StepKind.HALT),
+    ("none", "gone", ANY, "damaged", ANY, StepKind.HALT),
+    # What a writer that woke up late left of an instant that is gone.
     ("none", "gone", ANY, ANY, ANY, StepKind.ROLLBACK),
     ("none", "there", "live", ANY, "no", StepKind.WAIT),
     ("none", "there", "unknown", ANY, "no", StepKind.HALT),

@@ -29,7 +29,8 @@ from timeline.chain import Chain, load_chain
 from timeline.decision import read_decision
 from timeline.epoch import PLAN, EpochRef, OffsetRange, Part, Plan, ShardCount, WriteReport
 from timeline.errors import FencedError
-from timeline.instant import commit_completed, commit_requested, format_time
+from timeline.hudi import commit_body
+from timeline.instant import commit_completed, commit_inflight, commit_requested, format_time
 from timeline.lease import LeaseState, WriterLease, WriterRecord
 from timeline.process import ProcessId
 from timeline.settled import SETTLED, SETTLED_PATH, Settled
@@ -66,15 +67,22 @@ def put_requested(opened: Opened, time: str, epoch: int) -> None:
     opened.store.put(commit_requested(time).path, PLAN.dump(plan))
 
 
+def put_completed(opened: Opened, time: str, completion_time: str) -> None:
+    """A commit of another writer, in all of its states."""
+    for path in (commit_requested(time).path, commit_inflight(time).path):
+        opened.store.put(path, b"")
+    opened.store.put(commit_completed(time, completion_time).path, commit_body((), {}))
+
+
 def put_mark(opened: Opened) -> None:
-    opened.store.put(commit_completed(MARK, NEW).path, b"")
+    put_completed(opened, MARK, NEW)
     opened.store.put(SETTLED_PATH, SETTLED.dump(Settled(MARK, NEW)))
 
 
 def test_recovery_looks_behind_the_mark_first_and_at_the_whole_where_nothing_is_pending_there(opened: Opened) -> None:
     put_mark(opened)
-    put_requested(opened, OLD, 0)
-    put_requested(opened, NEW, 1)
+    put_requested(opened, OLD, 1)
+    put_requested(opened, NEW, 0)
     assert [evidence.instant for evidence, _ in examine(opened).found] == [NEW]
     assert [each.evidence.instant for each in run_recovery(opened).settled] == [NEW]
     assert [evidence.instant for evidence, _ in examine(opened).found] == [OLD]
@@ -94,7 +102,7 @@ def test_rollback_that_is_pending_before_the_mark_is_finished(opened: Opened) ->
     ]
     opened.store.delete(rollback.path)
     later = format_time(2**42)
-    opened.store.put(commit_completed(later, later).path, b"")
+    put_completed(opened, later, later)
     opened.store.put(SETTLED_PATH, SETTLED.dump(Settled(later, later)))
     assert len(Timeline.load(opened.store, opened.retry).pending()) == 1
     run_recovery(opened)

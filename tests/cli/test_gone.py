@@ -1,0 +1,107 @@
+"""Objects of a timeline that were deleted by hand: every command says so alike, before anything is opened."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.cli.job import Job
+from timeline.fsspec_store import open_store
+from timeline.instant import Action
+from timeline.view import Timeline, states_before
+
+
+@pytest.fixture
+def ingested(job: Job) -> Job:
+    """Three epochs."""
+    for number in range(3):
+        job.append(f"more-{number}.jsonl", range(1000 * number, 1000 * number + 5))
+        assert job.tideline("run").code == 0
+    return job
+
+
+def states_of(job: Job, epoch: int) -> Sequence[Path]:
+    """Files of a completed commit's states: requested, inflight, completed."""
+    timeline = Timeline.load(open_store(str(job.lake)))
+    instant = timeline.completed().by_action(Action.COMMIT).instants[epoch]
+    folder = job.lake / ".hoodie" / "timeline"
+    return [*(folder / name for name in states_before(instant)), folder / instant.file_name]
+
+
+def decision(job: Job, epoch: int) -> None:
+    (job.lake / f".hoodie/decisions/{epoch:020d}.json").unlink()
+
+
+def newest_decision(job: Job) -> None:
+    decision(job, 2)
+
+
+def middle_decision(job: Job) -> None:
+    decision(job, 1)
+
+
+def plan(job: Job) -> None:
+    states_of(job, 2)[0].unlink()
+
+
+def manifest(job: Job) -> None:
+    states_of(job, 1)[1].unlink()
+
+
+def instants(job: Job) -> None:
+    shutil.rmtree(job.lake / ".hoodie" / "timeline")
+
+
+def properties(job: Job) -> None:
+    (job.lake / ".hoodie" / "hoodie.properties").unlink()
+
+
+GONE: Sequence[tuple[Callable[[Job], None], str]] = [
+    (newest_decision, "epoch 2 is decided, and its decision .hoodie/decisions/00000000000000000002.json is gone"),
+    (middle_decision, "epoch 1 is decided, and its decision .hoodie/decisions/00000000000000000001.json is gone"),
+    (plan, "is completed, and its plan "),
+    (manifest, "is completed, and its manifest "),
+    (instants, "epochs up to 2 are decided, and the timeline has no instant"),
+    (properties, "it has begun, and .hoodie/hoodie.properties, which says whose it is, is gone"),
+]
+
+
+@pytest.mark.parametrize(("delete", "words"), GONE)
+def test_what_was_deleted_by_hand_is_told_alike_and_nothing_is_touched(
+    ingested: Job, call: Call, delete: Callable[[Job], None], words: str
+) -> None:
+    delete(ingested)
+    ingested.append("later.jsonl", range(9000, 9005))
+    before = {path: path.read_bytes() for path in ingested.lake.rglob("*") if path.is_file()}
+    for command in ("run", "recover", "show", "fsck"):
+        found = call(command, ingested.file)
+        assert (command, found.code) == (command, 6)
+        assert words in " ".join((found.out + found.err).split()), command
+    if "instant" not in words:
+        found = call("inspect", ingested.file, "latest")
+        assert found.code == 6 and words in " ".join((found.out + found.err).split())
+    assert {path: path.read_bytes() for path in ingested.lake.rglob("*") if path.is_file()} == before
+
+
+def test_a_completed_file_that_was_deleted_is_made_again(ingested: Job) -> None:
+    completed = states_of(ingested, 2)[2]
+    body = completed.read_bytes()
+    completed.unlink()
+    assert ingested.tideline("recover").code == 0
+    assert completed.read_bytes() == body or completed.exists()
+    assert ingested.tideline("run").code == 0
+    assert max(ingested.ids().values()) == 1
+
+
+def test_a_decided_epoch_whose_plan_was_deleted_before_it_was_completed_keeps_its_rows(ingested: Job) -> None:
+    ingested.append("decided.jsonl", range(5000, 5005))
+    assert ingested.tideline("run", env={"TIDELINE_CRASH_AT": "decided"}).code != 0
+    (pending,) = ingested.pending()
+    (ingested.lake / f".hoodie/timeline/{pending.time}.commit.requested").unlink()
+    assert ingested.tideline("recover").code == 0
+    ids = ingested.ids()
+    assert all(ids[number] == 1 for number in range(5000, 5005))

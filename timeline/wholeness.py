@@ -1,0 +1,100 @@
+"""What is gone of a timeline that nobody but a person, or a rule of the store, deletes.
+
+::
+
+    .hoodie/hoodie.properties   as long as there is anything else
+    .hoodie/timeline/           a completed instant keeps the files of all its states
+    .hoodie/decisions/          one for each epoch, without a gap, up to the newest completed one at least
+    .hoodie/offsets/            says that all epochs up to its own are decided
+
+Two listings and one body beside the view, however long the timeline is: what is older than the newest snapshot is found
+by `tideline fsck`, which reads everything. Objects whose absence looks like a crash (a completed file) are made again.
+What is gone without a trace on the timeline itself, the targets tell: their markers are ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed
+from timeline.decision import DECISIONS_FOLDER, decision_path
+from timeline.errors import InvariantError
+from timeline.hudi import PROPERTIES_PATH
+from timeline.instant import Action, Instant, Layout
+from timeline.store import ObjectStore, Retry
+from timeline.view import Timeline, states_before
+
+_MOST_NAMED = 3
+
+
+def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[str]:
+    """What is gone, in words; empty where everything is there.
+
+    Args:
+        store: the timeline's store.
+        timeline: a view of it, of its newest instants at least (`Timeline.recent`).
+        retry: bounds of retries.
+
+    Raises:
+        StoreUnavailableError: it could not be listed.
+    """
+    return [*_of_instants(timeline), *_of_decisions(store, timeline, retry)]
+
+
+def require_whole(store: ObjectStore, timeline: Timeline, retry: Retry) -> None:
+    """Refuse to go on with a timeline of which something is gone.
+
+    Raises:
+        InvariantError: it names what; nothing was touched.
+    """
+    found = missing(store, timeline, retry)
+    if found:
+        raise InvariantError(f"{store.url}: {in_words(found)}")
+
+
+def in_words(found: list[str]) -> str:
+    """One sentence for what is gone, and what to do."""
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return (
+        f"the timeline is not whole: {'; '.join(found[:_MOST_NAMED])}{more}. Tideline never deletes these: restore "
+        "them from the store's versions or a backup before anything else runs, and look for a person or a lifecycle "
+        "rule that deletes below .hoodie; tideline fsck compares everything"
+    )
+
+
+def _of_instants(timeline: Timeline) -> Iterator[str]:
+    for instant in timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK):
+        if instant.layout is Layout.TWO and not timeline.is_archived(instant):
+            yield from _of_states(timeline, instant)
+
+
+def _of_states(timeline: Timeline, instant: Instant) -> Iterator[str]:
+    words = {Action.COMMIT: ("plan", "manifest"), Action.ROLLBACK: ("request", "inflight file")}[instant.action]
+    for word, name in zip(words, states_before(instant), strict=True):
+        if name not in timeline.modified_ms:
+            yield f"{instant.action.value} {instant.time} is completed, and its {word} {name} is gone"
+
+
+def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Iterator[str]:
+    snapshots = _epochs(store, SNAPSHOTS_FOLDER, retry)
+    newest = snapshots[-1] if snapshots else -1
+    first = max(0, newest - SNAPSHOT_EVERY + 1)
+    decided = _epochs(store, DECISIONS_FOLDER, retry, after=decision_path(first - 1) if first else "")
+    _, completed = newest_completed(store, timeline, retry)
+    last = max([newest, completed, *decided[-1:]])
+    gone = sorted(set(range(first, last + 1)) - set(decided))
+    for epoch in gone:
+        yield f"epoch {epoch} is decided, and its decision {decision_path(epoch)} is gone"
+    # A first instant may have come since the timeline was listed.
+    if decided and not timeline.instants and not Timeline.recent(store, retry).instants:
+        yield f"epochs up to {decided[-1]} are decided, and the timeline has no instant"
+    is_begun = bool(decided or snapshots or timeline.instants)
+    if is_begun and retry.call(lambda: store.size(PROPERTIES_PATH)) is None:
+        yield f"it has begun, and {PROPERTIES_PATH}, which says whose it is, is gone"
+
+
+def _epochs(store: ObjectStore, folder: str, retry: Retry, after: str = "") -> list[int]:
+    """Numbers of the objects of a folder, sorted."""
+    listed = retry.call(lambda: store.list(folder, after=after))
+    names = (info.path.rpartition("/")[2].removesuffix(".json") for info in listed)
+    return [int(name) for name in names if name.isdecimal()]
