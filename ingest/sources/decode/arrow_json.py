@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ingest.sources.decode.convert import convert
+from ingest.sources.decode.decimals import DIGITS_OF_128_BITS, DIGITS_OF_256_BITS, to_decimals
+from ingest.sources.decode.exponents import row_of_exponent, rows_to_zero, safe_exponent
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import EPOCH_UNITS
 from ingest.sources.decode.timestamp_columns import epoch_column, outside
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale
-
-_WIDEST = 38
-"""Digits of a decimal of 128 bits. Arrow takes as many as the type has, scales them, and does not look if they fit."""
 
 
 class Refused(Exception):
@@ -61,6 +60,10 @@ def parse_block(
         Refused: not every line is one object of the schema.
     """
     carriers = pa.schema([(field.name, _carrier(field.type, timestamp_formats.get(field.name))) for field in schema])
+    safe = safe_exponent(pa.struct(list(carriers)))
+    unsafe = None if safe is None else row_of_exponent(data, safe)
+    if unsafe is not None:
+        raise Refused(f"an exponent that Arrow cannot scale by in row {unsafe}")
     try:
         table = pj.read_json(
             pa.BufferReader(data),
@@ -79,17 +82,20 @@ def parse_block(
         values = carrier.combine_chunks()
         timestamp_format = timestamp_formats.get(field.name)
         if pa.types.is_decimal(values.type) and timestamp_format is not None and pa.types.is_timestamp(field.type):
-            counts, values = values, epoch_column(values, EPOCH_UNITS[timestamp_format], field.type)
-            bad.update(positions_of(pc.and_(pc.is_null(values), pc.is_valid(counts))))
+            found, values = values, epoch_column(values, EPOCH_UNITS[timestamp_format], field.type)
+            bad.update(_lost(found, values))
         elif pa.types.is_decimal(field.type):
-            values, too_long = _fitting(values, field.type)
-            bad.update(too_long)
+            found, values = values, to_decimals(values, field.type)
+            bad.update(_lost(found, values))
         elif carriers.field(field.name).type != field.type:
             converted = convert(values, field.name, field.type, timestamp_format)
             values = converted.values
             bad.update(converted.bad)
         else:
             bad.update(_unfit(values))
+        for bits in (32, 64):
+            zeros = _zeros(values, bits)
+            bad.update(rows_to_zero(data, zeros, bits) if len(zeros) else ())
         columns.append(values)
     return Parsed(columns, frozenset(bad))
 
@@ -99,7 +105,7 @@ def _carrier(kind: pa.DataType, timestamp_format: str | None) -> pa.DataType:
     if pa.types.is_timestamp(kind) and timestamp_format is not None and timestamp_format in EPOCH_UNITS:
         return pa.decimal128(EPOCH_PRECISION, epoch_scale(EPOCH_UNITS[timestamp_format]))
     if may_wrap(kind):
-        return pa.decimal256(2 * _WIDEST, kind.scale)
+        return pa.decimal256(DIGITS_OF_256_BITS, kind.scale)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pa.string()
     return kind
@@ -117,7 +123,7 @@ def _nested_is_plain(kind: pa.DataType, formatted: bool) -> bool:
 
 def may_wrap(kind: pa.DataType) -> bool:
     """Whether digits that Arrow takes can be too many for 128 bits once they are scaled."""
-    return bool(pa.types.is_decimal(kind) and kind.precision + kind.scale > _WIDEST)
+    return bool(pa.types.is_decimal(kind) and kind.precision + kind.scale > DIGITS_OF_128_BITS)
 
 
 def _unfit(values: pa.Array) -> Sequence[int]:
@@ -127,7 +133,7 @@ def _unfit(values: pa.Array) -> Sequence[int]:
     """
     kind = values.type
     if pa.types.is_decimal(kind):
-        return _fitting(values, kind)[1]
+        return _lost(values, to_decimals(values, kind))
     if pa.types.is_timestamp(kind):
         return positions_of(outside(values))
     if pa.types.is_floating(kind):
@@ -142,17 +148,20 @@ def _unfit(values: pa.Array) -> Sequence[int]:
     return []
 
 
-def _fitting(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Sequence[int]]:
-    """Decimals as of this type, and the rows of those that have too many digits, which are null."""
-    try:
-        if values.type != kind:
-            return pc.cast(values, kind), []
-        values.validate(full=True)
-        return values, []
-    except pa.ArrowInvalid:
-        limit = Decimal((0, (1,), kind.precision - kind.scale))
-        found = enumerate(values.to_pylist())
-        too_long = [row for row, value in found if value is not None and value.copy_abs() >= limit]
-    fits = np.ones(len(values), np.bool_)
-    fits[too_long] = False
-    return pc.cast(pc.if_else(pa.array(fits), values, pa.scalar(None, values.type)), kind), too_long
+def _lost(before: pa.Array, after: pa.Array) -> Sequence[int]:
+    """Rows whose value did not become one of the other type."""
+    return positions_of(pc.and_(pc.is_null(after), pc.is_valid(before))) if after.null_count > before.null_count else []
+
+
+def _zeros(values: pa.Array, bits: int) -> npt.NDArray[np.intp]:
+    """Rows with a float of so many bits that is 0."""
+    kind = values.type
+    if pa.types.is_floating(kind) and kind.bit_width == bits:
+        # As truth: to compare with a number Arrow loads pandas.
+        return np.asarray(positions_of(pc.invert(pc.cast(values, pa.bool_()))), np.intp)
+    if pa.types.is_struct(kind):
+        return np.unique(np.concatenate([_zeros(child, bits) for child in values.flatten()]))
+    if pa.types.is_list(kind):
+        inner = _zeros(values.flatten(), bits)
+        return np.unique(pc.list_parent_indices(values).to_numpy()[inner]) if len(inner) else inner
+    return np.empty(0, np.intp)

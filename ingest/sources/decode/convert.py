@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.as_written import with_texts
+from ingest.sources.decode.decimals import to_decimals
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import EPOCH_UNITS
 from ingest.sources.decode.timestamp_columns import format_column, iso_column
@@ -22,7 +23,8 @@ from ingest.sources.decode.values import Number, Rejection, mismatch, parse_json
 _INTEGER = r"\A-?[0-9]{1,19}\z"
 _FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"
 _BOOLEAN = r"\A(?i:true|false|0|1)\z"
-_DIGIT = r"[0-9]"
+_FINITE = r"[0-9]"
+_NOT_ZERO = r"\A[+-]?[0.]*[1-9]"
 _YEAR = r"\A(?:[1-9]|0[1-9]|00[1-9]|000[1-9])"
 """Arrow takes the year 0, which no date of Python or of SQL has."""
 
@@ -72,9 +74,9 @@ def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: st
     if pa.types.is_integer(kind):
         texts = _keep(texts, _INTEGER)
     elif pa.types.is_floating(kind):
-        values = pc.cast(_keep(texts, _FLOAT), kind)
-        overflow = pc.and_(pc.is_inf(values), pc.match_substring_regex(texts, pattern=_DIGIT))
-        return pc.if_else(overflow, pa.scalar(None, kind), values)
+        return _floats(texts, kind)
+    elif pa.types.is_decimal(kind):
+        return to_decimals(texts, kind)
     elif pa.types.is_nested(kind):
         return _each(texts, kind, lambda text: _nested(text, column, kind, timestamp_format))
     elif pa.types.is_date(kind):
@@ -85,6 +87,17 @@ def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: st
         return pc.cast(texts, kind)
     except pa.ArrowInvalid:
         return _each(texts, kind, lambda text: _alone(text, kind))
+
+
+def _floats(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The nearest float of each text; null where that is an infinity or a zero that the text does not say."""
+    values = pc.cast(_keep(texts, _FLOAT), kind)
+    is_zero = pc.invert(pc.cast(values, pa.bool_()))  # to compare with a number Arrow loads pandas
+    for is_extreme, says_otherwise in ((pc.is_inf(values), _FINITE), (is_zero, _NOT_ZERO)):
+        if pc.any(is_extreme).as_py():
+            wrong = pc.and_(is_extreme, pc.match_substring_regex(texts, pattern=says_otherwise))
+            values = pc.if_else(wrong, pa.scalar(None, kind), values)
+    return values
 
 
 def _keep(texts: pa.Array, pattern: str) -> pa.Array:

@@ -13,20 +13,21 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import NoReturn, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ingest.sources.decode.decimals import exact
 from ingest.sources.decode.options import EPOCH_UNITS
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale, format_micros, in_range, iso_micros
 from sinks.sql_types import type_name
 
 _SHOWN = 60
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _INTEGER = re.compile(r"-?[0-9]+")
-_EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
+_NOT_ZERO = re.compile(r"[+-]?[0.]*[1-9]")
 
 
 class Number(str):
@@ -223,22 +224,15 @@ def _integer(value: object, bits: int) -> int | None:
 
 
 def _float(value: object, bits: int) -> float | None:
-    if not isinstance(value, Number):
+    if not isinstance(value, Number) or isinstance(value, Constant):
         return None
-    number = float(value)
-    if bits == 32:
-        number = pa.scalar(number, pa.float32()).as_py()
-    return number if math.isfinite(number) else None
+    # By Arrow: by way of 64 bits a number would be rounded twice to 32.
+    number: float = pc.cast(pa.scalar(str(value)), pa.float32() if bits == 32 else pa.float64()).as_py()
+    return number if math.isfinite(number) and (number or not _NOT_ZERO.match(value)) else None
 
 
 def _decimal(value: object, precision: int, scale: int) -> Decimal | None:
-    if not isinstance(value, str) or not _DECIMAL.fullmatch(value) or len(value) > 200:
-        return None
-    try:
-        number = _EXACT.create_decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
-    except (Inexact, InvalidOperation):
-        return None
-    return number if number.is_zero() or number.adjusted() + scale < precision else None
+    return exact(value, precision, scale) if isinstance(value, str) else None
 
 
 def _timestamp(value: object, *, zoned: bool, timestamp_format: str | None) -> int | None:
