@@ -25,6 +25,7 @@ from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
+from ingest.sources.files.exact_casts import cast_exactly, may_hold_others
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
 from timeline.epoch import OffsetRange
@@ -166,18 +167,18 @@ def _cast(values: pa.Array, field: pa.Field) -> Converted:
 
 def _cast_together(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """The values as of this type; null where one cannot be."""
-    if values.type == kind:
+    if values.type == kind and not may_hold_others(kind):
         return values
     options = pc.CastOptions(kind, allow_time_truncate=True)
     try:
-        return pc.cast(values, options=options)
+        return cast_exactly(values, kind, options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.concat_arrays([_cast_alone(values.take(pa.array([at])), kind, options) for at in range(len(values))])
 
 
 def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> pa.Array:
     try:
-        return pc.cast(value, options=options)
+        return cast_exactly(value, kind, options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.nulls(1, kind)
 
