@@ -19,6 +19,8 @@ from ingest.sources.decode.options import EPOCH_UNITS
 from ingest.sources.decode.timestamp_columns import epoch_column, outside
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale
 
+_FLOAT_BITS = (32, 64)
+
 
 class Refused(Exception):
     """Arrow does not take these lines together; at least one of them it does not take alone."""
@@ -93,10 +95,9 @@ def parse_block(
             bad.update(converted.bad)
         else:
             bad.update(_unfit(values))
-        for bits in (32, 64):
-            zeros = _zeros(values, bits)
-            bad.update(rows_to_zero(data, zeros, bits) if len(zeros) else ())
         columns.append(values)
+    zeros = {bits: np.concatenate([_zeros(each, bits) for each in columns]) for bits in _FLOAT_BITS}
+    bad |= rows_to_zero(data, zeros)
     return Parsed(columns, frozenset(bad))
 
 
@@ -158,7 +159,10 @@ def _zeros(values: pa.Array, bits: int) -> npt.NDArray[np.intp]:
     kind = values.type
     if pa.types.is_floating(kind) and kind.bit_width == bits:
         # As truth: to compare with a number Arrow loads pandas.
-        return np.asarray(positions_of(pc.invert(pc.cast(values, pa.bool_()))), np.intp)
+        found: npt.NDArray[np.intp] = (
+            pc.indices_nonzero(pc.invert(pc.cast(values, pa.bool_()))).to_numpy().astype(np.intp)
+        )
+        return found
     if pa.types.is_struct(kind):
         return np.unique(np.concatenate([_zeros(child, bits) for child in values.flatten()]))
     if pa.types.is_list(kind):

@@ -9,6 +9,7 @@ time that decoding takes, and closer only where there is one between digits.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +24,9 @@ _AROUND = b' \t\r\n,:[]{}"'
 _IS_AROUND = np.zeros(256, np.bool_)
 _IS_AROUND[list(_AROUND)] = True
 _LOOKED_AT = 5
-_LOWER = 0x20
-"""The bit of a letter that makes it small."""
 _ESCAPED = re.compile(rb"\\u00(?:2[BDEbde]|3[0-9]|[46]5)")
 """What a number in quotes can be made of, too."""
+_WORD = 8
 _FEWEST_ZEROS = 25
 _TO_ZERO = {
     32: re.compile(rb"[eE]-0*(?:[2-9][0-9]|[1-9][0-9]{2})|0{25}"),
@@ -58,24 +58,23 @@ def row_of_exponent(data: bytes, below: int) -> int | None:
         below: see `safe_exponent`.
     """
     places = [at for at in _exponents(data) if _size(data, at) > below]
-    if b"\\" in data and len(_pairs(data, b"\\u", ignore=0)):
+    if b"\\" in data and len(_pairs(data, b"\\u")):
         hidden = _ESCAPED.search(data)
         places += [hidden.start()] if hidden is not None else []
     return data.count(b"\n", 0, min(places)) if places else None
 
 
-def rows_to_zero(data: bytes, rows: npt.NDArray[np.intp], bits: int) -> list[int]:
-    """Some of the lines: those with a number that may be too small for floats of so many bits.
+def rows_to_zero(data: bytes, zeros: Mapping[int, npt.NDArray[np.intp]]) -> set[int]:
+    """Lines with a number that may have become 0 for being too small.
 
     Args:
         data: lines without blank ones.
-        rows: the lines to look at.
-        bits: 32 or 64.
+        zeros: by the bits of floats, lines with one that is 0.
     """
-    if not _exponents(data) and b"0" * _FEWEST_ZEROS not in data:
-        return []
+    if not any(map(len, zeros.values())) or not (_exponents(data) or b"0" * _FEWEST_ZEROS in data):
+        return set()
     lines = data.split(b"\n")
-    return [row for row in rows.tolist() if _TO_ZERO[bits].search(lines[row])]
+    return {row for bits, rows in zeros.items() for row in rows.tolist() if _TO_ZERO[bits].search(lines[row])}
 
 
 def _size(data: bytes, at: int) -> int:
@@ -91,10 +90,13 @@ def _size(data: bytes, at: int) -> int:
 def _exponents(data: bytes) -> list[int]:
     """Where an exponent below zero may begin."""
     codes = np.frombuffer(data, np.uint8)
-    places = _pairs(data, b"e-", ignore=_LOWER)
+    places = _pairs(data, b"e-")
+    if b"E" in data:
+        places = np.concatenate((places, _pairs(data, b"E-")))
     places = places[(places > 0) & (places + 2 < len(codes))]
+    places = places[_is_digit(codes[places + 2])]
     before = codes[places - 1]
-    places = places[(_is_digit(before) | (before == ord("."))) & _is_digit(codes[places + 2])]
+    places = places[_is_digit(before) | (before == ord("."))]
     # Most of what is left are UUIDs: a number is at its end behind so many digits, or has more of them.
     last, ends = len(codes) - 1, places + 3
     for _ in range(_LOOKED_AT):
@@ -108,17 +110,19 @@ def _is_digit(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     return (codes >= ord("0")) & (codes <= ord("9"))
 
 
-def _pairs(data: bytes, pair: bytes, *, ignore: int) -> npt.NDArray[np.intp]:
-    """Where two bytes are one behind the other: as numbers of 16 bits, at even and at odd places.
-
-    Args:
-        data: what to look at.
-        pair: the bytes, in which the ignored bits of the first are set.
-        ignore: bits of the first byte that do not matter.
-    """
+def _pairs(data: bytes, pair: bytes) -> npt.NDArray[np.intp]:
+    """Where two bytes are one behind the other: as numbers of 16 bits, at even and at odd places."""
     wanted = np.frombuffer(pair, "<u2")[0]
     found = []
     for start in range(min(2, len(data))):
         words = np.frombuffer(data, "<u2", (len(data) - start) // 2, start)
-        found.append(np.flatnonzero((words | wanted.dtype.type(ignore) if ignore else words) == wanted) * 2 + start)
+        found.append(_true_places(words == wanted) * 2 + start)
     return np.concatenate(found) if found else np.empty(0, np.intp)
+
+
+def _true_places(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """Where flags are true: of eight together first, as few are."""
+    whole = len(flags) // _WORD * _WORD
+    which = np.flatnonzero(flags[:whole].view(np.uint64) != 0)
+    inside = np.flatnonzero(flags[:whole].reshape(-1, _WORD)[which])
+    return np.concatenate((which[inside // _WORD] * _WORD + inside % _WORD, np.flatnonzero(flags[whole:]) + whole))
