@@ -19,7 +19,7 @@ from timeline.view import Timeline, states_before
 def ingested(job: Job) -> Job:
     """Three epochs."""
     for number in range(3):
-        job.append(f"more-{number}.jsonl", range(1000 * number, 1000 * number + 5))
+        job.append(f"more-{number}.jsonl", range(1000 * number + 1000, 1000 * number + 1005))
         assert job.tideline("run").code == 0
     return job
 
