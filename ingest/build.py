@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,10 +26,11 @@ from sinks.delta import DeltaOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
 from timeline import wholeness
-from timeline.errors import ConfigError, FormatError
+from timeline.errors import ConfigError, FormatError, TidelineError
 from timeline.fsspec_store import open_store
 from timeline.hudi import TableIdentity, create_identity, read_identity
 from timeline.lease import LeaseObserver, WriterLease, take_lease
+from timeline.owner import Owner, claim_timeline, move_timeline, read_owner
 from timeline.process import this_process
 from timeline.store import ObjectStore, Retry
 from timeline.view import Timeline
@@ -47,18 +48,29 @@ class Opened:
         store: the timeline's base path.
         retry: bounds of every retry.
         identity: what was fixed at its birth; None before the first epoch.
+        is_moved: whether the job has another name or source than the timeline was begun with, on purpose.
     """
 
     config: JobConfig
     store: ObjectStore
     retry: Retry
     identity: TableIdentity | None
+    is_moved: bool = False
 
     def take_lease(
         self, observer: LeaseObserver, *, force: bool = False, sleep: Callable[[float], None] = time.sleep
     ) -> WriterLease:
-        """Become the timeline's writer; see `timeline.lease.take_lease`."""
-        return take_lease(
+        """Become the timeline's writer; see `timeline.lease.take_lease`.
+
+        Raises:
+            ConfigError: the timeline belongs to another job; nothing was touched.
+            WriterBusyError: the present writer lives.
+        """
+        mine = Owner(self.config.name, _source_of(self.config))
+        owner = read_owner(self.store, self.retry)
+        if owner is not None and not self.is_moved:
+            self._require(owner, mine)
+        lease = take_lease(
             self.store,
             job=self.config.name,
             ttl_ms=round(self.config.writer.lease_ttl * 1000),
@@ -67,10 +79,42 @@ class Opened:
             sleep=sleep,
             force=force,
         )
+        try:
+            if owner is None:
+                self._require(claim_timeline(self.store, mine, self.retry), mine)
+            elif owner != mine:
+                move_timeline(self.store, mine, self.retry)
+        except TidelineError:
+            lease.release()
+            raise
+        return lease
+
+    def _require(self, owner: Owner, mine: Owner) -> None:
+        if owner != mine:
+            raise ConfigError(
+                f"{self.store.url} is the timeline of {owner}; this job file is {mine}. Give it a timeline.path of its "
+                "own, or the name and source that the timeline was begun with; where the job itself was renamed, or "
+                "its source moved or was extended, tideline run CONF --new-source goes on"
+            )
 
 
-def open_timeline(config: JobConfig) -> Opened:
+def _source_of(config: JobConfig) -> str:
+    """Where a job reads from, in a spelling that does not change with the way there."""
+    match config.source:
+        case FilesOptions(path=path):
+            return resolved_place(path)
+        case KafkaOptions(topics=topics, topic_pattern=pattern):
+            return f"topics {', '.join(sorted(topics))}" if topics else f"topics matching {pattern}"
+        case other:
+            return other.type
+
+
+def open_timeline(config: JobConfig, *, is_moved: bool = False) -> Opened:
     """Look at the timeline of a job; creates nothing.
+
+    Args:
+        config: the job file.
+        is_moved: see `Opened`.
 
     Raises:
         FormatError: the path holds a Hudi table that Tideline did not create.
@@ -82,7 +126,7 @@ def open_timeline(config: JobConfig) -> Opened:
         identity = read_identity(store, retry)
     except FormatError as error:
         raise FormatError(f"{store.url}: {error}") from error
-    return Opened(config, store, retry, identity)
+    return Opened(config, store, retry, identity, is_moved)
 
 
 def require_whole(opened: Opened) -> None:
@@ -217,12 +261,17 @@ def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = Non
         partition_columns=tuple(field.column for field in config.partition_by),
         result_schema=None if result is None else {field.name: type_name(field.type) for field in result},
     )
-    return Opened(config, opened.store, opened.retry, create_identity(opened.store, wanted, opened.retry))
+    return replace(opened, identity=create_identity(opened.store, wanted, opened.retry))
 
 
 def build_job(opened: Opened) -> Job:
-    """The job with its targets; the timeline must have been born."""
+    """The job with its targets; the timeline must have been born.
+
+    Raises:
+        ConfigError: the job file leaves columns out that the timeline was born with, or gives them other types.
+    """
     assert opened.identity is not None
+    _check_columns(opened, opened.identity)
     config, identity = opened.config, opened.identity
     schema = known_schema(opened)
     assert schema is not None
@@ -240,6 +289,25 @@ def build_job(opened: Opened) -> Job:
         by=str(this_process()),
         retry=opened.retry,
     )
+
+
+def _check_columns(opened: Opened, identity: TableIdentity) -> None:
+    """Refuse a schema without a column that there was: its values would be null from now on, without a word."""
+    declared = opened.config.arrow_schema
+    if declared is None:
+        return
+    found = {field.name: type_name(field.type) for field in declared}
+    differences = [
+        f"  {name}: the timeline was born with {kind}, the job file has {found.get(name, 'no such column')}"
+        for name, kind in identity.schema.items()
+        if found.get(name) != kind
+    ]
+    if differences:
+        listed = "\n".join(differences)
+        raise ConfigError(
+            f"schema: the columns are not those of {opened.store.url}:\n{listed}\n"
+            "Put them back, or start another table and timeline with the new ones"
+        )
 
 
 def _base_target(config: JobConfig, sinks: Sequence[Sink]) -> str | None:

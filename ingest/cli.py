@@ -70,6 +70,9 @@ def run(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on behind records that the source no longer has; record the hole.")
     ] = False,
+    new_source: Annotated[
+        bool, typer.Option("--new-source", help="The job was renamed, or its source moved, on purpose: go on.")
+    ] = False,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -82,13 +85,16 @@ def run(
     configure_logging(console, as_json=log_json, verbose=verbose)
     config = load_config(conf)
     last_word = LastWord(conf)
+    mode = Mode.ONCE if once else Mode.CONTINUOUS
     try:
-        _ingest(config, console, last_word, mode=Mode.ONCE if once else Mode.CONTINUOUS, accept_loss=accept_loss)
+        _ingest(config, console, last_word, mode=mode, accept_loss=accept_loss, new_source=new_source)
     except Exception as error:  # the process's edge: what became of the epoch is known here and not in main
         raise typer.Exit(_report(error, last_word)) from None
 
 
-def _ingest(config: JobConfig, console: Console, last_word: LastWord, *, mode: Mode, accept_loss: bool) -> None:
+def _ingest(
+    config: JobConfig, console: Console, last_word: LastWord, *, mode: Mode, accept_loss: bool, new_source: bool
+) -> None:
     """Run the loop, watched by all that the job file names."""
     signals = StopSignals()
     signals.install()
@@ -112,7 +118,7 @@ def _ingest(config: JobConfig, console: Console, last_word: LastWord, *, mode: M
             return runner
 
         loop = IngestLoop(
-            open_timeline(config),
+            open_timeline(config, is_moved=new_source),
             lambda: open_runner(config, start_spark),
             mode=mode,
             stop=signals.stop,

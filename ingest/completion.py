@@ -36,14 +36,17 @@ class _Running:
 class Completions:
     """Completes epochs, one at a time; as a context, it ends with none left over."""
 
-    def __init__(self, tell: Listener, *, beside: bool) -> None:
+    def __init__(self, tell: Listener, *, beside: bool, check: Callable[[], None] = lambda: None) -> None:
         """Nothing runs yet.
 
         Args:
             tell: told of each epoch, in the thread that calls, once it is completed or is left pending.
             beside: whether to return before an epoch is completed.
+            check: called behind each epoch, beside the next plan; what it raises, `wait` raises.
         """
         self._tell = tell
+        self._check = check
+        self._checking: Future[None] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tideline-completion") if beside else None
         self._running: _Running | None = None
 
@@ -81,12 +84,13 @@ class Completions:
             self.wait()
         else:
             self._running = _Running(result, self._pool.submit(complete))
+            self._checking = self._pool.submit(self._check)
 
     def wait(self) -> None:
         """Return once the epoch is completed.
 
         Raises:
-            TidelineError: it could not be; it is decided and pending.
+            TidelineError: it could not be; it is decided and pending. Or the check failed.
         """
         running, self._running = self._running, None
         if running is None:
@@ -97,3 +101,6 @@ class Completions:
             self._tell(LeftPending(running.result.manifest.ref, is_decided=True))
             raise
         self._tell(Completed(running.result))
+        checking, self._checking = self._checking, None
+        if checking is not None:
+            checking.result()

@@ -41,8 +41,17 @@ from ingest.watched_sink import WatchedSink
 from ingest.writers import Writers
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import Decision, Outcome, read_decision
-from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
+from timeline.errors import (
+    ConfigError,
+    FencedError,
+    InvariantError,
+    OutrunError,
+    StoppedError,
+    StoreUnavailableError,
+    TargetBusyError,
+)
 from timeline.failpoints import reach
+from timeline.hudi import read_identity
 from timeline.lease import LeaseObserver, WriterLease
 from timeline.view import Timeline
 
@@ -138,7 +147,7 @@ class IngestLoop:
         return opened.take_lease(LeaseObserver(opened.store, opened.retry), sleep=sleep)
 
     def _run(self, lease: WriterLease) -> Summary:
-        with Completions(self._tell, beside=True) as completions:
+        with Completions(self._tell, beside=True, check=self._require_timeline) as completions:
             return self._run_epochs(lease, completions)
 
     def _run_epochs(self, lease: WriterLease, completions: Completions) -> Summary:
@@ -201,6 +210,20 @@ class IngestLoop:
                 completions.wait()
                 self._stop.wait(max(0.0, self._opened.config.epoch.interval - (self._monotonic() - started)))
         return replace(summary, is_stopped=self._stop.is_set())
+
+    def _require_timeline(self) -> None:
+        """Stop where the timeline is no longer the one that this writer began with.
+
+        Raises:
+            InvariantError: it was deleted, and perhaps another one begun.
+        """
+        found, mine = read_identity(self._opened.store, self._opened.retry), self._opened.identity
+        if found is None or mine is None or found.timeline_id != mine.timeline_id:
+            what = "is gone" if found is None else f"is another one now ({found.name!r}, {found.timeline_id})"
+            raise InvariantError(
+                f"{self._opened.store.url}: the timeline that this process writes {what}: somebody deleted it. This "
+                "process stops. Restore it before anything else runs: a new one would read everything again"
+            )
 
     def _plan(self, source: WithQuarantine, chain: Chain) -> SourcePlan:
         if self._mode is Mode.REJECTED:

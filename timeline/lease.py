@@ -153,6 +153,7 @@ class WriterLease:
         self._record = record
         self._retry = retry
         self._lost = False
+        self._gone = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._on_beat: Callable[[bool], None] = lambda is_done: None
@@ -181,8 +182,14 @@ class WriterLease:
         """Stop a writer that was taken over before it wastes work; safety does not depend on it.
 
         Raises:
-            FencedError: a later generation exists.
+            FencedError: a later generation exists, or this one was deleted.
         """
+        if self._gone:
+            raise FencedError(
+                f"the lease of writer generation {self.generation} is gone from {self._store.url}/{WRITERS_FOLDER}, "
+                "and nobody but a person deletes it: this process stops. Was the timeline deleted under it? Restore "
+                "it, or look what is left of it with tideline fsck, before you start again"
+            )
         if self._lost:
             raise FencedError(
                 f"writer generation {self.generation} was taken over by a later one: this process stops; "
@@ -194,7 +201,10 @@ class WriterLease:
         self._lost = self._lost or generation > self.generation
 
     def beat(self) -> None:
-        """Show a sign of life, and look whether a later generation exists."""
+        """Show a sign of life, and look whether a later generation exists, or the lease itself is gone."""
+        if read_or_none(self._store, writer_path(self.generation), self._retry) is None:
+            self._gone = self._lost = True
+            return  # put again it would make a timeline look alive of which the rest may be gone
         self._record = replace(self._record, beat=self._record.beat + 1)
         self._store.put(writer_path(self.generation), WRITER.dump(self._record))
         # Not a look at the next generation alone: that one may have been pruned after many more.

@@ -28,7 +28,7 @@ from ingest.takeover import run_recovery
 from timeline.chain import load_chain
 from timeline.errors import ConfigError, StoppedError, WriterBusyError
 from timeline.failpoints import reach
-from timeline.lease import LeaseObserver, WriterLease, take_lease
+from timeline.lease import LeaseObserver, WriterLease
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class StreamIngest:
         if wanted is not None:
             check_same(found, wanted, "the job file" if self._config.columns else "this timeline")
         probe_stores(opened)
-        lease = _take_lease(opened)
+        lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
         lease.keep()
         try:
             reach("lease-taken")
@@ -234,13 +234,3 @@ def _stream_config(conf: str | os.PathLike[str] | JobConfig) -> JobConfig:
             "a query needs a job with source: {type: stream}"
         )
     return config
-
-
-def _take_lease(opened: Opened) -> WriterLease:
-    return take_lease(
-        opened.store,
-        job=opened.config.name,
-        ttl_ms=round(opened.config.writer.lease_ttl * 1000),
-        retry=opened.retry,
-        observer=LeaseObserver(opened.store, opened.retry),
-    )

@@ -1,0 +1,62 @@
+"""Whose a timeline is: one job's, as long as it is there."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from tests.cli.conftest import Call
+from tests.cli.job import Job
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_another_job_file_on_the_timeline_is_refused_with_both_shown_until_it_is_meant(job: Job, call: Call) -> None:
+    assert job.tideline("run").code == 0
+    job.append("a.jsonl", range(5000, 5001))
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "inflight"}).code != 0
+    elsewhere = job.folder / "other"
+    elsewhere.mkdir()
+    (elsewhere / "x.jsonl").write_text('{"id":7000,"host":"x"}\n')
+    mine, other = f"job 'cli', which reads file://{job.folder}/logs/*.jsonl", f"reads file://{elsewhere}/*.jsonl"
+    job.write(source=job.source(path=f"{elsewhere}/*.jsonl"))
+    for command in ("run", "recover"):
+        found = call(command, job.file)
+        assert found.code == 2, found.err
+        assert mine in words(found.err) and other in words(found.err)
+    assert job.tideline("run", "--new-source").code == 0
+    assert job.tideline("run").code == 0
+    assert job.ids()[7000] == 1 and 5000 not in job.ids()
+
+
+def test_a_job_of_another_name_is_refused(job: Job, call: Call) -> None:
+    assert job.tideline("run").code == 0
+    job.write(name="other")
+    found = call("run", job.file)
+    assert found.code == 2 and "job 'cli'" in words(found.err) and "job 'other'" in words(found.err)
+
+
+def test_a_column_that_is_left_out_later_is_refused_and_named(job: Job, call: Call) -> None:
+    assert job.tideline("run").code == 0
+    job.write(schema={"id": "bigint"})
+    job.append("a.jsonl", range(5000, 5001))
+    found = call("run", job.file)
+    assert found.code == 2
+    assert "host: the timeline was born with string, the job file has no such column" in words(found.err)
+
+
+def test_a_writer_whose_timeline_is_deleted_under_it_stops_and_doubles_nothing(job: Job) -> None:
+    process = job.start("run", "--continuous")
+    while not job.ids():
+        time.sleep(0.05)
+    shutil.rmtree(job.lake / ".hoodie")
+    job.append("b.jsonl", range(5000, 5005))
+    while process.poll() is None and job.ids()[5000] == 0:
+        time.sleep(0.05)
+    job.append("c.jsonl", range(6000, 6005))
+    _, said = process.communicate(timeout=60)
+    assert process.returncode in (6, 7), said
+    assert "the timeline that this process writes is gone" in words(said) or "is gone from" in words(said)
+    assert max(job.ids().values()) == 1
