@@ -8,8 +8,10 @@ from __future__ import annotations
 import datetime
 import re
 
+_OFFSET = r"[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
+"""Hours 00 to 23 and minutes 00 to 59 (RFC 3339, section 5.6): `datetime` takes +00:60 for +01:00."""
 _ISO = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII
+    rf"(\d{{4}}-\d\d-\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{{1,9}}))?)?)?(Z|{_OFFSET})?)?", re.ASCII
 )
 _UTC = datetime.UTC
 FIRST_MICROS = -62_135_596_800_000_000

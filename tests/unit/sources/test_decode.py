@@ -6,9 +6,11 @@ import datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from ingest.sources.decode.infer import infer_json
 from ingest.sources.decode.options import CsvOptions, RecordFormat, UnknownField
 from ingest.sources.files.options import FilesOptions
 from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
@@ -84,6 +86,25 @@ def test_a_value_that_fits_is_kept_exactly(value: str, kind: str, expected: Any)
 )
 def test_a_value_that_does_not_fit_names_column_value_and_type(value: str, kind: str, reason: str) -> None:
     assert _decode_json(value, kind) == (None, reason)
+
+
+@pytest.mark.parametrize("text_format", [None, "%Y-%m-%dT%H:%M:%S%z"])
+@pytest.mark.parametrize(
+    ("offset", "minutes"),
+    [("+00:60", None), ("+0060", None), ("+00:99", None), ("+24:00", None), ("-2400", None), ("+23:59", 1439),
+     ("-00:00", 0), ("-2359", -1439), ("+0100", 60)],
+)  # fmt: skip
+def test_an_offset_has_hours_to_23_and_minutes_to_59(offset: str, minutes: int | None, text_format: str | None) -> None:
+    value = f'"2020-01-01T00:00:00{offset}"'
+    found, _ = _decode_json(value, "timestamp", timestamp_format=text_format)
+    expected = (
+        None if minutes is None else datetime.datetime(2020, 1, 1, tzinfo=UTC) - datetime.timedelta(minutes=minutes)
+    )
+    assert found == expected
+    nested, _ = _decode_json(f"[{value}]", "array<timestamp>", timestamp_format=text_format)
+    assert nested == (None if minutes is None else [expected])
+    kind = infer_json([f'{{"t":{value}}}'.encode()]).field("t").type
+    assert kind == (pa.string() if minutes is None else pa.timestamp("us", tz="UTC"))
 
 
 @pytest.mark.parametrize(
@@ -180,6 +201,25 @@ def test_a_pattern_matches_whole_lines_and_types_its_groups() -> None:
         (b"z z", "a: 'z' is not an int"),
         (b"1 x y", "the line does not match source.pattern"),
     ]
+
+
+@pytest.mark.parametrize("nulls", [["", "-"], ["-"], []])
+def test_a_group_that_took_no_part_is_null_and_one_that_matched_nothing_is_its_text(nulls: list[str]) -> None:
+    source = source_of(
+        "x", format="text", pattern=r"(?P<a>\w*)(?:;(?P<b>\w*))?(?:;(?P<c>\w+)|!(?P<d>\w*))?", nulls=nulls
+    )
+    decoder = source.decoder(schema_of(dict.fromkeys("abcd", "string")), lineage=True)
+    accepted, rejected = outcome(decoder.decode(block_of(b";\nx\nx;y\nx;;y\nx!\n;;;\n!z\n\xff\n")))
+    empty = None if "" in nulls else ""
+    assert [tuple(row.values()) for _, row in accepted] == [
+        (empty, empty, None, None),
+        ("x", None, None, None),
+        ("x", "y", None, None),
+        ("x", empty, "y", None),
+        ("x", None, None, empty),
+        (empty, None, None, "z"),
+    ]
+    assert [raw for _, _, raw in rejected] == [b";;;", b"\xff"]
 
 
 def test_a_pattern_that_cannot_serve_the_schema_is_refused_at_the_start() -> None:
