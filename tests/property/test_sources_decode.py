@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.sources.base import Decoder
-from ingest.sources.decode.options import UnknownField
+from ingest.sources.decode.csv_records import CsvDecoder
+from ingest.sources.decode.options import CsvOptions, UnknownField
+from ingest.sources.decode.records import TextRecords
 from tests.unit.sources.rows import block_of, outcome, plain_lines, schema_of, source_of
 
 _COLUMNS = {
@@ -198,6 +202,43 @@ _CSV_LINES = st.lists(
 def test_a_csv_line_is_decoded_as_if_it_were_alone(lines: list[bytes], end: bytes) -> None:
     decoder = source_of("x", format="csv").decoder(schema_of({"a": "int", "b": "string"}), lineage=True)
     _assert_lines_are_independent(decoder, end.join(lines) + end, header="a,b")
+
+
+def _by_pythons_csv(line: str, dialect: CsvOptions) -> list[str] | None:
+    """The values of one record; None where it is none. A value more shows a line end that would end the record."""
+    more = f"{line}{dialect.delimiter}x"
+    try:
+        (*values, last), *others = csv.reader([more], delimiter=dialect.delimiter, quotechar=dialect.quote, strict=True)
+    except csv.Error:
+        return None
+    return values if line and last == "x" and not others else None
+
+
+_DIALECTS = st.sampled_from([CsvOptions(header=False), CsvOptions(header=False, delimiter=";", quote="'")])
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(st.text("\",\r\n a\ufeff\0;'", max_size=7), min_size=1, max_size=6), _DIALECTS, st.integers(1, 3))
+@example(["\ra,b", "a,b\r", "a\rb,c"], CsvOptions(header=False), 2)
+@example(["\ufeffa,b", "\ufeffc,d"], CsvOptions(header=False), 2)
+@example(['"a"b,c', 'a"b,c', '"a""b",c', '"a"" ,c'], CsvOptions(header=False), 2)
+@example(['"a', 'b",c'], CsvOptions(header=False), 1)
+@example(["a\nb", '"a', 'b"'], CsvOptions(header=False), 1)
+def test_csv_is_read_as_pythons_csv_reads_each_line(lines: list[str], dialect: CsvOptions, width: int) -> None:
+    schema = pa.schema([(f"c{at}", pa.string()) for at in range(width)])
+    decoder = CsvDecoder(schema, dialect, (), {}, UnknownField.DROP, lineage=True)
+    expected = [_by_pythons_csv(line, dialect) for line in lines]
+    expected = [None if values is None or len(values) != width else values for values in expected]
+
+    def read(some: list[str]) -> list[list[str] | None]:
+        texts = pa.array([line.encode() for line in some], pa.binary())
+        accepted, rejected = outcome(decoder.decode(TextRecords("s", texts, pa.arange(0, len(some)))))
+        assert len(accepted) + len(rejected) == len(some)
+        values = {offset: list(row.values()) for offset, row in accepted}
+        return [values.get(at) for at in range(len(some))]
+
+    assert read(lines) == expected
+    assert [read([line])[0] for line in lines] == expected
 
 
 _TEXT_CELLS = st.text("12- xä", max_size=4)

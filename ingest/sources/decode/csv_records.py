@@ -1,13 +1,13 @@
 """Decodes CSV: one record is one line, columns by the file's header.
 
-Arrow's reader lets a quoted value run over line ends, and takes a lone carriage return for one. Both
-show in the number of rows, so lines are parsed together as long as rows and lines agree, and apart
-where they do not: down to single lines, which are then rejected alone.
+Lines that are no records (`ingest.sources.decode.csv_lines`) are rejected; Arrow's reader takes the others together.
+A block that looks regular goes to Arrow as it is: it has such lines only if the number of rows comes out differently.
 """
 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,13 +17,14 @@ import pyarrow.csv as pv
 
 from ingest.sources.base import Decoded
 from ingest.sources.decode.convert import convert
-from ingest.sources.decode.lines import as_text, positions_of
+from ingest.sources.decode.csv_lines import faults, look_regular
+from ingest.sources.decode.lines import as_text
 from ingest.sources.decode.options import CsvOptions, UnknownField
-from ingest.sources.decode.records import Records
+from ingest.sources.decode.records import Records, join_lines
 from ingest.sources.decode.rows import select, unknown_field_error
 
 _SENTINEL = "0"
-_OPEN_QUOTE = "a quote that is not closed, or a carriage return outside quotes"
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class CsvDecoder:
         """Why every row of this file is rejected, if so."""
         if not set(names) & set(self.schema.names):
             return f"the file's header has none of the schema's columns: {','.join(names)[:200]}"
+        if len(set(names)) < len(names):
+            twice = [name for name, times in Counter(names).items() if times > 1 and name in self.schema.names]
+            if twice:
+                return f"{twice[0]}: the file's header names this column more than once"
         unknown = [name for name in names if name not in self.schema.names]
         if unknown and self.on_unknown_field is UnknownField.FAIL:
             raise unknown_field_error(records.shard, records.start, unknown[0])
@@ -86,12 +91,13 @@ class CsvDecoder:
 
 
 def header_names(line: str, dialect: CsvOptions) -> list[str]:
-    """Column names of a header line.
+    """Column names of a header line, without blanks around them.
 
     Raises:
         csv.Error: it is none.
     """
-    return [name.strip() for name in next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote), [])]
+    cells = next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote, strict=True), [])
+    return [name.strip() for name in cells]
 
 
 def parse_csv(
@@ -106,22 +112,36 @@ def parse_csv(
         nulls: texts outside quotes that are null.
     """
     texts = as_text(lines)
-    bad = dict(texts.bad)
-    # One that Arrow would take for several lines must not make up for one that swallows its neighbour.
-    runs_over = pc.match_substring_regex(texts.texts, pattern=r"[\r\n]")
-    together = pc.indices_nonzero(pc.invert(pc.fill_null(runs_over, True)))
+    how = _Dialect(width, dialect, tuple(nulls))
+    data = join_lines(lines) + b"\n"
+    if not texts.bad and look_regular(lines, data, dialect):
+        wrong: dict[int, str] = {}
+        columns = _parse_together(data, len(lines), how, wrong)
+        if columns is not None:
+            return _in_order([_Piece(_without(pa.arange(0, len(lines)), wrong), columns)], len(lines), width), wrong
+    bad = texts.bad | faults(texts.texts, dialect)
     pieces: list[_Piece] = []
-    for at in (together, *(pa.array([index], pa.uint64()) for index in positions_of(pc.fill_null(runs_over, False)))):
-        _parse(at, lines, _Dialect(width, dialect, tuple(nulls)), pieces, bad)
-    order = pa.concat_arrays([piece.at for piece in pieces]) if pieces else pa.nulls(0, pa.uint64())
-    columns = [
-        pa.concat_arrays([piece.columns[column] for piece in pieces]) if pieces else pa.nulls(0, pa.string())
-        for column in range(width)
-    ]
-    if len(pieces) <= 1 and len(order) == len(lines):
-        return columns, bad
-    place = pc.index_in(pa.arange(0, len(lines)).cast(pa.uint64()), value_set=order)
-    return [column.take(place) for column in columns], bad
+    _parse(_without(pa.arange(0, len(lines)), bad), lines, how, pieces, bad)
+    return _in_order(pieces, len(lines), width), bad
+
+
+def _without(at: pa.Array, left_out: Mapping[int, str]) -> pa.Array:
+    """Numbers without those at some indices."""
+    if not left_out:
+        return at
+    return at.filter(pc.invert(pc.is_in(pa.arange(0, len(at)), value_set=pa.array(list(left_out), pa.int64()))))
+
+
+def _in_order(pieces: Sequence[_Piece], rows: int, width: int) -> list[pa.Array]:
+    """The columns of all pieces, with null for every line that is in none."""
+    if not pieces:
+        return [pa.nulls(rows, pa.string())] * width
+    columns = [pa.concat_arrays([piece.columns[column] for piece in pieces]) for column in range(width)]
+    order = pa.concat_arrays([piece.at for piece in pieces])
+    if len(pieces) == 1 and len(order) == rows:
+        return columns
+    place = pc.index_in(pa.arange(0, rows), value_set=order)
+    return [column.take(place) for column in columns]
 
 
 @dataclass(frozen=True)
@@ -146,27 +166,34 @@ def _parse(at: pa.Array, lines: pa.Array, dialect: _Dialect, pieces: list[_Piece
     if len(at) == 0:
         return
     wrong: dict[int, str] = {}
-    columns = _parse_together(lines.take(at), dialect, wrong)
+    columns = _parse_together(join_lines(lines.take(at)) + b"\n", len(at), dialect, wrong)
     if columns is not None:
         bad.update({at[index].as_py(): reason for index, reason in wrong.items()})
-        if wrong:
-            at = at.filter(pc.invert(pc.is_in(pa.arange(0, len(at)), value_set=pa.array(list(wrong), pa.int64()))))
-        pieces.append(_Piece(at, columns))
+        pieces.append(_Piece(_without(at, wrong), columns))
     elif len(at) == 1:
-        bad[at[0].as_py()] = _OPEN_QUOTE
+        bad[at[0].as_py()] = "not one record of CSV"
     else:
         middle = len(at) // 2
         _parse(at[:middle], lines, dialect, pieces, bad)
         _parse(at[middle:], lines, dialect, pieces, bad)
 
 
-def _parse_together(lines: pa.Array, dialect: _Dialect, wrong: dict[int, str]) -> list[pa.Array] | None:
-    """Columns of the lines, those in `wrong` left out; None unless every line is one record."""
+def _parse_together(data: bytes, lines: int, dialect: _Dialect, wrong: dict[int, str]) -> list[pa.Array] | None:
+    """Columns of the lines, those in `wrong` left out; None unless every line is one record.
+
+    Args:
+        data: the lines, each with a line feed behind it.
+        lines: how many.
+        dialect: how they are written.
+        wrong: gets index and reason of lines with another number of columns.
+    """
     names = [str(column) for column in range(dialect.width)]
     # A quote left open by the last line would swallow nothing and go unseen: it gets one more line to swallow.
     # Its quotes keep it from being read as null.
     quoted = f"{dialect.csv.quote}{_SENTINEL}{dialect.csv.quote}"
-    data = b"\n".join([*lines.to_pylist(), dialect.csv.delimiter.join([quoted] * dialect.width).encode(), b""])
+    # Arrow passes over a byte order mark at the start of whatever it is given; that of a file is not in its lines.
+    mark = _BOM if data.startswith(_BOM) else b""
+    data = b"".join([mark, data, dialect.csv.delimiter.join([quoted] * dialect.width).encode(), b"\n"])
 
     def skip(row: pv.InvalidRow) -> str:
         wrong[row.number - 1] = f"{row.actual_columns} columns where {row.expected_columns} are expected"
@@ -188,8 +215,8 @@ def _parse_together(lines: pa.Array, dialect: _Dialect, wrong: dict[int, str]) -
         )
     except pa.ArrowInvalid:
         return None
-    # A carriage return that adds a record and an open quote that swallows the last one would cancel out in the number.
+    # A record too many and an open quote that swallows the last one would cancel out in the number.
     last = [table.column(column)[-1].as_py() for column in range(dialect.width)] if table.num_rows else []
-    if table.num_rows + len(wrong) != len(lines) + 1 or last != [_SENTINEL] * dialect.width:
+    if table.num_rows + len(wrong) != lines + 1 or last != [_SENTINEL] * dialect.width:
         return None
     return [table.column(column).slice(0, table.num_rows - 1).combine_chunks() for column in range(dialect.width)]

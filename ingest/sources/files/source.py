@@ -173,6 +173,8 @@ class FilesSource:
             columns, bad = parse_csv(lines, len(names), dialect, self._options.nulls)
             good = pa.array([at not in bad for at in range(len(lines))], pa.bool_())
             for name, column in zip(names, columns, strict=True):
+                if not name:
+                    continue  # behind a delimiter that ends the header: no column can be called so
                 found.setdefault(name, []).append(column.filter(good))
         return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
 

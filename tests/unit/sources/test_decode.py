@@ -163,7 +163,7 @@ def test_csv_values_are_typed_and_misfits_rejected_alone() -> None:
         (b"4", "1 columns where 2 are expected"),
         (b"5,6,7", "3 columns where 2 are expected"),
         (b"0x10,z", "a: '0x10' is not an int"),
-        (b'6,"open', "a quote that is not closed, or a carriage return outside quotes"),
+        (b'6,"open', "a quote that is not closed"),
     ]
 
 
@@ -332,7 +332,36 @@ def test_the_year_0_is_no_date_whichever_way_it_is_read(lines: list[str]) -> Non
         assert rejected[0][1] == "c: '0000-01-01' is not a date"
 
 
-@pytest.mark.parametrize("header", ["id\rname", "x" * 200_000])
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('1,"a"b', "text behind a closing quote: 'b'"),
+        ('1,"a" ', "text behind a closing quote: ' '"),
+        ('1,"a""', "a quote that is not closed"),
+        ("\r1,a", "a carriage return or line feed outside quotes"),
+        ("1,a\r", "a carriage return or line feed outside quotes"),
+        ("1,a\rb", "a carriage return or line feed outside quotes"),
+        ("1,a,", "3 columns where 2 are expected"),
+    ],
+)
+def test_what_is_no_csv_is_rejected_with_what_is_wrong(line: str, reason: str) -> None:
+    good = [(0, {"a": 1, "b": "x"}), (4 + len(line) + 2, {"a": 2, "b": 'y"z'})]
+    assert _csv(b"1,x\n" + line.encode() + b"\r\n" + b'2,y"z\n') == (good, [(4, reason, line.encode())])
+
+
+@pytest.mark.parametrize("header", ["a,b,a", "a, b,b ", '"b",a,b'])
+def test_a_header_that_names_a_column_twice_rejects_the_rows_of_its_file(header: str) -> None:
+    decoder = source_of("x", format="csv").decoder(schema_of({"a": "int", "b": "string"}), lineage=True)
+    accepted, rejected = outcome(decoder.decode(block_of(b"1,2,3\n4,5,6\n", 10, header=header)))
+    twice = "a" if header == "a,b,a" else "b"
+    assert accepted == []
+    assert [reason for _, reason, _ in rejected] == [f"{twice}: the file's header names this column more than once"] * 2
+    # Which of two columns is left out does not matter.
+    decoder = source_of("x", format="csv").decoder(schema_of({"c": "int"}), lineage=True)
+    assert outcome(decoder.decode(block_of(b"1,2,3,4,5\n", header="a,a,c,,"))) == ([(0, {"c": 3})], [])
+
+
+@pytest.mark.parametrize("header", ["id\rname", "x" * 200_000, '"id"x,name'])
 def test_a_header_that_is_none_rejects_the_rows_of_its_file(header: str) -> None:
     source = source_of("x", format="csv")
     decoder = source.decoder(schema_of({"id": "int"}), lineage=True)
