@@ -83,16 +83,15 @@ def test_a_mark_of_byte_order_belongs_to_no_line(tmp_path: Path) -> None:
     assert read_lines(source, source.plan({}).ranges) == [(3, b"one")]
 
 
-@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("split", [1, 1 << 40])
 @pytest.mark.parametrize("form", ["csv", "text", "json"])
-def test_a_mark_of_byte_order_behind_a_files_beginning_is_data(tmp_path: Path, form: str, block_bytes: int) -> None:
+def test_a_mark_of_byte_order_behind_a_files_beginning_is_data(tmp_path: Path, form: str, split: int) -> None:
     mark = "\ufeff".encode()
     head, line = {"csv": (b"s\n", b"x\n"), "text": (b"", b"x\n"), "json": (b"", b'{"s":"x"}\n')}[form]
     (tmp_path / "a.log").write_bytes(mark + head + line + mark + line + mark + mark + line)
     source = source_of(tmp_path, format=form, pattern="(?P<s>.*)" if form == "text" else None)
-    reader = replace(cast(LineReader, source.reader()), block_bytes=block_bytes)
     decoder = source.decoder(schema_of({"s": "string"}), lineage=True)
-    results = [outcome(decoder.decode(block)) for offsets in source.plan({}).ranges for block in reader.read(offsets)]
+    results = [outcome(decoder.decode(block)) for block in _blocks(source, split)]
     accepted = [row["s"] for result in results for _, row in result[0]]
     rejected = [raw for result in results for _, _, raw in result[1]]
     if form == "json":  # RFC 8259, section 8.1
