@@ -103,7 +103,7 @@ def infer_parquet(schema: pa.Schema) -> pa.Schema:
     """The file's columns, in types that the targets have.
 
     Raises:
-        SourceError: a type has no counterpart, or two columns differ in letters' case only.
+        SourceError: a type has no counterpart, or two columns have one name or differ in letters' case only.
     """
     return _checked([(column.name, _plain(column.type, column.name)) for column in schema])
 
@@ -144,8 +144,8 @@ def _checked(fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
         )
     if _ambiguous(name for name, _ in fields):
         raise SourceError(
-            f"no schema can be inferred: two of {', '.join(name for name, _ in fields)} differ in letters' case only, "
-            "which tables do not allow; write schema in the job file with the one that is meant"
+            f"no schema can be inferred: two of {', '.join(name for name, _ in fields)} have one name, or differ in "
+            "letters' case only, which tables do not allow; write schema in the job file with the one that is meant"
         )
     return pa.schema(fields)
 
@@ -159,6 +159,11 @@ def _plain(kind: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_plain(kind.value_type, name))
     if pa.types.is_struct(kind):
+        if _ambiguous(child.name for child in kind):
+            raise SourceError(
+                f"column {name}: two of its fields have one name, or differ in letters' case only, which tables do not "
+                "allow; write schema in the job file with the one that is meant"
+            )
         return pa.struct([(child.name, _plain(child.type, f"{name}.{child.name}")) for child in kind])
     if pa.types.is_timestamp(kind):
         return _INSTANT if kind.tz is not None else pa.timestamp("us")

@@ -61,9 +61,11 @@ def refuse_all(records: Records, schema: pa.Schema, reason: str, *, lineage: boo
     return select(records, schema, columns, dict.fromkeys(range(records.rows), reason), lineage=lineage)
 
 
-def unreadable(shard: str, offset: int, reason: str, schema: pa.Schema, *, lineage: bool) -> Decoded:
-    """One rejected row that stands for what cannot be read from an offset on."""
-    rejected = rejects(shard, pa.array([offset], pa.int64()), [reason], pa.nulls(1, pa.binary()))
+def unreadable(
+    shard: str, offset: int, reason: str, schema: pa.Schema, *, lineage: bool, raw: bytes | None = None
+) -> Decoded:
+    """One rejected row that stands for what cannot be read from an offset on, or has these bytes."""
+    rejected = rejects(shard, pa.array([offset], pa.int64()), [reason], pa.array([raw], pa.binary()))
     return Decoded(_empty(schema), _no_offsets(lineage), rejected)
 
 

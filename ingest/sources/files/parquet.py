@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, 
 from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.exact_casts import cast_exactly, may_hold_others
+from ingest.sources.files.parquet_columns import ENTRY, refused, shaped
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
 from timeline.epoch import OffsetRange
@@ -56,7 +57,8 @@ class ParquetReader:
             unavailable(path, failure)
         with source:
             try:
-                file = pq.ParquetFile(source)
+                # Old timestamps of Spark and Hive (INT96): as nanoseconds, the default, years beyond 2262 wrap around.
+                file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             except _BROKEN as failure:
                 source.require_store()
                 # One row for the whole file, whatever it is split into.
@@ -109,15 +111,31 @@ class ParquetDecoder:
     def decode(self, block: Block) -> Decoded:
         """See Decoder."""
         if block.data is None:
-            return unreadable(block.shard, block.start, str(block.detail["reason"]), self.schema, lineage=self.lineage)
+            reason, text = str(block.detail["reason"]), block.detail.get(_TEXT)
+            raw = None if text is None else str(text).encode()
+            return unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage, raw=raw)
         batch = block.data
         assert isinstance(batch, pa.RecordBatch)
-        bad: dict[int, str] = {}
+        columns, bad = self._columns(block, batch)
+        offsets = pa.arange(block.start, block.start + batch.num_rows)
+        raw = pa.nulls(batch.num_rows, pa.binary())
+        if bad:
+            shown = {index: _row_text(batch, index) for index in bad}
+            raw = pa.array([shown.get(index) for index in range(batch.num_rows)], pa.binary())
+        return select(TextRecords(block.shard, raw, offsets), self.schema, columns, bad, lineage=self.lineage)
+
+    def _columns(self, block: Block, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+        """The job's columns, and the rows that do not fit."""
+        reason = refused(batch.schema, self.schema)
         unknown = [name for name in batch.schema.names if name not in self.schema.names]
-        if unknown and self.on_unknown_field is UnknownField.FAIL:
+        if unknown and reason is None and self.on_unknown_field is UnknownField.FAIL:
             raise unknown_field_error(block.shard, block.start, unknown[0])
-        if unknown and self.on_unknown_field is UnknownField.QUARANTINE:
-            bad = dict.fromkeys(range(batch.num_rows), f"{unknown[0]}: the schema has no such field")
+        if unknown and reason is None and self.on_unknown_field is UnknownField.QUARANTINE:
+            reason = f"{unknown[0]}: the schema has no such field"
+        if reason is not None:
+            none = [pa.nulls(batch.num_rows, field.type) for field in self.schema]
+            return none, dict.fromkeys(range(batch.num_rows), reason)
+        bad: dict[int, str] = {}
         columns = []
         for field in self.schema:
             at = batch.schema.get_field_index(field.name)
@@ -126,14 +144,9 @@ class ParquetDecoder:
                 continue
             converted = _cast(batch.column(at), field)
             columns.append(converted.values)
-            for index, reason in converted.bad.items():
-                bad.setdefault(index, reason)
-        offsets = pa.arange(block.start, block.start + batch.num_rows)
-        raw = pa.nulls(batch.num_rows, pa.binary())
-        if bad:
-            shown = {index: _row_text(batch, index) for index in bad}
-            raw = pa.array([shown.get(index) for index in range(batch.num_rows)], pa.binary())
-        return select(TextRecords(block.shard, raw, offsets), self.schema, columns, bad, lineage=self.lineage)
+            for index, found in converted.bad.items():
+                bad.setdefault(index, found)
+        return columns, bad
 
     def halves(self, block: Block) -> Sequence[Block]:
         """See Decoder."""
@@ -151,7 +164,7 @@ class ParquetDecoder:
 
 def _cast(values: pa.Array, field: pa.Field) -> Converted:
     """The column in the job's type; a value that the type does not hold is named."""
-    values = _with_maps(values, field.type) if _has_map(field.type) else values
+    values = shaped(values, field.type)
     cast = _cast_together(values, field.type)
     wrong = pc.and_(pc.is_null(cast), pc.is_valid(values))
     if pa.types.is_timestamp(field.type):
@@ -183,47 +196,12 @@ def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> 
         return pa.nulls(1, kind)
 
 
-def _has_map(kind: pa.DataType) -> bool:
-    if not pa.types.is_nested(kind):
-        return False
-    return pa.types.is_map(kind) or any(_has_map(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def _with_maps(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists of keys and values as maps, wherever the type has a map: so maps come back from the quarantine."""
-    if not pa.types.is_nested(values.type) or values.type == kind:
-        return values
-    values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
-    missing = values.is_null()
-    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        kinds = {field.name: field.type for field in kind}
-        names = values.type.names
-        fields = [
-            _with_maps(part, kinds.get(name, part.type)) for name, part in zip(names, values.flatten(), strict=True)
-        ]
-        return pa.StructArray.from_arrays(fields, names, mask=missing)
-    if not pa.types.is_list(values.type):
-        return values
-    if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(values.offsets, _with_maps(values.values, kind.value_type), mask=missing)
-    if pa.types.is_map(kind):
-        entries = values.values
-        if not len(entries):
-            none = pa.array([], kind.key_type), pa.array([], kind.item_type)
-            return pa.MapArray.from_arrays(values.offsets, *none, mask=missing)
-        if pa.types.is_struct(entries.type) and entries.type.names == _ENTRY:
-            keys, items = entries.flatten()
-            if not keys.null_count:
-                return pa.MapArray.from_arrays(values.offsets, keys, _with_maps(items, kind.item_type), mask=missing)
-    return values
-
-
 def _plain(value: pa.Scalar) -> object:
     """A value for people; as text where Python has no such value (nanoseconds, years beyond 9999)."""
     if not value.is_valid:
         return None
     if isinstance(value, pa.MapScalar):
-        return [dict(zip(_ENTRY, map(_plain, entry.values()), strict=True)) for entry in value.values]
+        return [dict(zip(ENTRY, map(_plain, entry.values()), strict=True)) for entry in value.values]
     if isinstance(value, pa.StructScalar):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, pa.ListScalar):
@@ -237,18 +215,42 @@ def _plain(value: pa.Scalar) -> object:
 def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
     """See `ingest.sources.base.Requeue`: each row from its JSON, alone, since the decoder numbers rows by itself."""
     for offset, raw in zip(*(rejected.column(name).to_pylist() for name in ("offset", "raw")), strict=True):
-        row = json.loads(raw, object_hook=_from_json)
-        yield Block(shard, offset, 1, pa.RecordBatch.from_pylist([row]))
+        row = json.loads(raw, object_pairs_hook=_from_json)
+        columns = row if isinstance(row, _Twice) else row.items()
+        if (name := next(filter(None, (_named_twice(value) for _, value in columns)), None)) is not None:
+            reason = f"{name}: two fields of one struct have this name"
+            yield Block(shard, offset, 1, None, {"reason": reason, _TEXT: raw.decode()})
+            continue
+        values = [pa.array([value]) for _, value in columns]
+        yield Block(shard, offset, 1, pa.RecordBatch.from_arrays(values, [name for name, _ in columns]))
 
 
 def _row_text(batch: pa.RecordBatch, index: int) -> bytes:
-    """A rejected row as JSON: Parquet has no bytes of one row."""
-    row = {name: _plain(column[index]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    return json.dumps(row, default=_as_json, ensure_ascii=False).encode()
+    """A rejected row as JSON: Parquet has no bytes of one row. A name that is there twice is there twice."""
+    return _object(zip(batch.schema.names, (column[index] for column in batch.columns), strict=True)).encode()
 
 
-_ENTRY = ["key", "value"]
+def _object(fields: Iterable[tuple[str, pa.Scalar]]) -> str:
+    return f"{{{', '.join(f'{_json(name)}: {_text(value)}' for name, value in fields)}}}"
+
+
+def _text(value: pa.Scalar) -> str:
+    if value.is_valid and isinstance(value, pa.MapScalar):
+        return f"[{', '.join(_object(zip(ENTRY, entry.values(), strict=True)) for entry in value.values)}]"
+    if value.is_valid and isinstance(value, pa.StructScalar):
+        return _object(value.items())
+    if value.is_valid and isinstance(value, pa.ListScalar):
+        return f"[{', '.join(map(_text, value.values))}]"
+    return _json(_plain(value))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=_as_json, ensure_ascii=False)
+
+
 _BINARY = "$binary"
+_TEXT = "text"
+"""Key of a block's detail: the row as JSON, where it is rejected without being read."""
 
 
 def _as_json(value: object) -> object:
@@ -256,5 +258,23 @@ def _as_json(value: object) -> object:
     return {_BINARY: base64.b64encode(value).decode()} if isinstance(value, bytes) else str(value)
 
 
-def _from_json(content: dict[str, object]) -> object:
+class _Twice(list[tuple[str, object]]):
+    """Fields of a JSON object of which two have one name."""
+
+
+def _from_json(fields: list[tuple[str, object]]) -> object:
+    content = dict(fields)
+    if len(content) < len(fields):
+        return _Twice(fields)
     return base64.b64decode(str(content[_BINARY])) if content.keys() == {_BINARY} else content
+
+
+def _named_twice(value: object) -> str | None:
+    """The name that an object in this value has twice."""
+    if isinstance(value, _Twice):
+        names = [name for name, _ in value]
+        return next(name for name in names if names.count(name) > 1)
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return next(filter(None, map(_named_twice, inner)), None)
+    return None

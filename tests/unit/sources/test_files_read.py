@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import io
 import os
@@ -19,7 +20,8 @@ from fsspec.implementations.local import LocalFileSystem
 from ingest.sources.base import Block
 from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import UnknownField
-from ingest.sources.files.parquet import ParquetReader
+from ingest.sources.decode.timestamps import iso_micros
+from ingest.sources.files.parquet import ParquetReader, rows_again
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rows import outcome, plain_lines, read_lines, schema_of, source_of
@@ -279,3 +281,131 @@ def test_values_of_parquet_that_no_column_holds_are_rejected(tmp_path: Path) -> 
     accepted, rejected = outcome(source.decoder(schema, lineage=True).decode(block))
     assert [offset for offset, _ in accepted] == [0, 2]
     assert [(offset, reason[:2]) for offset, reason, _ in rejected] == [(1, "f:"), (3, "t:"), (4, "d:")]
+
+
+def _decoded(table: pa.Table, path: Path, schema: pa.Schema, **options: Any) -> tuple[list[Any], list[Any]]:
+    """Accepted rows and rejected ones of a file in one block."""
+    pq.write_table(table, path, **options)
+    source = source_of(path, format="parquet")
+    (block,) = _blocks(source)
+    return outcome(source.decoder(schema, lineage=True).decode(block))
+
+
+def _replayed(table: pa.Table, path: Path, schema: pa.Schema) -> tuple[list[Any], list[Any]]:
+    """What a replay makes of the rejected rows of a file in one block."""
+    pq.write_table(table, path)
+    source = source_of(path, format="parquet")
+    (block,) = _blocks(source)
+    decoder = source.decoder(schema, lineage=True)
+    again = [outcome(decoder.decode(each)) for each in rows_again("a", decoder.decode(block).rejected)]
+    return [row for accepted, _ in again for row in accepted], [row for _, rejected in again for row in rejected]
+
+
+_TWICE = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["x", "x"])
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "reason", "raw"),
+    [
+        (_TWICE, "struct<x:bigint>", "c.x: the file has 2 fields of this name", b'{"c": {"x": 1, "x": 3}, "b": 5}'),
+        (
+            pa.ListArray.from_arrays([0, 2, 2], _TWICE),
+            "array<struct<x:bigint>>",
+            "c[].x: the file has 2 fields of this name",
+            b'{"c": [{"x": 1, "x": 3}, {"x": 2, "x": 4}], "b": 5}',
+        ),
+        (
+            pa.StructArray.from_arrays([_TWICE], names=["y"]),
+            "struct<y:struct<x:bigint>>",
+            "c.y.x: the file has 2 fields of this name",
+            b'{"c": {"y": {"x": 1, "x": 3}}, "b": 5}',
+        ),
+    ],
+)
+def test_parquet_with_two_fields_of_one_name_is_rejected_and_none_of_them_lost(
+    tmp_path: Path, column: pa.Array, kind: str, reason: str, raw: bytes
+) -> None:
+    table = pa.Table.from_arrays([column, pa.array([5, 6])], names=["c", "b"])
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"c": kind, "b": "int"}))
+    assert accepted == []
+    assert [found for _, found, _ in rejected] == [reason] * 2
+    assert rejected[0][2] == raw
+    assert [found for _, _, found in _replayed(table, tmp_path / "a.parquet", schema_of({"c": kind, "b": "int"}))[1]][
+        :1
+    ] == [raw]
+    # Where the schema does not want it, it does not matter.
+    assert len(_decoded(table, tmp_path / "b.parquet", schema_of({"b": "int"}))[0]) == 2
+
+
+def test_parquet_with_two_columns_of_one_name_is_rejected_and_none_of_them_lost(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([each]) for each in (1, 2, 3, 4)], names=["a", "a", "A", "b"])
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"a": "int", "b": "int"}))
+    assert accepted == []
+    assert rejected == [(0, "a: the file has 2 columns of this name", b'{"a": 1, "a": 2, "A": 3, "b": 4}')]
+    assert _replayed(table, tmp_path / "a.parquet", schema_of({"a": "int", "b": "int"})) == ([], rejected)
+    # Names count as they are written.
+    for name, value in (("A", 3), ("b", 4)):
+        assert _decoded(table, tmp_path / "a.parquet", schema_of({name: "int"})) == ([(0, {name: value})], [])
+
+
+def test_parquet_without_any_of_the_schemas_columns_is_rejected(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, 2], "y": [None, 3], "s": [{"p": 1}, None]})
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"a": "int"}))
+    assert accepted == []
+    assert [reason for _, reason, _ in rejected] == ["the file has none of the schema's columns: x,y,s"] * 2
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"x": "int", "s": "struct<q:int>"}))
+    assert accepted == []
+    assert [reason for _, reason, _ in rejected] == ["s: the file's struct has none of the schema's fields: p"] * 2
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"x": "int", "s": "struct<p:int,q:int>"}))
+    assert [row["s"] for _, row in accepted] == [{"p": 1, "q": None}, None]
+    assert rejected == []
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_digits_beyond_microseconds_are_dropped_in_parquet_as_in_texts(tmp_path: Path, zone: str | None) -> None:
+    nanos = [-1, -999, -1000, -1001, 0, 1, 999, 1001, -(10**9) + 1, -(2**63) + 1, 2**63 - 1, None]
+    times = pa.array(nanos, pa.timestamp("ns", zone))
+    texts = [
+        None if text is None else text.removesuffix("Z")
+        for text in times.cast(pa.timestamp("ns")).cast(pa.string()).to_pylist()
+    ]
+    expected = [None if text is None else iso_micros(text, zoned=False) for text in texts]
+    kind = "timestamp_ntz" if zone is None else "timestamp"
+    entries = pa.MapArray.from_arrays(range(len(nanos) + 1), pa.array([str(at) for at in range(len(nanos))]), times)
+    columns = {
+        "t": (times, kind),
+        "s": (pa.StructArray.from_arrays([times], names=["t"]), f"struct<t:{kind}>"),
+        "l": (pa.ListArray.from_arrays(range(len(nanos) + 1), times), f"array<{kind}>"),
+        "g": (pa.LargeListArray.from_arrays(range(len(nanos) + 1), times), f"array<{kind}>"),
+        "f": (pa.FixedSizeListArray.from_arrays(times, 1), f"array<{kind}>"),
+        "m": (entries, f"map<string,{kind}>"),
+        "d": (times.dictionary_encode(), kind),
+        "x": (times.cast(pa.timestamp("ns")).cast(pa.string()), "string"),
+    }
+    table = pa.table({name: values for name, (values, _) in columns.items()}).slice(0)
+    pq.write_table(pa.concat_tables([table.slice(3, 1), table]), tmp_path / "a.parquet")
+    source = source_of(tmp_path, format="parquet")
+    (block,) = _blocks(source)
+    found = source.decoder(schema_of({name: kind for name, (_, kind) in columns.items()}), lineage=True).decode(block)
+    assert found.rejected.num_rows == 0
+    rows = found.accepted.slice(1)
+    flat = {
+        "s": lambda column: column.field("t"),
+        "l": lambda column: column.flatten(),
+        "g": lambda column: column.flatten(),
+        "f": lambda column: column.flatten(),
+        "m": lambda column: pa.concat_arrays([column.items[1:]]),
+    }
+    for name in "tslgfmd":
+        column = rows.column(name)
+        micros = flat.get(name, lambda column: column)(column).cast(pa.int64()).to_pylist()
+        assert micros == expected, name
+
+
+def test_old_timestamps_of_parquet_keep_years_that_nanoseconds_do_not_reach(tmp_path: Path) -> None:
+    times = [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), None]
+    table = pa.table({"t": pa.array(times, pa.timestamp("us")), "s": [{"t": time} for time in times]})
+    schema = schema_of({"t": "timestamp_ntz", "s": "struct<t:timestamp_ntz>"})
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema, use_deprecated_int96_timestamps=True)
+    assert rejected == []
+    assert [row for _, row in accepted] == [{"t": time, "s": {"t": time}} for time in times]
