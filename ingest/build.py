@@ -276,7 +276,8 @@ def build_job(opened: Opened) -> Job:
     schema = known_schema(opened)
     assert schema is not None
     app_id = f"tideline-{identity.timeline_id}"
-    context = SinkContext(app_id, table_rows(opened, schema), config.partition_by, config.storage)
+    rows = table_rows(opened, schema)
+    context = SinkContext(app_id, rows, config.partition_by, config.storage, config.on_empty_partition)
     sinks = [_open_sink(options, context) for options in config.targets]
     quarantine = _open_sink(config.quarantine, SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage))
     return Job(

@@ -26,7 +26,7 @@ from ingest.sources.decode.options import UnknownField
 from ingest.sources.options import SourceBlock
 from ingest.task import LINEAGE_COLUMNS
 from sinks.base import TargetOptions
-from sinks.partition import PartitionField, parse_partition
+from sinks.partition import EmptyPartition, PartitionField, parse_partition
 from sinks.sql_types import parse_type
 from timeline.units import Duration
 
@@ -242,6 +242,7 @@ class JobConfig(Concern):
         transform: a query of Spark SQL over the decoded rows, which are its table ``source``; None: they are written
             as they are.
         partition_by: how lake targets lay their files out.
+        on_empty_partition: what becomes of a row with an empty text in a partition column.
         targets: where rows go, in the order in which an epoch is applied.
         quarantine: the target that takes rejected rows.
         timeline: where the job's state lies.
@@ -260,6 +261,7 @@ class JobConfig(Concern):
     on_unknown_field: UnknownField = UnknownField.DROP
     transform: Annotated[str, AfterValidator(_query)] | None = None
     partition_by: tuple[Annotated[PartitionField, BeforeValidator(_partition_field)], ...] = ()
+    on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
     targets: tuple[SerializeAsAny[TargetOptions], ...] = Field(min_length=1)
     quarantine: SerializeAsAny[TargetOptions]
     timeline: TimelineConfig

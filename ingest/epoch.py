@@ -86,8 +86,8 @@ class Pipeline:
         """See EpochWriter."""
         grain = self.source.grain
         is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
-        # A row that a target with keys refuses is quarantined under its offset.
-        decoder = self.source.decoder(self.schema, lineage=self.lineage or bool(outputs.keyed))
+        # A row that a target refuses is quarantined under its offset.
+        decoder = self.source.decoder(self.schema, lineage=self.lineage or outputs.may_refuse)
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(),

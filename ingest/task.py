@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from ingest.reasons import Reasons
 from ingest.sources.base import Decoded, Decoder, Grain, RangeReader
-from sinks.base import BatchWriter, KeyedBatchWriter, KeyedWriter, PartitionWriter, TaskAttempt
+from sinks.base import BatchWriter, KeyedBatchWriter, KeyedWriter, PartitionWriter, RefusingWriter, TaskAttempt
 from timeline import errors
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
@@ -75,6 +76,13 @@ class Outputs:
                 accepting.append((name, writer))
         return cls(tuple(accepting), (quarantine, begun[quarantine]), tuple(keyed))
 
+    @property
+    def may_refuse(self) -> bool:
+        """Whether a target may refuse rows that were accepted: then their offsets are needed."""
+        return bool(self.keyed) or any(
+            isinstance(writer, RefusingWriter) and writer.may_refuse for _, writer in self.accepting
+        )
+
 
 @dataclass
 class OpenOutputs:
@@ -83,6 +91,8 @@ class OpenOutputs:
     quarantine: str
     writers: dict[str, BatchWriter] = field(default_factory=dict)
     keyed: dict[str, KeyedBatchWriter] = field(default_factory=dict)
+    refusing: dict[str, RefusingWriter] = field(default_factory=dict)
+    _refused: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def open(cls, outputs: Outputs, attempt: TaskAttempt) -> Self:
@@ -91,6 +101,8 @@ class OpenOutputs:
         try:
             for name, writer in [*outputs.accepting, outputs.quarantine]:
                 opened.writers[name] = writer.open(attempt)
+                if isinstance(writer, RefusingWriter) and writer.may_refuse:
+                    opened.refusing[name] = writer
             for name, keyed in outputs.keyed:
                 opened.keyed[name] = keyed.open(attempt)
         except BaseException:
@@ -107,11 +119,27 @@ class OpenOutputs:
         if kind is not None:
             self.abort()
 
-    def accept(self, batch: pa.RecordBatch) -> None:
-        """Write rows to every target that takes them from the task that read them."""
+    def accept(self, accepted: AcceptedRows, epoch: int) -> None:
+        """Write rows to every target that takes them from the task that read them; what one refuses is set aside."""
         for name, writer in self.writers.items():
             if name != self.quarantine:
-                writer.write(batch)
+                rows = self._without_refused(accepted, name, epoch) if name in self.refusing else accepted.rows
+                if rows.num_rows:
+                    writer.write(rows)
+
+    def _without_refused(self, accepted: AcceptedRows, target: str, epoch: int) -> pa.RecordBatch:
+        reasons = self.refusing[target].refuse(accepted.rows)
+        if not reasons:
+            return accepted.rows
+        from sinks.refused import refused_rows  # with what writes JSON, which hardly any task needs
+
+        assert accepted.offsets is not None, "the decoder is asked for offsets where a target may refuse rows"
+        refused = refused_rows(accepted.rows, reasons, accepted.shard, accepted.offsets)
+        self.reject(quarantined(refused, epoch, target))
+        self._refused[target] += len(reasons)
+        return accepted.rows.take(
+            pa.array([at for at in range(accepted.rows.num_rows) if at not in reasons], pa.int64())
+        )
 
     def reject(self, batch: pa.RecordBatch) -> None:
         """Write rows to the quarantine."""
@@ -119,7 +147,11 @@ class OpenOutputs:
 
     def close(self) -> dict[str, WriteReport]:
         """Make everything durable; a report for each target."""
-        return {name: writer.close() for name, writer in {**self.writers, **self.keyed}.items()}
+        reports = {name: writer.close() for name, writer in {**self.writers, **self.keyed}.items()}
+        return {
+            name: replace(report, rejected=report.rejected + self._refused[name]) if self._refused[name] else report
+            for name, report in reports.items()
+        }
 
     def abort(self) -> None:
         """Remove what this attempt wrote, as far as possible; does not raise."""
@@ -260,9 +292,10 @@ def write_blocks(spec: TaskSpec, outputs: OpenOutputs, counts: list[ShardCount])
                 reasons.add(decoded.rejected.column("reason"))
             if decoded.accepted.num_rows:
                 batch = _with_lineage(decoded, block.shard, spec.epoch) if spec.lineage else decoded.accepted
-                outputs.accept(batch)
+                rows = AcceptedRows(batch, block.shard, decoded.offsets)
+                outputs.accept(rows, spec.epoch)
                 accepted += batch.num_rows
-                yield AcceptedRows(batch, block.shard, decoded.offsets)
+                yield rows
         counts.append(ShardCount(offsets.shard, read, accepted, rejected, reasons.counts))
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from sinks.partition import PartitionField
+from sinks.partition import EmptyPartition, PartitionField
 from timeline.epoch import EpochRef, Json, Part, Plan, WriteReport, WrittenFile
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class SinkContext:
         app_id: the job's key in a target's markers, made of the timeline's id: jobs of one name never meet.
         schema: columns of the rows that will be written, lineage columns included.
         partition_by: how lake targets lay their files out.
+        on_empty_partition: what becomes of rows with an empty text in a partition column.
         storage: fsspec options for every path of the job.
     """
 
@@ -81,6 +82,7 @@ class SinkContext:
     schema: pa.Schema
     partition_by: tuple[PartitionField, ...] = ()
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
 
 
 @dataclass
@@ -140,6 +142,18 @@ class PartitionWriter(Protocol):
 
     def open(self, attempt: TaskAttempt) -> BatchWriter:
         """Start writing as this task attempt."""
+
+
+@runtime_checkable
+class RefusingWriter(Protocol):
+    """A `PartitionWriter` that cannot take every row; what it has besides is there as well."""
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether there can be rows that it refuses: then the task knows their offsets."""
+
+    def refuse(self, batch: pa.RecordBatch) -> Mapping[int, str]:
+        """Index and reason of each row that must not be written; the caller quarantines them."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from sinks.delta_snapshot import Snapshot
 from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
-from sinks.partition import PartitionField, partitioned_schema
+from sinks.partition import EmptyPartition, PartitionField, partitioned_schema
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import (
     CommitRejectedError,
@@ -81,6 +81,7 @@ class DeltaSink:
         store: the table's folder.
         log: the table's log.
         settings: how data files are cut.
+        on_empty_partition: what becomes of rows with an empty text in a partition column.
         retry: bounds of single reads and deletes.
         commit_retry: bounds of a commit that others are faster than.
         wall_clock: seconds since 1970, for the log's words to people.
@@ -94,6 +95,7 @@ class DeltaSink:
     store: ObjectStore
     log: DeltaLog
     settings: ParquetSettings = field(default_factory=ParquetSettings)
+    on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
     retry: Retry = field(default_factory=Retry)
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     wall_clock: Callable[[], float] = time.time
@@ -127,6 +129,7 @@ class DeltaSink:
                 trusted_authorities(location, context.storage),
             ),
             settings=ParquetSettings(target_file_bytes=options.target_file_bytes, compression=options.compression),
+            on_empty_partition=context.on_empty_partition,
         )
         partitioned_schema(sink.schema, sink.partition_by)
         return sink
@@ -157,7 +160,9 @@ class DeltaSink:
 
     def begin(self, plan: Plan) -> PartitionWriter:
         """See Sink."""
-        return ParquetPartitionWriter(self._markers, plan.ref.instant, self.schema, self.partition_by, self.settings)
+        return ParquetPartitionWriter(
+            self._markers, plan.ref.instant, self.schema, self.partition_by, self.settings, self.on_empty_partition
+        )
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
         """See Sink."""
@@ -172,6 +177,7 @@ class DeltaSink:
             bytes=size,
             files=files,
             dropped=sum(report.dropped for report in reports),
+            rejected=sum(report.rejected for report in reports),
             detail={key: value for report in reports for key, value in report.detail.items()},
         )
 

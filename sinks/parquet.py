@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from sinks.base import BatchWriter, TaskAttempt
 from sinks.markers import Markers
-from sinks.partition import PartitionField
+from sinks.partition import EmptyPartition, PartitionField, text_columns
 from timeline.store import ObjectStore
 
 
@@ -45,6 +46,7 @@ class ParquetPartitionWriter:
         instant: the epoch's instant time, part of every file name.
         schema: columns of the batches that will be written.
         partition_by: how files are laid out.
+        on_empty_partition: what becomes of rows with an empty text in a partition column.
     """
 
     markers: Markers
@@ -52,6 +54,20 @@ class ParquetPartitionWriter:
     schema: pa.Schema
     partition_by: tuple[PartitionField, ...] = ()
     settings: ParquetSettings = field(default_factory=ParquetSettings)
+    on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
+
+    @property
+    def may_refuse(self) -> bool:
+        """See RefusingWriter."""
+        return self.on_empty_partition is EmptyPartition.QUARANTINE and bool(
+            text_columns(self.schema, self.partition_by)
+        )
+
+    def refuse(self, batch: pa.RecordBatch) -> Mapping[int, str]:
+        """See RefusingWriter."""
+        from sinks.partition_rows import unfit_rows  # with Arrow's functions, which only tasks need
+
+        return unfit_rows(batch, text_columns(self.schema, self.partition_by)) if self.may_refuse else {}
 
     @property
     def store(self) -> ObjectStore:

@@ -19,6 +19,17 @@ _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _LONGEST_SEGMENT_BYTES = 200
 
 
+class EmptyPartition(enum.Enum):
+    """What becomes of a row with an empty text in a partition column.
+
+    Delta's log has one text, the empty one, for it and for null (section "Partition Value Serialization"), and so has
+    Hive's layout: whoever reads the table reads null.
+    """
+
+    QUARANTINE = "quarantine"
+    TO_NULL = "to_null"
+
+
 class Transform(enum.Enum):
     """How a partition value is made of its source column."""
 
@@ -106,6 +117,25 @@ def partitioned_schema(schema: pa.Schema, partition_by: Sequence[PartitionField]
     if partition_by and len(columns) == len(table):
         raise ConfigError("partition_by: every column is a partition column; a table needs one that is not")
     return table
+
+
+def text_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[str]:
+    """Partition columns that are texts of the rows themselves.
+
+    Args:
+        schema: columns of the rows.
+        partition_by: how the table is laid out.
+    """
+    own = [by.source for by in partition_by if by.transform is Transform.IDENTITY]
+    return [name for name in own if pa.types.is_string(schema.field(name).type)]
+
+
+def empty_reason(column: str) -> str:
+    """Why a row with an empty text in a partition column is refused."""
+    return (
+        f"{column}: '' cannot be a partition's value, tables read it as null; on_empty_partition: to_null in the job "
+        "file writes null"
+    )
 
 
 def _names(schema: pa.Schema) -> str:

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from ingest.jvm import cause_of
-from ingest.task import TASK_REPORT, OpenOutputs, Outputs, TaskReport, attempt_task
+from ingest.task import TASK_REPORT, AcceptedRows, OpenOutputs, Outputs, TaskReport, attempt_task
 from sinks.base import TaskAttempt
 from timeline.epoch import Plan, ShardCount, WriteReport
 from timeline.errors import SparkJobError, StoppedError
@@ -50,7 +50,14 @@ class BatchRows:
         order = [self.batch.columns.index(name) for name in self.schema.names]
         # By number: names with dots would be taken for fields of structs.
         numbered = self.batch.toDF(*(f"c{number}" for number in range(len(order))))
-        write = partial(write_rows, outputs=outputs, schema=self.schema, order=order)
+        write = partial(
+            write_rows,
+            outputs=outputs,
+            schema=self.schema,
+            order=order,
+            epoch=plan.ref.epoch,
+            offset=plan.ranges[0].start,
+        )
         with _spark_errors(stop):
             bodies = [row[0] for row in numbered.mapInArrow(write, "report binary").collect()]
         reports = [TASK_REPORT.load("task report", bytes(body)) for body in bodies]
@@ -81,7 +88,13 @@ def _spark_errors(stop: threading.Event) -> Iterator[None]:
 
 
 def write_rows(
-    batches: Iterable[pa.RecordBatch], *, outputs: Outputs, schema: pa.Schema, order: Sequence[int]
+    batches: Iterable[pa.RecordBatch],
+    *,
+    outputs: Outputs,
+    schema: pa.Schema,
+    order: Sequence[int],
+    epoch: int,
+    offset: int,
 ) -> Iterator[pa.RecordBatch]:
     """Runs in a Spark task: write the task's rows to every target as this attempt, and send its report.
 
@@ -90,6 +103,8 @@ def write_rows(
         outputs: where they go.
         schema: the job's columns.
         order: for each of them, which column of a batch it is.
+        epoch: the epoch's number.
+        offset: the batch's own; a row that a target refuses has no other.
     """
     context = TaskContext.get()
     assert context is not None
@@ -99,7 +114,8 @@ def write_rows(
         rows = 0
         for batch in batches:
             if batch.num_rows:
-                opened.accept(conform(batch, schema, order))
+                offsets = pa.repeat(pa.scalar(offset, pa.int64()), batch.num_rows)
+                opened.accept(AcceptedRows(conform(batch, schema, order), SHARD, offsets), epoch)
             rows += batch.num_rows
         return [ShardCount(SHARD, rows, rows, 0)]
 

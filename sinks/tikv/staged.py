@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.base import REJECTED_SCHEMA, Staged
+from sinks.refused import refused_rows
 from sinks.tikv.binary_arrays import Words, mask_of, values_of
 from sinks.tikv.dedup import STANDS_FOR, Rule, pick
-from sinks.tikv.json_text import to_json
 from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec, too_long
 from sinks.tikv.value_codec import MAX_VALUE_BYTES, ValueCodec
 from timeline.errors import ConfigError
@@ -139,7 +139,8 @@ class Stager:
             staged.append(good)
             rejected.append(bad)
         picked = pick(pa.Table.from_batches(staged, self.schema), self.rule)
-        return Staged(one_batch(picked), pa.concat_batches(rejected) if rejected else _no_rejected())
+        no_rejected = pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
+        return Staged(one_batch(picked), pa.concat_batches(rejected) if rejected else no_rejected)
 
     def restore(self, staged: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """The rows that staged rows hold: key columns, other columns (null for a delete), delete marker.
@@ -196,14 +197,9 @@ class Stager:
         columns["shard"] = pa.repeat(pa.scalar(shard, pa.string()), len(good))
         columns[STANDS_FOR] = pa.repeat(pa.scalar(1, pa.int64()), len(good))
         staged = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
-        return (staged.filter(fits) if long_keys.any() or long_values.any() else staged), _reject(
+        return (staged.filter(fits) if long_keys.any() or long_values.any() else staged), refused_rows(
             rows, reasons, shard, offsets
         )
-
-
-def as_json_lines(rows: pa.RecordBatch) -> pa.Array:
-    """Each row as one line of JSON (`binary`, no line end), the form in which refused rows are shown."""
-    return pa.array(to_json(rows.to_struct_array()), pa.string()).cast(pa.binary())
 
 
 def bucket(staged: pa.Table | pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
@@ -265,28 +261,7 @@ def _as_order(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return (column.cast(pa.int32()) if pa.types.is_date32(column.type) else column).cast(kind)
 
 
-def _reject(rows: pa.RecordBatch, reasons: dict[int, str], shard: str, offsets: pa.Array) -> pa.RecordBatch:
-    """Rows by their places in `REJECTED_SCHEMA`, in the order of the batch."""
-    if not reasons:
-        return _no_rejected()
-    places = pa.array(sorted(reasons))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([shard] * len(places), pa.string()),
-            offsets.take(places),
-            pa.array([reasons[place] for place in sorted(reasons)], pa.string()),
-            as_json_lines(rows.take(places)),
-            pa.nulls(len(places), pa.string()),
-        ],
-        schema=REJECTED_SCHEMA,
-    )
-
-
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
     """A table as one batch."""
     batches = rows.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
-
-
-def _no_rejected() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)

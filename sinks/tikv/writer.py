@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.base import REJECTED_SCHEMA, KeyedBatchWriter, Staged, TaskAttempt
+from sinks.refused import as_json_lines
 from sinks.tikv.client import Endpoint, connection
 from sinks.tikv.dedup import dropped, pick_all
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import OnRow
 from sinks.tikv.settling import Span
-from sinks.tikv.staged import Stager, as_json_lines, bucket, in_rounds
+from sinks.tikv.staged import Stager, bucket, in_rounds
 from sinks.tikv.transaction import Transaction, in_few, prewrite
 from timeline.epoch import Json, WriteReport
 from timeline.errors import DataError

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog
 from sinks.delta_snapshot import Snapshot, read_snapshot
 from sinks.partition import PartitionField, Transform
-from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write
+from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write, write_rows
 from tests.real.s3_server import S3Server
 from timeline.errors import (
     CommitRejectedError,
@@ -652,3 +653,63 @@ def _put_metadata(path: Path, configuration: dict[str, str]) -> None:
         if (action := json.loads(line)).get("metaData"):
             action["metaData"]["configuration"] = configuration
             (path / "_delta_log" / f"{1:020d}.json").write_text(json.dumps(action) + "\n")
+
+
+_TEXTS = [
+    " ",
+    "a ",
+    "__HIVE_DEFAULT_PARTITION__",
+    "null",
+    "%",
+    "%41",
+    "a/b",
+    "a=b",
+    "..",
+    ".",
+    "a\\b",
+    "\0",
+    "\n",
+    "\r",
+    "\x7f",
+]
+_TEXTS += [
+    "e\u0301",
+    "\u00e9",
+    "\u2028",
+    "\ufeff",
+    "\uffff",
+    "\N{GRINNING FACE}",
+    "+",
+    "#",
+    "?",
+    '"',
+    "~",
+    "_x",
+    ".x",
+    "2020-01-01",
+]
+_TEXTS += ["x" * 300, "x" * 301, "\u00e4" * 300, "x" * 4000]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.string(), _TEXTS),
+        (pa.int8(), [-128, 0, 127]),
+        (pa.int64(), [-(2**63), 2**63 - 1]),
+        (pa.bool_(), [True, False]),
+        (pa.date32(), [datetime.date.min, datetime.date(1969, 12, 31), datetime.date.max]),
+        (pa.decimal128(38, 10), [Decimal("0E-10"), Decimal("0.0000000001"), Decimal("9" * 28 + "." + "9" * 10)]),
+    ],
+)
+def test_partition_values_are_read_back_as_they_were_written(
+    tmp_path: Path, kind: pa.DataType, values: list[Any]
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", kind)])
+    sink = DeltaRig(tmp_path, schema, (PartitionField("p"),)).sink()
+    sink.ensure()
+    wanted = [*values, None]
+    batch = pa.RecordBatch.from_arrays([pa.arange(0, len(wanted)), pa.array(wanted, kind)], schema=schema)
+    sink.commit(sink.prepare(ref(0), [write_rows(sink.begin(planned(ref(0))), batch)]))
+    found = DeltaTable(tmp_path).to_pyarrow_table().sort_by("n")
+    assert found.column("p").to_pylist() == wanted

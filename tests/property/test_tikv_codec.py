@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped, pick, pick_all
 from sinks.tikv.key_codec import KeyCodec, from_memcomparable, memcomparable
-from sinks.tikv.staged import Stager, as_json_lines, bucket, in_rounds
+from sinks.tikv.staged import Stager, bucket, in_rounds
 from sinks.tikv.value_codec import ValueCodec
 from timeline.errors import FormatError
 

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 
 from sinks.base import REJECTED_SCHEMA
+from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped
 from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec
-from sinks.tikv.staged import Stager, as_json_lines, bucket
+from sinks.tikv.staged import Stager, bucket
 from sinks.tikv.value_codec import MAX_VALUE_BYTES, ValueCodec
 from timeline.errors import ConfigError
 
