@@ -135,7 +135,7 @@ class SparkFolder:
 
         folders = path[len(self.path) + 1 :].split("/")[:-1]
         columns = [by.column for by in partition_by]
-        if [folder.partition("=")[0] for folder in folders] != [_escaped(name) for name in columns]:
+        if [folder.partition("=")[0] for folder in folders] != [escaped_by_spark(name) for name in columns]:
             raise InvariantError(f"{path}: expected a folder for each of ({', '.join(columns)})")
         partition = {
             name: _partition_value(folder.partition("=")[2], table.field(name).type)
@@ -175,12 +175,12 @@ def release(markers: Markers, epoch: EpochRef, part: Part | None, *, final: bool
         folder.forget()
 
 
-def _escaped(name: str) -> str:
+def escaped_by_spark(name: str) -> str:
     """A column's name as Spark writes it into a folder's: `ExternalCatalogUtils.escapePathName`."""
-    return "".join(f"%{ord(each):02X}" if each in _ESCAPED_BY_SPARK else each for each in name)
+    return "".join(f"%{ord(each):02X}" if each in ESCAPED_BY_SPARK else each for each in name)
 
 
-_ESCAPED_BY_SPARK = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}
+ESCAPED_BY_SPARK = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}
 
 
 def _partition_value(segment: str, kind: pa.DataType) -> str | None:

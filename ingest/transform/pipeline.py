@@ -16,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +31,7 @@ from ingest.runner import Runner
 from ingest.sources.base import Source
 from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
+from ingest.transform.aside import FolderRules, SetAside
 from ingest.transform.layout import added_columns, quoted
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
@@ -38,10 +39,11 @@ from sinks.delta import DeltaOptions
 from sinks.footers import footer_reader
 from sinks.parquet import ParquetPartitionWriter
 from sinks.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
-from timeline.epoch import Json, Plan
+from timeline.epoch import Json, OffsetRange, Plan
 from timeline.errors import ConfigError, DataError, InvariantError, SparkJobError, TidelineError
 
 _KEPT = "kept"
+_REFUSED = "refused"
 _LOCAL_OPTIONS = {
     # Else each file gets another one beside it that holds checksums, which no reader of Delta tables looks at.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -121,11 +123,13 @@ class _Result:
     Attributes:
         reports: of decode tasks.
         kept: rows that the query gave, as Spark counted them; None where it leaves none out.
+        refused: rows of those that cannot be in the table's folders, and are not in the files.
         is_closed: whether every attempt of every task has ended.
     """
 
     reports: Sequence[Numbered]
     kept: int | None
+    refused: int
     is_closed: bool
 
 
@@ -157,7 +161,7 @@ class QueryPipeline:
             SparkJobError: a task failed more often than Spark retries it.
         """
         ((target, writer),) = outputs.accepting
-        assert isinstance(writer, ParquetPartitionWriter) and isinstance(self.runner, SessionRunner)
+        assert isinstance(writer, ParquetPartitionWriter)
         ranges = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
         decoder = self.source.decoder(self.schema, lineage=self.lineage)
         template = TaskSpec(
@@ -168,17 +172,16 @@ class QueryPipeline:
             epoch=plan.ref.epoch,
             lineage=self.lineage,
         )
-        decode = DecodeTask(template, ranges, self.query.analysis.columns, uuid.uuid4().hex, self.query.reports)
         # What is deleted here are Spark's own remains, and nothing that a decision was made against.
         folder = SparkFolder(replace(writer.markers, swept=None), writer.instant)
         folder.announce()
-        try:
-            (result,) = self.runner.with_session(
-                lambda _: [_write(self.query, decode, writer, folder.url)], len(ranges), stop
-            )
-        except SparkJobError as error:
-            raise _as_data_error(plan, error) or error from error
-        reports = reports_of(plan, result.reports, decode.write, len(ranges))
+        write = _Write(self.query, template, ranges, writer, folder.url, target)
+        result, reports = self._written(plan, write, stop)
+        if result.refused and not any(report.failure is not None for report in reports):
+            # What the first tasks set aside has no report: it goes as that of any lost attempt.
+            folder.remove()
+            again, reports = self._written(plan, replace(write, sets_aside=True, name=uuid.uuid4().hex), stop)
+            result = replace(again, is_closed=again.is_closed and result.is_closed)
         if any(report.failure is not None for report in reports):
             return reports
         written = folder.report(self.query.analysis.schema, writer.partition_by, self.query.read_footer)
@@ -187,30 +190,86 @@ class QueryPipeline:
         detail: dict[str, Json] = {FOLDER_DETAIL: folder.path, CLOSED_DETAIL: result.is_closed}
         return [*reports, TaskReport(reports={target: replace(written, dropped=dropped, detail=detail)})]
 
+    def _written(self, plan: Plan, write: _Write, stop: threading.Event) -> tuple[_Result, list[TaskReport]]:
+        assert isinstance(self.runner, SessionRunner)
+        tasks = len(write.ranges)
+        try:
+            (result,) = self.runner.with_session(lambda _: [_run(write)], tasks, stop)
+        except SparkJobError as error:
+            raise _as_data_error(plan, error) or error from error
+        reports = reports_of(plan, result.reports, write.name, tasks)
+        if write.sets_aside and not any(report.failure is not None for report in reports):
+            reports += reports_of(plan, result.reports, write.aside, tasks)
+        return result, reports
 
-def _write(query: SparkQuery, decode: DecodeTask, writer: ParquetPartitionWriter, url: str) -> _Result:
+
+@dataclass(frozen=True)
+class _Write:
+    """One write of an epoch.
+
+    Attributes:
+        query: the job's.
+        template: all of a decode task but the ranges.
+        ranges: of each task.
+        writer: how the table's files are laid out.
+        url: the folder that Spark writes into.
+        target: the table.
+        sets_aside: whether rows that cannot be in the table's folders are quarantined; else they are counted.
+        name: tells this write's reports from those of another one.
+    """
+
+    query: SparkQuery
+    template: TaskSpec
+    ranges: Sequence[tuple[OffsetRange, ...]]
+    writer: ParquetPartitionWriter
+    url: str
+    target: str
+    sets_aside: bool = False
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def aside(self) -> str:
+        """Name of the reports of what was set aside."""
+        return f"{self.name}-aside"
+
+
+def _run(write: _Write) -> _Result:
     """Run the query over what the tasks decode, and have Spark write its files; on the thread that speaks to Spark."""
+    query, writer = write.query, write.writer
     query.reports.value = []
+    decode = DecodeTask(write.template, write.ranges, query.analysis.columns, write.name, query.reports)
     frame = _result(query, decode)
-    observation: Observation | None = None
+    rules = FolderRules.of(query.analysis.schema, writer)
+    refuses = None if write.sets_aside else rules.refuses()
+    counted = {}
     if query.analysis.leaves_out:
-        observation = Observation()
-        frame = frame.observe(observation, F.count(F.lit(1)).alias(_KEPT))
+        counted[_KEPT] = F.count(F.lit(1))
+    if refuses is not None:
+        counted[_REFUSED] = F.count_if(refuses)
+    observation = Observation() if counted else None
+    if observation is not None:
+        frame = frame.observe(observation, *(column.alias(name) for name, column in counted.items()))
+    if refuses is not None:
+        frame = frame.where(~refuses)
+    if write.sets_aside:
+        outputs, epoch = write.template.outputs, write.template.epoch
+        aside = SetAside(rules, query.analysis.schema, outputs, write.target, epoch, write.aside, query.reports)
+        frame = frame.mapInArrow(aside, spark_schema(query.analysis.schema))
     frame = frame.select("*", *added_columns(query.analysis.schema, writer.partition_by))
-    options = _COMMITTER_OPTIONS | (_LOCAL_OPTIONS if url.startswith("file:") else {})
+    options = _COMMITTER_OPTIONS | (_LOCAL_OPTIONS if write.url.startswith("file:") else {})
     (
         frame.write.mode("append")
         .format("parquet")
         .options(compression=writer.settings.compression, **options)
         .partitionBy(*(by.column for by in writer.partition_by))
-        .save(url)
+        .save(write.url)
     )
-    kept = None if observation is None else kept_rows(observation)
-    return _Result(query.reports.value, kept, _is_closed(query.session))
+    counts = {} if observation is None else observed(observation)
+    return _Result(query.reports.value, counts.get(_KEPT), counts.get(_REFUSED, 0), _is_closed(query.session))
 
 
-def kept_rows(observation: Observation, wait_s: float = 60.0) -> int:
-    """The rows behind the query, as Spark has counted them.
+def observed(observation: Observation, wait_s: float = 60.0) -> dict[str, int]:
+    """Rows behind the query, as Spark has counted them.
 
     Args:
         observation: of a write that has ended.
@@ -219,11 +278,11 @@ def kept_rows(observation: Observation, wait_s: float = 60.0) -> int:
     Raises:
         SparkJobError: Spark has not told it.
     """
-    told: Future[int] = Future()
+    told: Future[dict[str, int]] = Future()
 
     def ask() -> None:
         try:
-            told.set_result(int(observation.get[_KEPT]))
+            told.set_result({name: int(rows) for name, rows in observation.get.items()})
         except BaseException as error:  # whatever it is, it is raised below
             told.set_exception(error)
 

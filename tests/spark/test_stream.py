@@ -169,6 +169,18 @@ def test_names_and_types_arrive_as_the_query_has_them(world: World) -> None:
     assert row["deep"] == [("k", [{"x y": 1, "t": at}, None])]
 
 
+def test_a_row_with_an_empty_partition_value_is_quarantined_under_its_batch(world: World) -> None:
+    world.write_job(partition_by=["host"])
+    world.feed(range(10), range(10, 20))
+    world.run(world.rows().withColumn("host", F.expr("IF(id % 4 = 1, '', host)")))
+    assert world.ids() == once(*(range(number, number + 1) for number in range(20) if number % 4 != 1))
+    refused = DeltaTable(world.folder / "lake_quarantine").to_pyarrow_table().to_pylist()
+    assert {json.loads(row["raw"])["id"]: (row["shard"], row["offset"]) for row in refused} == {
+        number: ("stream", number // 10) for number in range(1, 20, 4)
+    }
+    assert len(refused) == 5 and all(row["target"] == f"delta:{world.folder}/lake" for row in refused)
+
+
 def test_a_batch_without_rows_is_an_epoch_and_moves_the_offsets(world: World) -> None:
     world.feed(range(3))
     world.run(world.rows().filter(F.lit(False)))

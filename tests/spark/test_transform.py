@@ -318,7 +318,7 @@ def test_files_have_statistics_that_hold(job: Job) -> None:
 
 
 def test_partitions_of_the_result_are_found_by_every_reader(job: Job) -> None:
-    job.query = "SELECT id, ts, CASE WHEN id % 4 = 0 THEN '' ELSE concat(host, '/=%') END AS host FROM source"
+    job.query = "SELECT id, ts, CASE WHEN id % 4 = 0 THEN NULL ELSE concat(host, '/=%') END AS host FROM source"
     job.write(partition_by=["date(ts)", "hour(ts)", "host"])
     job.append(range(30))
     job.run()
@@ -331,6 +331,53 @@ def test_partitions_of_the_result_are_found_by_every_reader(job: Job) -> None:
     assert by_delta.where("ts_date = '2026-03-02' AND host = 'h1/=%'").count() == sum(
         row["ts_date"].isoformat() == "2026-03-02" and row["host"] == "h1/=%" for row in rows.values()
     )
+    assert job.is_settled()
+
+
+@pytest.mark.parametrize("policy", ["quarantine", "to_null"])
+@pytest.mark.parametrize("where", ["", " WHERE id % 7 <> 3"])
+def test_partition_values_that_spark_has_no_folder_for_are_quarantined(job: Job, policy: str, where: str) -> None:
+    job.query = f"SELECT id, host, id * 2 AS twice FROM source{where}"
+    job.write(partition_by=["host"], on_empty_partition=policy, lineage=False)
+    refused = ["__HIVE_DEFAULT_PARTITION__", "a\0b", "x" * 256, "%" * 100, "ä" * 126] + [""] * (policy == "quarantine")
+    kept = [
+        "a",
+        None,
+        " ",
+        "a ",
+        "%41",
+        "a/b",
+        "..",
+        "\n",
+        "\x7f",
+        "null",
+        "x" * 250,
+        "%" * 83,
+        "+",
+        ":",
+        "\u2028",
+        "ä",
+    ]
+    texts = [*refused, *kept, *refused, ""]
+    (job.folder / "logs").mkdir()
+    lines = [json.dumps({"id": number, "host": text}) for number, text in enumerate(texts)]
+    (job.folder / "logs" / "a.jsonl").write_text("\n".join([*lines, "{malformed", ""]))
+    summary = job.run()
+    left = {number: text for number, text in enumerate(texts) if not where or number % 7 != 3}
+    bad = {number for number, text in left.items() if text in refused}
+    assert {row["id"]: row["host"] for row in job.rows()} == {
+        number: text or None for number, text in left.items() if number not in bad
+    }
+    target = summary.targets[f"delta:{job.lake}"]
+    assert (target.written, target.dropped, target.rejected) == (
+        len(left) - len(bad), len(texts) - len(left), len(bad),
+    )  # fmt: skip
+    rows = job.rows("lake_quarantine")
+    (malformed,) = (row for row in rows if row["target"] is None)
+    assert malformed["raw"] == b"{malformed"
+    assert {json.loads(row["raw"])["twice"] // 2 for row in rows if row["target"] is not None} == bad
+    assert len(rows) == len(bad) + 1
+    assert all(row["reason"].startswith("host: ") for row in rows if row["target"] is not None)
     assert job.is_settled()
 
 

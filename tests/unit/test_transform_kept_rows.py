@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 
-from ingest.transform.pipeline import kept_rows
+from ingest.transform.pipeline import observed
 from timeline.errors import SparkJobError
 
 
@@ -30,7 +30,7 @@ def observation(ask: Callable[[], Mapping[str, int]]) -> Observation:
 
 
 def test_spark_tells_the_rows() -> None:
-    assert kept_rows(observation(lambda: {"kept": 7})) == 7
+    assert observed(observation(lambda: {"kept": 7})) == {"kept": 7}
 
 
 def test_events_that_spark_has_dropped_are_not_waited_for_forever() -> None:
@@ -42,7 +42,7 @@ def test_events_that_spark_has_dropped_are_not_waited_for_forever() -> None:
 
     try:
         with pytest.raises(SparkJobError, match=r"not told within 0 s .*eventqueue\.capacity"):
-            kept_rows(observation(ask), wait_s=0.01)
+            observed(observation(ask), wait_s=0.01)
     finally:
         never.set()
 
@@ -52,4 +52,4 @@ def test_what_spark_fails_with_is_raised() -> None:
         raise PySparkException("the session is gone")
 
     with pytest.raises(PySparkException, match="gone"):
-        kept_rows(observation(ask))
+        observed(observation(ask))
