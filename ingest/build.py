@@ -21,12 +21,12 @@ from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import StreamOptions
 from ingest.task import QUARANTINE_SCHEMA
 from sinks.avro_schema import avro_schema
-from sinks.base import Sink, SinkContext, TargetOptions
+from sinks.base import RememberingSink, Sink, SinkContext, TargetOptions
 from sinks.delta import DeltaOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
 from timeline import wholeness
-from timeline.errors import ConfigError, FormatError, TidelineError
+from timeline.errors import ConfigError, FormatError, TargetRefusedError, TidelineError
 from timeline.fsspec_store import open_store
 from timeline.hudi import TableIdentity, create_identity, read_identity
 from timeline.lease import LeaseObserver, WriterLease, take_lease
@@ -49,6 +49,7 @@ class Opened:
         retry: bounds of every retry.
         identity: what was fixed at its birth; None before the first epoch.
         is_moved: whether the job has another name or source than the timeline was begun with, on purpose.
+        is_anew: whether a new timeline may be begun though targets have rows of another one of this job.
     """
 
     config: JobConfig
@@ -56,6 +57,7 @@ class Opened:
     retry: Retry
     identity: TableIdentity | None
     is_moved: bool = False
+    is_anew: bool = False
 
     def take_lease(
         self, observer: LeaseObserver, *, force: bool = False, sleep: Callable[[float], None] = time.sleep
@@ -109,12 +111,13 @@ def _source_of(config: JobConfig) -> str:
             return other.type
 
 
-def open_timeline(config: JobConfig, *, is_moved: bool = False) -> Opened:
+def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = False) -> Opened:
     """Look at the timeline of a job; creates nothing.
 
     Args:
         config: the job file.
         is_moved: see `Opened`.
+        is_anew: see `Opened`.
 
     Raises:
         FormatError: the path holds a Hudi table that Tideline did not create.
@@ -126,7 +129,7 @@ def open_timeline(config: JobConfig, *, is_moved: bool = False) -> Opened:
         identity = read_identity(store, retry)
     except FormatError as error:
         raise FormatError(f"{store.url}: {error}") from error
-    return Opened(config, store, retry, identity, is_moved)
+    return Opened(config, store, retry, identity, is_moved, is_anew)
 
 
 def require_whole(opened: Opened) -> None:
@@ -250,8 +253,13 @@ def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = Non
         opened: the timeline.
         schema: columns that are decoded.
         result: columns of the query's result, where the job has a query.
+
+    Raises:
+        TargetRefusedError: a target has rows of another timeline of this job.
     """
     config = opened.config
+    if not opened.is_anew:
+        _require_first(opened)
     rows = partitioned_schema(config.row_schema(schema) if result is None else result, config.partition_by)
     wanted = TableIdentity(
         timeline_id=uuid.uuid4().hex,
@@ -262,6 +270,25 @@ def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = Non
         result_schema=None if result is None else {field.name: type_name(field.type) for field in result},
     )
     return replace(opened, identity=create_identity(opened.store, wanted, opened.retry))
+
+
+def _other_timeline(sink: Sink) -> str | None:
+    return sink.other_timeline() if isinstance(sink, RememberingSink) else None
+
+
+def _require_first(opened: Opened) -> None:
+    """Refuse to begin a timeline where one of this job is missing: everything would be read again."""
+    config = opened.config
+    context = SinkContext("", pa.schema([]), storage=config.storage, job=config.name)
+    for options in (*config.targets, config.quarantine):
+        found = _other_timeline(_open_sink(options, context)) if place_of(options) is not None else None
+        if found is not None:
+            raise TargetRefusedError(
+                f"{found} has rows of job {config.name!r} from another timeline than {opened.store.url}, which is new: "
+                "was the timeline deleted or moved? A new one would read everything again, and every row would be "
+                "there twice. Restore it, or let timeline.path lead to it; where that is meant, tideline run CONF "
+                "--new-timeline"
+            )
 
 
 def build_job(opened: Opened) -> Job:
@@ -277,9 +304,11 @@ def build_job(opened: Opened) -> Job:
     assert schema is not None
     app_id = f"tideline-{identity.timeline_id}"
     rows = table_rows(opened, schema)
-    context = SinkContext(app_id, rows, config.partition_by, config.storage, config.on_empty_partition)
+    context = SinkContext(app_id, rows, config.partition_by, config.storage, config.on_empty_partition, job=config.name)
     sinks = [_open_sink(options, context) for options in config.targets]
-    quarantine = _open_sink(config.quarantine, SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage))
+    quarantine = _open_sink(
+        config.quarantine, SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage, job=config.name)
+    )
     return Job(
         name=config.name,
         store=opened.store,

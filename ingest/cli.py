@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,9 +28,9 @@ import typer
 from rich.console import Console
 
 from ingest.app import ORDER, AsJson, Conf, LogJson, Verbose, app
-from ingest.build import open_timeline
+from ingest.build import Opened, open_timeline
 from ingest.cluster import needed_modules, with_submitted_master
-from ingest.config import JobConfig, load_config
+from ingest.config import load_config
 from ingest.console import ProgressLine, output, summary_text
 from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.last_word import LastWord
@@ -73,6 +74,9 @@ def run(
     new_source: Annotated[
         bool, typer.Option("--new-source", help="The job was renamed, or its source moved, on purpose: go on.")
     ] = False,
+    new_timeline: Annotated[
+        bool, typer.Option("--new-timeline", help="Begin anew beside rows of a timeline of this job that is gone.")
+    ] = False,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -87,19 +91,20 @@ def run(
     last_word = LastWord(conf)
     mode = Mode.ONCE if once else Mode.CONTINUOUS
     try:
-        _ingest(config, console, last_word, mode=mode, accept_loss=accept_loss, new_source=new_source)
+        opened = open_timeline(config, is_moved=new_source, is_anew=new_timeline)
+        _ingest(opened, console, last_word, mode=mode, accept_loss=accept_loss)
     except Exception as error:  # the process's edge: what became of the epoch is known here and not in main
         raise typer.Exit(_report(error, last_word)) from None
 
 
-def _ingest(
-    config: JobConfig, console: Console, last_word: LastWord, *, mode: Mode, accept_loss: bool, new_source: bool
-) -> None:
+def _ingest(opened: Opened, console: Console, last_word: LastWord, *, mode: Mode, accept_loss: bool) -> None:
     """Run the loop, watched by all that the job file names."""
+    config = opened.config
     signals = StopSignals()
     signals.install()
     if is_submitted():
         config = with_submitted_master(config, submitted_settings().get("spark.master"))
+        opened = replace(opened, config=config)
         stop_with_submit(signals.stop)
     started = time.monotonic()
     with watched(config, accept_loss=accept_loss) as watchers, ProgressLine(console) as progress:
@@ -118,7 +123,7 @@ def _ingest(
             return runner
 
         loop = IngestLoop(
-            open_timeline(config, is_moved=new_source),
+            opened,
             lambda: open_runner(config, start_spark),
             mode=mode,
             stop=signals.stop,

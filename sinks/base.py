@@ -76,6 +76,7 @@ class SinkContext:
         partition_by: how lake targets lay their files out.
         on_empty_partition: what becomes of rows with an empty text in a partition column.
         storage: fsspec options for every path of the job.
+        job: the job's name; "" where a target need not know it.
     """
 
     app_id: str
@@ -83,6 +84,7 @@ class SinkContext:
     partition_by: tuple[PartitionField, ...] = ()
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
     on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
+    job: str = ""
 
 
 @dataclass
@@ -105,6 +107,18 @@ class SweepingSink(Protocol):
     @property
     def swept(self) -> Swept:
         """What this process has deleted here."""
+
+
+@runtime_checkable
+class RememberingSink(Protocol):
+    """A sink that knows which timelines of its job have written to it; what `Sink` has is there as well."""
+
+    def other_timeline(self) -> str | None:
+        """In words, where rows of another timeline of this job are; None where there are none.
+
+        Raises:
+            StoreUnavailableError: it could not be looked at.
+        """
 
 
 class Lookup(enum.Enum):

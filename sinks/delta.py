@@ -29,7 +29,7 @@ from pydantic import ByteSize, Field
 from sinks import spark_files
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
-from sinks.delta_entry import LogEntry
+from sinks.delta_entry import JobMarker, LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog
 from sinks.delta_rules import TableState, differences
@@ -84,6 +84,7 @@ class DeltaSink:
         on_empty_partition: what becomes of rows with an empty text in a partition column.
         retry: bounds of single reads and deletes.
         commit_retry: bounds of a commit that others are faster than.
+        job: what tells the timelines of one job apart; None where nobody asks.
         wall_clock: seconds since 1970, for the log's words to people.
         swept: see `sinks.base.SweepingSink`.
     """
@@ -98,6 +99,7 @@ class DeltaSink:
     on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
     retry: Retry = field(default_factory=Retry)
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
+    job: JobMarker | None = None
     wall_clock: Callable[[], float] = time.time
     swept: Swept = field(default_factory=Swept)
     _looked_through: set[str] = field(default_factory=set, init=False, repr=False)
@@ -130,6 +132,7 @@ class DeltaSink:
             ),
             settings=ParquetSettings(target_file_bytes=options.target_file_bytes, compression=options.compression),
             on_empty_partition=context.on_empty_partition,
+            job=JobMarker.of(context.job, context.app_id) if context.job else None,
         )
         partitioned_schema(sink.schema, sink.partition_by)
         return sink
@@ -218,6 +221,14 @@ class DeltaSink:
         """See Sink."""
         return self._markers.instants()
 
+    def other_timeline(self) -> str | None:
+        """See RememberingSink."""
+        if self.job is None:
+            return None
+        job = self.job
+        found = self.retry.call(lambda: self.log.version_of(job.key))
+        return None if found in (None, job.version) else f"{self.target} (the Delta table at {self.log.location})"
+
     def audit(self, expected: Expected) -> Audit:
         """See AuditedSink."""
         # The table first: a file that a commit makes visible meanwhile is in the listing then.
@@ -272,6 +283,7 @@ class DeltaSink:
                 "tideline.generation": str(part.epoch.generation),
             },
             written_ms=int(self.wall_clock() * 1000),
+            job=self.job,
         )
         reach("part-committing")
         if table is None:

@@ -6,16 +6,19 @@ Source: Delta Transaction Log Protocol, section "Actions"; paths are URIs there,
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from timeline.epoch import Json, WrittenFile
 from timeline.errors import StoreUnavailableError
 
 _ENGINE = "Tideline"
+_ID_DIGITS = 15
+"""Hex digits of a timeline's id that fit a version, which is a signed number of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,14 @@ class LogEntry:
         files: data files that become visible.
         metadata: what ``DESCRIBE HISTORY`` shows.
         written_ms: when the files were written, milliseconds since 1970.
+        job: whose timeline it belongs to; None where that is not told.
     """
 
     epoch: int
     files: Sequence[WrittenFile]
     metadata: Mapping[str, str]
     written_ms: int
+    job: JobMarker | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,29 @@ class Seen:
         )
 
 
+@dataclass(frozen=True)
+class JobMarker:
+    """The marker by which a table knows a job's timeline, whatever is left of that timeline.
+
+    Attributes:
+        key: made of the job's name.
+        version: a number made of the timeline's id.
+    """
+
+    key: str
+    version: int
+
+    @classmethod
+    def of(cls, job: str, app_id: str) -> Self:
+        """The marker of a job.
+
+        Args:
+            job: the job's name.
+            app_id: the key of its own markers, which is made of the timeline's id.
+        """
+        return cls(f"tideline-job-{job}", int(hashlib.sha256(app_id.encode()).hexdigest()[:_ID_DIGITS], 16))
+
+
 def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> bytes:
     """The entry that adds files to a table.
 
@@ -85,7 +113,10 @@ def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> by
         **entry.metadata,
     }
     marker: Json = {"appId": app_id, "version": entry.epoch, "lastUpdated": entry.written_ms}
-    actions = [{"commitInfo": info}, {"txn": marker}, *(_added(file, entry.written_ms) for file in entry.files)]
+    markers = [{"txn": marker}]
+    if entry.job is not None:
+        markers.append({"txn": {"appId": entry.job.key, "version": entry.job.version}})
+    actions = [{"commitInfo": info}, *markers, *(_added(file, entry.written_ms) for file in entry.files)]
     return "".join(f"{json.dumps(action, allow_nan=False)}\n" for action in actions).encode()
 
 

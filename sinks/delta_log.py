@@ -106,6 +106,20 @@ class DeltaLog:
         self._known = known if known is not None and self._is_there(known) else None
         return self._known
 
+    def version_of(self, app_id: str) -> int | None:
+        """What a marker of whatever key says; None where there is none, or no table.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        try:
+            handle = open_table(self.location, self.storage_options, self.authorities)
+        except StoreUnavailableError as error:
+            if is_missing(error):
+                return None
+            raise
+        return handle.transaction_version(app_id)
+
     def files(self, snapshot: Snapshot) -> dict[str, int | None]:
         """Rows of each data file that readers see, by its path as it is stored; None where the log tells none.
 
@@ -154,7 +168,7 @@ class DeltaLog:
                 commit_properties=CommitProperties(
                     custom_metadata=dict(entry.metadata),
                     max_commit_retries=0,
-                    app_transactions=[Transaction(self.app_id, entry.epoch)],
+                    app_transactions=_transactions(self.app_id, entry),
                 ),
             )
         if isinstance(self.store, LocalStore):
@@ -243,6 +257,11 @@ class DeltaLog:
         with foreign_errors(self.location):
             version, applied, state = handle.version(), handle.transaction_version(self.app_id), _state(handle)
         return Snapshot(version, applied, state, stored_entry(self.store, version))
+
+
+def _transactions(app_id: str, entry: LogEntry) -> list[Transaction]:
+    job = [Transaction(entry.job.key, entry.job.version)] if entry.job is not None else []
+    return [Transaction(app_id, entry.epoch), *job]
 
 
 def _configuration(schema: pa.Schema) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline
+from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline, require_whole
 from ingest.config import JobConfig, load_config
 from ingest.recovery import recover
 from ingest.sources.options import StreamOptions
@@ -34,6 +34,7 @@ from timeline.view import Timeline
 log = logging.getLogger(__name__)
 
 _CHECKPOINT = "checkpointLocation"
+_NEW_TIMELINE = "newTimeline"
 
 
 def stream(df: DataFrame, conf: str | os.PathLike[str] | JobConfig) -> StreamIngest:
@@ -99,11 +100,18 @@ class StreamIngest:
         self._config = config
         self._writer = df.writeStream
         self._checkpoint: str | None = None
+        self._is_anew = False
 
     def option(self, key: str, value: str | int | float | bool | None) -> StreamIngest:
-        """One of Spark's options; ``checkpointLocation`` is required."""
+        """One of Spark's options; ``checkpointLocation`` is required. ``newTimeline`` is Tideline's own.
+
+        ``newTimeline: true`` begins anew beside rows of a timeline of this job that is gone.
+        """
         if key.lower() == _CHECKPOINT.lower():
             self._checkpoint = None if value is None else str(value)
+        if key.lower() == _NEW_TIMELINE.lower():
+            self._is_anew = str(value).lower() == "true"
+            return self
         self._writer = self._writer.option(key, value)
         return self
 
@@ -133,7 +141,8 @@ class StreamIngest:
         """
         if self._checkpoint is None:
             raise ConfigError(f'.option("{_CHECKPOINT}", …) is missing: the offsets of each batch are read from there')
-        opened = open_timeline(self._config)
+        opened = open_timeline(self._config, is_anew=self._is_anew)
+        require_whole(opened)
         found = row_schema(self._df.schema)
         wanted = known_schema(opened)
         if wanted is not None:

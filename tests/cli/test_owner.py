@@ -60,3 +60,22 @@ def test_a_writer_whose_timeline_is_deleted_under_it_stops_and_doubles_nothing(j
     assert process.returncode in (6, 7), said
     assert "the timeline that this process writes is gone" in words(said) or "is gone from" in words(said)
     assert max(job.ids().values()) == 1
+
+
+def test_a_new_timeline_beside_rows_of_a_deleted_one_is_refused_until_it_is_meant(job: Job, call: Call) -> None:
+    assert job.tideline("run").code == 0
+    shutil.rmtree(job.lake / ".hoodie")
+    refused = job.tideline("run")
+    assert refused.code == 5
+    assert "has rows of job 'cli' from another timeline" in words(refused.err)
+    assert max(job.ids().values()) == 1
+    assert job.tideline("run", "--new-timeline").code == 0
+    assert set(job.ids().values()) == {2}
+    assert job.tideline("run").code == 0
+
+
+def test_another_job_may_begin_a_timeline_of_its_own_on_the_same_table(job: Job) -> None:
+    assert job.tideline("run").code == 0
+    job.write(name="second", timeline={"path": f"{job.folder}/timeline"})
+    assert job.tideline("run").code == 0
+    assert set(job.ids().values()) == {2}
