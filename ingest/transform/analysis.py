@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ingest.transform.constants import optimized
 from ingest.transform.layout import quoted
-from ingest.transform.rules import SOURCE, Expression, Operator, clock_words, leaves_out, refusals
+from ingest.transform.plans import PlanReader, each
+from ingest.transform.rules import SOURCE, by_chance, column_names, leaves_out, refusals
 from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
-
-_MAKE_TIMES = frozenset({"Cast", "ParseToDate", "ParseToTimestamp"})
-_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 VIEW = "source"
 """What a query calls the decoded rows."""
@@ -57,23 +55,30 @@ def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
     from pyspark.errors import PySparkException
 
     try:
-        # Only a query gets past this: a command would be run by looking at it.
-        session._jsparkSession.sessionState().sqlParser().parseQuery(query)
+        # The parser takes its settings from the session that has made a frame last.
         empty = session.createDataFrame(session.sparkContext.emptyRDD(), spark_schema(source))
         empty.createOrReplaceTempView(VIEW)
+        # Only a query gets past this: a command would be run by looking at it.
+        parsed = session._jsparkSession.sessionState().sqlParser().parseQuery(query)
         result = session.sql(query)
     except PySparkException as error:
         raise ConfigError(f"transform: {_first_paragraph(error)}") from error
+    reader = PlanReader(session, int(empty._jdf.queryExecution().analyzed().rdd().id()))
     execution = result._jdf.queryExecution()
-    plan = _operator(execution.analyzed())
-    found = [*clock_words(query), *refusals(plan)]
+    plan = reader.analyzed(execution.analyzed())
+    # Functions that Spark writes as others before it runs them, and with them the last casts of constants.
+    assert session._jvm is not None
+    replaced = session._jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(execution.analyzed())
+    written = reader.parsed(parsed, column_names(plan) | {name.lower() for name in source.names})
+    found = [*refusals(plan), *by_chance(written)] or by_chance(reader.analyzed(replaced))
     if found:
-        reasons = "".join(f"\n  {reason}" for reason in found)
+        reasons = "".join(f"\n  {reason}" for reason in dict.fromkeys(found))
         raise ConfigError(
             f"transform: the query must make of each row of source, by itself, one row or none:{reasons}\n"
             "Do the rest in a query of its own, over the table"
         )
-    return Analysis(_result_schema(result), _columns_read(execution.optimizedPlan(), source), leaves_out(plan))
+    columns = _columns_read(optimized(session, execution, replaced), source)
+    return Analysis(_result_schema(result), columns, leaves_out(plan))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -130,49 +135,14 @@ def _columns_read(plan: Any, source: pa.Schema) -> tuple[str, ...]:
     while waiting:
         node = waiting.pop()
         if node.nodeName() == SOURCE:
-            names = {int(column.exprId().id()): str(column.name()) for column in _each(node.output())}
+            names = {int(column.exprId().id()): str(column.name()) for column in each(node.output())}
         else:
             used |= _ids(node.references())
-        waiting += _each(node.children())
+        waiting += each(node.children())
     read = {name for number, name in names.items() if number in used}
     # A query of constants reads none, but its rows have to be counted by something.
     return tuple(name for name in source.names if name in read) or (source.names[0],)
 
 
 def _ids(columns: Any) -> set[int]:
-    return {int(column.exprId().id()) for column in _each(columns.toSeq())}
-
-
-def _operator(node: Any) -> Operator:
-    return Operator(
-        str(node.getClass().getSimpleName()),
-        tuple(map(_expression, _each(node.expressions()))),
-        tuple(map(_operator, _each(node.children()))),
-    )
-
-
-def _expression(node: Any) -> Expression:
-    kind = str(node.getClass().getSimpleName())
-    return Expression(
-        kind,
-        str(node.prettyName()),
-        bool(node.deterministic()),
-        tuple(map(_expression, _each(node.children()))),
-        _time_of(node) if kind in _MAKE_TIMES else "",
-    )
-
-
-def _time_of(node: Any) -> str:
-    """See Expression; "" where it is no time, or not made of a constant text."""
-    from py4j.protocol import Py4JJavaError
-
-    text = node.children().apply(0)
-    if node.dataType().simpleString() in _TIMES and text.foldable():
-        with contextlib.suppress(Py4JJavaError):  # some functions Spark replaces by others before it evaluates them
-            return str(text.eval(None))
-    return ""
-
-
-def _each(sequence: Any) -> list[Any]:
-    """The elements of a Scala sequence."""
-    return [sequence.apply(at) for at in range(sequence.size())]
+    return {int(column.exprId().id()) for column in each(columns.toSeq())}

@@ -32,6 +32,7 @@ from ingest.sources.base import Source
 from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
 from ingest.transform.aside import FolderRules, SetAside
+from ingest.transform.constants import spark_says
 from ingest.transform.layout import added_columns, quoted
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
@@ -359,8 +360,7 @@ def _as_data_error(plan: Plan, error: SparkJobError) -> TidelineError | None:
     cause = error.__cause__
     if not isinstance(cause, PySparkException) or not (cause.getSqlState() or "").startswith(_VALUE_STATES):
         return None
-    said = str(cause).strip().splitlines()[0].partition(" SQLSTATE: ")[0].rstrip(".")
     return DataError(
-        f"{plan.ref}: the query of transform fails on a row: {said}. Nothing of the epoch was committed. Let the query "
-        "make null of such values (try_cast, try_to_timestamp, ...), or leave such rows out (WHERE)"
+        f"{plan.ref}: the query of transform fails on a row: {spark_says(cause)}. Nothing of the epoch was committed. "
+        "Let the query make null of such values (try_cast, try_to_timestamp, ...), or leave such rows out (WHERE)"
     )

@@ -1,12 +1,11 @@
 """Which queries a job may have: those that make of each row, by itself, one row or none.
 
 Where an epoch begins and ends is chance, so the result must not depend on it; and the same records must
-always give the same rows. Pure: Spark's analyzed plan goes in as a tree, the reasons to refuse it come out.
+always give the same rows. Pure: Spark's plans go in as trees, the reasons to refuse them come out.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ _OPERATORS: Mapping[str, str] = {
     "Deduplicate": "DISTINCT",
     "Distinct": "DISTINCT",
     "Except": "EXCEPT",
-    "Expand": "GROUPING SETS, CUBE or ROLLUP",
+    "Expand": "GROUPING SETS, CUBE, ROLLUP or UNPIVOT",
     "Generate": "explode, or another function that makes several rows of one",
     "GlobalLimit": "LIMIT",
     "Intersect": "INTERSECT",
@@ -34,21 +33,16 @@ _OPERATORS: Mapping[str, str] = {
     "Repartition": "a hint that moves rows",
     "RepartitionByExpression": "a hint that moves rows, DISTRIBUTE BY or CLUSTER BY",
     "RebalancePartitions": "a hint that moves rows",
+    "ResolvedHint": "a hint",
     "Sample": "TABLESAMPLE",
+    "ScriptTransformation": "TRANSFORM ... USING",
     "Sort": "ORDER BY or SORT BY",
     "Tail": "LIMIT",
     "Union": "UNION",
     "Window": "a window function (OVER)",
 }
-_SUBQUERIES = frozenset(
-    {"DynamicPruningSubquery", "Exists", "InSubquery", "LateralSubquery", "ListQuery", "ScalarSubquery"}
-)
-_BY_THE_CLOCK = frozenset({"LocalTimestamp", "Now"})
-_CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark takes for a time that moves, where it makes a date or timestamp of them."""
-
-_CLOCK_LITERAL = re.compile(rf"\b(?:date|timestamp(?:_ltz|_ntz)?)\s*r?['\"]{_CLOCK_WORD.pattern}", re.IGNORECASE)
-"""Spark's parser puts the time of the query in place of ``timestamp'now'``: the plan has a constant."""
+_OF_THE_QUERY = frozenset({"LocalTimestamp", "Now", "SparkVersion"})
+"""What Spark counts as fixed for one query, beside all that it calls `Current...`: the time, the user, the zone."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +54,22 @@ class Expression:
         name: as a person writes it.
         is_deterministic: whether the same row gives the same value, as Spark sees it.
         children: what it is made of.
-        time_of: of a date or timestamp that is made of a constant text: that text.
+        has_query: whether a plan is inside of it.
+        moves: of a date or timestamp that is another one each time, how the query has it, or its text; else "".
     """
 
     kind: str
     name: str
     is_deterministic: bool = True
     children: tuple[Expression, ...] = ()
-    time_of: str = ""
+    has_query: bool = False
+    moves: str = ""
+
+    def walk(self) -> Iterator[Expression]:
+        """This expression and all that it is made of."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,19 @@ def refusals(plan: Operator) -> list[str]:
         elif not is_known:
             words = _OPERATORS.get(operator.kind, operator.kind)
             found[f"{words}: where an epoch ends is chance, and the result would depend on it"] = None
-        for expression in operator.expressions:
-            found |= dict.fromkeys(_of_expression(expression))
-    return list(found)
+    return [*found, *by_chance(plan)]
 
 
-def clock_words(query: str) -> list[str]:
-    """Why the text of a query cannot be a job's: dates and timestamps that mean another time each time."""
-    return list(dict.fromkeys(_moves(found[1]) for found in _CLOCK_LITERAL.finditer(query)))
+def by_chance(plan: Operator) -> list[str]:
+    """Values that do not follow from the row, in words."""
+    reasons = (reason for operator in plan.walk() for each in operator.expressions for reason in _of_expression(each))
+    return list(dict.fromkeys(reasons))
+
+
+def column_names(plan: Operator) -> frozenset[str]:
+    """Names that an analyzed plan gives to columns, in lower case."""
+    every = (part for operator in plan.walk() for expression in operator.expressions for part in expression.walk())
+    return frozenset(part.name.lower() for part in every if part.kind == "Alias")
 
 
 def leaves_out(plan: Operator) -> bool:
@@ -118,22 +125,18 @@ def leaves_out(plan: Operator) -> bool:
 
 def _is_by_chance(expression: Expression) -> bool:
     """Whether this very expression, and not what it is made of, may give another value for the same row."""
-    if expression.kind in _BY_THE_CLOCK or expression.kind.startswith("Current"):
-        return True  # the time, the user, the catalog: Spark counts them as fixed, for one query
+    if expression.kind in _OF_THE_QUERY or (expression.kind.startswith("Current") and expression.kind != "CurrentRow$"):
+        return True
     return not expression.is_deterministic and all(child.is_deterministic for child in expression.children)
 
 
-def _moves(word: str) -> str:
-    return f"'{word.lower()}': the same record would give another row the next time"
-
-
 def _of_expression(expression: Expression) -> Iterator[str]:
-    if expression.kind in _SUBQUERIES:
+    if expression.has_query:
         yield "a query inside of an expression: where an epoch ends is chance, and the result would depend on it"
     elif _is_by_chance(expression):
         yield f"{expression.name}: the same record would give another row the next time"
-    elif found := _CLOCK_WORD.match(expression.time_of):
-        yield _moves(found[1])  # maybe unasked: `at < 'now'` casts too
+    elif expression.moves:  # maybe unasked: `at < 'now'` casts too
+        yield f"{expression.moves}: the same record would give another row the next time"
     else:
         for child in expression.children:
             yield from _of_expression(child)

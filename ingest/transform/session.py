@@ -41,6 +41,8 @@ _NEEDED = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     # A query that names a file would have it looked into before it is refused.
     "spark.sql.runSQLOnFiles": "false",
+    # Else ${env:HOME} in a query is what the machine has there: a query is what the job file says.
+    "spark.sql.variable.substitute": "false",
 }
 _DEFAULTS = {
     # Rows go to the files of so many partitions at once; for more than these they are sorted first.

@@ -73,6 +73,8 @@ def test_a_query_tells_its_columns_and_those_that_it_reads(spark: SparkSession) 
         ("WITH a AS (SELECT id, host FROM source) SELECT host FROM a", ("host",)),
         ("SELECT transform(tags, t -> upper(t)) AS tags FROM source s", ("tags",)),
         ("FROM source |> SELECT id, named_struct('a b', host) AS s", ("id", "host")),
+        ("SELECT id FROM IDENTIFIER('source')", ("id",)),
+        ("WITH a(user) AS (SELECT host FROM source) SELECT user FROM a", ("host",)),
     ],
 )
 def test_queries_that_take_each_row_by_itself_are_taken(
@@ -114,6 +116,13 @@ def test_queries_that_take_each_row_by_itself_are_taken(
         ("SELECT id FROM source WHERE ts > concat('to', 'day')", "'today': the same record"),
         ("SELECT CAST(CAST('now' AS STRING) AS DATE) AS d FROM source", "'now': the same record"),
         ("SELECT timestamp'now' AS t FROM source", "'now': the same record"),
+        ("SELECT id FROM source WHERE exists(SELECT 1)", "inside of an expression"),
+        ("SELECT TRANSFORM(id) USING 'cat' AS (x) FROM source", "TRANSFORM ... USING"),
+        ("SELECT /*+ BROADCAST(source) */ id FROM source", "a hint"),
+        ("SELECT v FROM source UNPIVOT (v FOR k IN (id))", "UNPIVOT"),
+        ("EXECUTE IMMEDIATE 'SELECT id FROM source'", "PARSE_SYNTAX_ERROR"),
+        ("FROM source INSERT INTO x SELECT id", "PARSE_SYNTAX_ERROR"),
+        ("BEGIN SELECT id FROM source; END", "PARSE_SYNTAX_ERROR"),
         ("SELECT 1 AS one", "something else"),
         ("VALUES (1)", "something else"),
         ("SELECT id FROM range(3)", "something else"),
@@ -136,6 +145,114 @@ def test_a_query_that_is_none_of_single_rows_is_refused_and_says_why(
         look(spark, query)
     assert reason in str(caught.value)
     assert "\tat " not in str(caught.value) and "LogicalRDD" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "timestamp/* */'now'",
+        "timestamp -- a comment\n 'now'",
+        r"timestamp'n\u006fw'",
+        "date r'yesterday'",
+        'TIMESTAMP_NTZ" today "',
+        "timestamp_ltz'Tomorrow UTC'",
+        "date/**/'today' + INTERVAL 1 DAY",
+        "id > 0 AND ts BETWEEN timestamp\n'yesterday' AND ts",
+        "CAST(right('xnow', 3) AS TIMESTAMP)",
+        "CAST(nvl(NULL, 'today') AS DATE)",
+        "CAST(split_part('a,now', ',', 2) AS TIMESTAMP_NTZ)",
+        "date(decode(unhex('6e6f77'), 'utf-8'))",
+        "hour('now')",
+        "size(transform(tags, t -> ts > 'today'))",
+        # Spark takes today's date where there is none.
+        "timestamp'12:30'",
+        "CAST('T12:30:00Z' AS TIMESTAMP)",
+        "to_timestamp(concat('12', ':30'))",
+        "IDENTIFIER(if(hour(now()) < 24, 'id', 'host'))",
+        "IDENTIFIER(if(current_date > date'2020-01-01', 'id', 'host'))",
+        "to_json(from_json(host, if(timestamp/**/'now' > date'2020-01-01', 'a INT', 'b INT')))",
+        "size(transform(tags, t -> now()))",
+        "current_time()",
+        "current_timezone()",
+        "version()",
+        "uniform(0, 10)",
+        "size(shuffle(tags))",
+        "try_reflect('java.util.UUID', 'randomUUID')",
+        # Spark calls it deterministic, and draws an initialization vector.
+        "aes_encrypt(host, '0000111122223333')",
+        "aes_encrypt(host, '0000111122223333', 'CBC', 'DEFAULT', '')",
+    ],
+)
+def test_a_value_that_does_not_follow_from_the_row_is_refused_however_it_is_written(
+    spark: SparkSession, expression: str
+) -> None:
+    with pytest.raises(ConfigError, match="the same record would give another row the next time"):
+        look(spark, f"WITH a AS (SELECT {expression} AS x FROM source) SELECT CAST(x AS STRING) AS x FROM a")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'timestamp ''now'' '",
+        "concat(host, 'date \"today\"') /* timestamp'now' */",
+        "CAST('epoch' AS TIMESTAMP)",
+        "timestamp'epoch'",
+        "timestamp'2020-01-01 12:30:00+02:00'",
+        "try_to_timestamp('2020-01-01')",
+        "CAST('12:30' AS STRING)",
+        "aes_encrypt(host, '0000111122223333', 'ecb')",
+        "aes_encrypt(host, '0000111122223333', 'GCM', 'DEFAULT', CAST(host AS BINARY))",
+        "CASE WHEN id = 0 THEN 1 / 0 ELSE id END",
+        "coalesce(host, raise_error('no host'))",
+        "if(id < 0, CAST(raise_error('less than none') AS STRING), host)",
+        "assert_true(id > 0) IS NULL",
+        "format_string('%05d %s', id, host)",
+        "split(split_part(host, ',', 1), '[a-c]')[0]",
+        "host RLIKE host AND host LIKE '%a' AND date_format(ts, host) = ''",
+    ],
+)
+def test_a_value_that_follows_from_the_row_is_taken(spark: SparkSession, expression: str) -> None:
+    look(spark, f"SELECT {expression} AS x FROM source")
+
+
+@pytest.mark.parametrize(
+    ("expression", "blamed", "condition"),
+    [
+        ("1/0", "1/0", "DIVIDE_BY_ZERO"),
+        ("id + CAST('x' AS INT)", "CAST('x' AS INT)", "CAST_INVALID_INPUT"),
+        ("element_at(array(1), 5)", "element_at(array(1), 5)", "INVALID_ARRAY_INDEX_IN_ELEMENT_AT"),
+        ("substring(host, array(1)[4])", "array(1)[4]", "INVALID_ARRAY_INDEX"),
+        ("upper(encode('a', 'none'))", "encode", "INVALID_PARAMETER_VALUE.CHARSET"),
+        ("'a' RLIKE '('", "RLIKE('a', '(')", "INVALID_PARAMETER_VALUE.PATTERN"),
+        ("CAST(raise_error('x') AS STRING)", "raise_error", "USER_RAISED_EXCEPTION"),
+        ("coalesce(assert_true(1 > 2), id)", "raise_error", "USER_RAISED_EXCEPTION"),
+        ("host RLIKE '['", "RLIKE(source.host, '[')", "INVALID_PARAMETER_VALUE.PATTERN"),
+        ("split(host, '(')[0]", "split(source.host, '('", "Unclosed group"),
+        ("format_string('%q', id)", "format_string('%q', source.id)", "Conversion = 'q'"),
+        ("host LIKE '%x' ESCAPE '%'", "LIKE '%x'", "INVALID_FORMAT.ESC_IN_THE_MIDDLE"),
+        ("to_timestamp(host, 'qqqqq')", "'qqqqq'", "INVALID_DATETIME_PATTERN"),
+        ("date_format(ts, 'YYYY')", "date_format(source.ts, 'YYYY')", "DATETIME_PATTERN_RECOGNITION"),
+    ],
+)
+def test_a_constant_that_fails_is_refused_with_the_expression_and_spark_s_condition(
+    spark: SparkSession, expression: str, blamed: str, condition: str
+) -> None:
+    with pytest.raises(ConfigError, match="fails whatever a row has") as caught:
+        look(spark, f"SELECT {expression} AS x FROM source")
+    assert blamed in str(caught.value) and condition in str(caught.value)
+
+
+def test_rows_of_another_table_of_the_session_are_refused(spark: SparkSession) -> None:
+    spark.createDataFrame(spark.sparkContext.parallelize([(1,)]), "id bigint").createOrReplaceGlobalTempView("other")
+    with pytest.raises(ConfigError, match="something else than source"):
+        look(spark, "SELECT id FROM global_temp.other")
+
+
+def test_a_query_is_read_as_the_job_file_has_it(spark: SparkSession) -> None:
+    session = open_session(spark)
+    query = "SELECT '${env:HOME} ${spark.master}' AS x FROM source"
+    analyze(session, query, SOURCE)
+    assert "${env:HOME} ${spark.master} AS x" in session.sql(query)._jdf.queryExecution().analyzed().toString()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
@@ -397,6 +514,18 @@ def test_a_row_that_the_query_fails_on_stops_the_job_and_leaves_nothing(job: Job
     job.write()
     assert job.run().rows == 20
     assert len(job.rows()) == 20
+
+
+@pytest.mark.parametrize("expression", ["10 DIV 0", "if(host RLIKE '(', 1, 0)"])
+def test_a_query_that_fails_whatever_a_row_has_stops_the_job_before_its_first_instant(
+    job: Job, expression: str
+) -> None:
+    job.query = f"SELECT id, {expression} AS x FROM source"
+    job.write()
+    job.append(range(20))
+    with pytest.raises(ConfigError, match="fails whatever a row has"):
+        job.run()
+    assert not list(job.lake.glob(".hoodie/timeline/*"))
 
 
 @pytest.mark.parametrize("query", ["SELECT id FROM source", "SELECT id FROM source WHERE id > 3"])
