@@ -95,6 +95,8 @@ def check_source_columns(job: JobConfig) -> Iterator[Finding]:
                     ("source", "timestamp_format", name),
                     f"{name!r} is {type_name(kind)}; allowed are timestamps and dates",
                 )
+    for column, found in source.format_findings(columns or {}):
+        yield ("source", "timestamp_format", *([column] if column else [])), found
 
 
 def _holds_raw(kinds: list[pa.DataType]) -> bool:

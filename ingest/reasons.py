@@ -18,7 +18,7 @@ OTHER = "other reasons"
 
 _VALUE_OR_PLACE = (
     # Column: value is not a type.
-    (r"(?s)^([^:]{1,100}): .* is not (.{1,60})$", r"\1: not \2"),
+    (r"(?s)^([^:]{1,100}): .* is not (.{1,200})$", r"\1: not \2"),
     # What a parser says of the text: where in it, and a part of it.
     (r"(?s)^(malformed [A-Za-z]+|not UTF-8|text behind a closing quote).*$", r"\1"),
 )

@@ -31,7 +31,7 @@ FILLED_IN = ("type", "quarantine", "timeline")
 BLOCKS = ("csv", "dedup", "tls")
 """Keys that have a row for each key below them."""
 
-SAID_ABOVE = ("pattern", "timestamp_format", "nulls")
+SAID_ABOVE = ("pattern", "timestamp_format", "timezone", "nulls")
 """Keys that every source has, described once."""
 
 
@@ -73,7 +73,7 @@ def test_every_documented_key_exists() -> None:
     known = {*JobConfig.model_fields, *FilesOptions.model_fields, *DeltaOptions.model_fields, "schema", "key", "---"}
     known |= {f"csv.{name}" for name in CsvOptions.model_fields} | {"epoch.interval", "writer.lease_ttl"}
     known |= {*SparkConfig.model_fields}
-    known |= {*KafkaOptions.model_fields, "pattern`, `timestamp_format`, `nulls"}
+    known |= {*KafkaOptions.model_fields, "pattern`, `timestamp_format`, `timezone`, `nulls"}
     known |= {*TikvOptions.model_fields, *(f"dedup.{name}" for name in DedupOptions.model_fields)}
     known |= {f"tls.{name}" for name in TlsOptions.model_fields}
     for heading in ("Top level", "source", "kafka", "targets", "tikv", "timeline", "epoch and writer", "spark"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -165,11 +167,32 @@ def test_what_could_not_be_read_and_what_a_target_refused_is_not_replayed(dated:
     refused = shown.slice(0, 1).set_column(
         shown.schema.get_field_index("target"), shown.schema.field("target"), pa.array(["tikv:t"], pa.string())
     )
-    unread = shown.slice(1, 1).set_column(
-        shown.schema.get_field_index("raw"), shown.schema.field("raw"), pa.nulls(1, pa.binary())
-    )
+    unread = shown.slice(1, 1)
+    for name in ("raw", "context"):
+        field = shown.schema.field(name)
+        unread = unread.set_column(shown.schema.get_field_index(name), field, pa.nulls(1, field.type))
     from deltalake import write_deltalake
 
     write_deltalake(quarantine, pa.concat_tables([refused, unread]), mode="append")
     tried = call("replay-quarantine", dated.file, "--dry-run", "--json")
     assert tried.json["records"] == 7
+
+
+def test_replayed_records_get_the_year_that_their_file_told_when_they_were_read(job: Job) -> None:
+    (job.folder / "logs" / "a.jsonl").unlink()
+    log = job.folder / "logs" / "auth.log"
+    log.write_text("1 Dec 31 23:59:59\n2 Jan  1 00:00:01\n")
+    written_s = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC).timestamp()
+    os.utime(log, (written_s, written_s))
+    source = {"type": "files", "path": f"{job.folder}/logs/*.log", "format": "text", "close_after": "0s"}
+    source["pattern"] = r"(?P<id>\d+) (?P<at>.*)"
+    schema = {"id": "bigint", "at": "timestamp"}
+    job.write(source=source, schema=schema)
+    assert job.tideline("run").code == 0
+    os.utime(log, (written_s + 400 * 86_400,) * 2)
+    job.write(source=source | {"timestamp_format": "%b %d %H:%M:%S", "year": "file"}, schema=schema)
+    replayed = job.tideline("replay-quarantine")
+    assert replayed.out == "cli: 2 records replayed: 2 accepted, none rejected again\n", replayed.err
+    table = job.table()
+    assert table is not None
+    assert {row["id"]: row["at"].year for row in table.to_pyarrow_table().to_pylist()} == {1: 2025, 2: 2026}

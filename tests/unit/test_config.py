@@ -386,6 +386,22 @@ class TestImpossibleCombinations:
         assert "source.timestamp_format.a: 'a' is int; allowed are timestamps and dates" in problems[0]
         assert "source.timestamp_format.z: no such column; columns are a, t" in problems[1]
 
+    def test_timestamp_format_without_a_year(self, job: Folder) -> None:
+        text = SMALL.replace("format: json", "format: json, timestamp_format: '%b %d %H:%M:%S'")
+        problem = self.one(job, text)
+        assert "source: timestamp_format '%b %d %H:%M:%S' does not say the year; add %Y or %y" in problem
+        assert "year: <n> (for all records), or year: file (the time of the file tells it)" in problem
+        job.load(text.replace("format: json", "format: json, year: file"))
+
+    def test_format_that_no_date_can_have(self, job: Folder) -> None:
+        text = SMALL.replace("format: json", "format: json, timestamp_format: {a: '%Y-%m-%d %H:%M', b: '%d/%m/%Y'}")
+        problem = self.one(job, f"{text}schema: {{a: date, b: date}}\n")
+        assert "source.timestamp_format.a: '%Y-%m-%d %H:%M' has a time of day or a zone, but a is a date" in problem
+
+    def test_zone_that_there_is_not(self, job: Folder) -> None:
+        problem = self.one(job, SMALL.replace("format: json", "format: json, timezone: Mars/Phobos"))
+        assert "source.timezone: 'Mars/Phobos' is no name of the IANA time zone database" in problem
+
     def test_store_that_cannot_create_exclusively(self, job: Folder) -> None:
         problem = self.one(job, f"{SMALL}timeline: {{path: 'ftp://host/x'}}\n")
         assert "timeline.path: ftp://: no store that creates objects exclusively" in problem

@@ -15,7 +15,7 @@ from ingest.sources.decode.convert import convert
 from ingest.sources.decode.decimals import DIGITS_OF_128_BITS, DIGITS_OF_256_BITS, to_decimals
 from ingest.sources.decode.exponents import row_of_exponent, rows_to_zero, safe_exponent
 from ingest.sources.decode.lines import positions_of
-from ingest.sources.decode.options import EPOCH_UNITS
+from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import epoch_column, outside
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale
 
@@ -39,7 +39,7 @@ class Parsed:
     bad: frozenset[int]
 
 
-def is_read_by_arrow(kind: pa.DataType, timestamp_format: str | None) -> bool:
+def is_read_by_arrow(kind: pa.DataType, timestamp_format: TimeFormat | None) -> bool:
     """Whether Arrow reads a column of this type; not so maps, base64, and dates inside of structs and arrays."""
     if pa.types.is_nested(kind):
         return _nested_is_plain(kind, timestamp_format is not None)
@@ -47,7 +47,7 @@ def is_read_by_arrow(kind: pa.DataType, timestamp_format: str | None) -> bool:
 
 
 def parse_block(
-    data: bytes, rows: int, schema: pa.Schema, timestamp_formats: Mapping[str, str | None], *, strict: bool
+    data: bytes, rows: int, schema: pa.Schema, timestamp_formats: Mapping[str, TimeFormat | None], *, strict: bool
 ) -> Parsed:
     """Columns of a block whose lines each begin with ``{`` and end with ``}``.
 
@@ -84,7 +84,7 @@ def parse_block(
         values = carrier.combine_chunks()
         timestamp_format = timestamp_formats.get(field.name)
         if pa.types.is_decimal(values.type) and timestamp_format is not None and pa.types.is_timestamp(field.type):
-            found, values = values, epoch_column(values, EPOCH_UNITS[timestamp_format], field.type)
+            found, values = values, epoch_column(values, timestamp_format.micros_per_unit or 1, field.type)
             bad.update(_lost(found, values))
         elif pa.types.is_decimal(field.type):
             found, values = values, to_decimals(values, field.type)
@@ -101,10 +101,11 @@ def parse_block(
     return Parsed(columns, frozenset(bad))
 
 
-def _carrier(kind: pa.DataType, timestamp_format: str | None) -> pa.DataType:
+def _carrier(kind: pa.DataType, timestamp_format: TimeFormat | None) -> pa.DataType:
     """What Arrow reads a column as: texts where its own conversion is another, or would refuse the whole block."""
-    if pa.types.is_timestamp(kind) and timestamp_format is not None and timestamp_format in EPOCH_UNITS:
-        return pa.decimal128(EPOCH_PRECISION, epoch_scale(EPOCH_UNITS[timestamp_format]))
+    micros_per_unit = None if timestamp_format is None else timestamp_format.micros_per_unit
+    if pa.types.is_timestamp(kind) and micros_per_unit is not None:
+        return pa.decimal128(EPOCH_PRECISION, epoch_scale(micros_per_unit))
     if may_wrap(kind):
         return pa.decimal256(DIGITS_OF_256_BITS, kind.scale)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):

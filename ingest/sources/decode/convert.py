@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from ingest.sources.decode.as_written import with_texts
 from ingest.sources.decode.decimals import to_decimals
 from ingest.sources.decode.lines import positions_of
-from ingest.sources.decode.options import EPOCH_UNITS
-from ingest.sources.decode.timestamp_columns import format_column, iso_column
+from ingest.sources.decode.time_format import TimeFormat
+from ingest.sources.decode.timestamp_columns import day_column, format_column, iso_column
 from ingest.sources.decode.values import Number, Rejection, mismatch, parse_json, to_value
 
 _INTEGER = r"\A-?[0-9]{1,19}\z"
@@ -42,7 +42,7 @@ class Converted:
     bad: dict[int, str]
 
 
-def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: str | None = None) -> Converted:
+def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None = None) -> Converted:
     """The typed column of a column of texts; null stays null.
 
     Numbers are decimal digits without blanks around them; booleans true/false/1/0 in any case; binary is the
@@ -52,25 +52,18 @@ def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: s
     if values.null_count == texts.null_count:
         return Converted(values, {})
     missed = positions_of(pc.and_(pc.is_null(values), pc.is_valid(texts)))
-    expected = None
-    if timestamp_format is not None and pa.types.is_timestamp(kind):
-        expected = f"a timestamp in the format {timestamp_format}"
+    expected = None if timestamp_format is None else timestamp_format.expected(kind)
     return Converted(values, {at: mismatch(column, texts[at].as_py(), kind, expected) for at in missed})
 
 
-def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: str | None) -> pa.Array:
+def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> pa.Array:
     """The column with null for every text that does not fit."""
     if pa.types.is_string(kind):
         return texts
     if pa.types.is_binary(kind):
         return pc.cast(texts, kind)
     if pa.types.is_timestamp(kind):
-        if timestamp_format in EPOCH_UNITS:
-            return _each(texts, kind, lambda text: to_value(Number(text), column, kind, timestamp_format))
-        zoned = kind.tz is not None
-        if timestamp_format is not None:
-            return format_column(texts, timestamp_format, zoned=zoned)
-        return iso_column(texts, zoned=zoned)
+        return _times(texts, column, kind, timestamp_format or TimeFormat())
     if pa.types.is_integer(kind):
         texts = _keep(texts, _INTEGER)
     elif pa.types.is_floating(kind):
@@ -80,6 +73,8 @@ def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: st
     elif pa.types.is_nested(kind):
         return _each(texts, kind, lambda text: _nested(text, column, kind, timestamp_format))
     elif pa.types.is_date(kind):
+        if timestamp_format is not None and timestamp_format.day_pattern is not None:
+            return day_column(texts, timestamp_format.day_pattern, timestamp_format.year)
         texts = _keep(texts, _YEAR)
     elif pa.types.is_boolean(kind):
         texts = pc.utf8_lower(_keep(texts, _BOOLEAN))
@@ -100,6 +95,16 @@ def _floats(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return values
 
 
+def _times(texts: pa.Array, column: str, kind: pa.DataType, written: TimeFormat) -> pa.Array:
+    """A column of timestamps."""
+    if written.micros_per_unit is not None:
+        return _each(texts, kind, lambda text: to_value(Number(text), column, kind, written))
+    zoned, timezone = kind.tz is not None, written.timezone_of(kind)
+    if written.pattern is not None:
+        return format_column(texts, written.pattern, zoned=zoned, timezone=timezone, year=written.year)
+    return iso_column(texts, zoned=zoned, timezone=timezone)
+
+
 def _keep(texts: pa.Array, pattern: str) -> pa.Array:
     """The texts of this form, null for the others."""
     fits = pc.match_substring_regex(texts, pattern=pattern)
@@ -117,7 +122,7 @@ def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) ->
     return pa.array(values, kind)
 
 
-def _nested(text: str, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
+def _nested(text: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """An array, struct or map of its JSON text."""
     return to_value(with_texts(text, parse_json(text), kind), column, kind, timestamp_format)
 

@@ -22,6 +22,7 @@ from ingest.sources.decode.lines import as_text
 from ingest.sources.decode.options import CsvOptions, UnknownField
 from ingest.sources.decode.records import Records, join_lines
 from ingest.sources.decode.rows import select, unknown_field_error
+from ingest.sources.decode.time_format import TimeFormat
 
 _SENTINEL = "0"
 _BOM = b"\xef\xbb\xbf"
@@ -43,7 +44,7 @@ class CsvDecoder:
     schema: pa.Schema
     dialect: CsvOptions
     nulls: tuple[str, ...]
-    timestamp_formats: Mapping[str, str | None]
+    timestamp_formats: Mapping[str, TimeFormat | None]
     on_unknown_field: UnknownField
     lineage: bool
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 
 from ingest.sources.decode.csv_records import CsvDecoder
+from ingest.sources.decode.dated import DatedDecoder
 from ingest.sources.decode.json_records import JsonDecoder
-from ingest.sources.decode.options import RecordFormat, SourceOptions, UnknownField
+from ingest.sources.decode.options import EPOCH_UNITS, RecordFormat, SourceOptions, UnknownField, YearOf
 from ingest.sources.decode.raw_records import RawDecoder, check_raw
 from ingest.sources.decode.records import RecordDecoder
+from ingest.sources.decode.strptime import says_year
 from ingest.sources.decode.text_records import TextDecoder, check_pattern
+from ingest.sources.decode.time_format import TimeFormat
 from timeline.errors import ConfigError
 
 
@@ -31,44 +36,81 @@ def record_decoder(
             format does not fit its column.
     """
     check_timestamp_formats(options, schema)
-    formats = {name: options.timestamp_format_of(name) for name in schema.names}
+    if options.format is RecordFormat.TEXT:
+        check_pattern(options.pattern or "", schema)
+    if options.format is RecordFormat.RAW:
+        check_raw(schema)
+    if isinstance(options.year, YearOf):
+        return DatedDecoder(partial(_decoder, options, schema, on_unknown_field, lineage))
+    return _decoder(options, schema, on_unknown_field, lineage, None)
+
+
+def _decoder(
+    options: SourceOptions,
+    schema: pa.Schema,
+    on_unknown_field: UnknownField,
+    lineage: bool,
+    last_day: datetime.date | None,
+) -> RecordDecoder:
+    """See `record_decoder`; of records that were written until a day, where that tells their year."""
+    formats = time_formats(options, schema, last_day)
     match options.format:
         case RecordFormat.JSON:
             return JsonDecoder(schema, formats, on_unknown_field, lineage)
         case RecordFormat.CSV:
             return CsvDecoder(schema, options.csv, options.nulls, formats, on_unknown_field, lineage)
         case RecordFormat.TEXT:
-            pattern = options.pattern or ""
-            check_pattern(pattern, schema)
-            return TextDecoder(schema, pattern, options.nulls, formats, lineage)
+            return TextDecoder(schema, options.pattern or "", options.nulls, formats, lineage)
         case RecordFormat.RAW:
-            check_raw(schema)
             return RawDecoder(schema, lineage)
         case RecordFormat.PARQUET:
             raise ConfigError("source.format: parquet holds no records that are texts")
+
+
+def time_formats(
+    options: SourceOptions, schema: pa.Schema, last_day: datetime.date | None = None
+) -> dict[str, TimeFormat | None]:
+    """How the times of each column are written; None where that is ISO 8601 in UTC.
+
+    Args:
+        options: what the job file says.
+        schema: the columns.
+        last_day: the last day of the twelve months that records without a year belong to, where `year` leaves that
+            to the records; None where it is not known.
+    """
+    return {field.name: _time_format(options, field, last_day) for field in schema}
+
+
+def _time_format(options: SourceOptions, field: pa.Field, last_day: datetime.date | None) -> TimeFormat | None:
+    is_date = pa.types.is_date(field.type)
+    pattern = options.timestamp_format_of(field.name)
+    if is_date and isinstance(options.timestamp_format, str):
+        pattern = None  # one format for all is of timestamps
+    if pattern is None and (is_date or options.timezone is None):
+        return None
+    year = last_day if isinstance(options.year, YearOf) else options.year
+    if pattern is None or pattern in EPOCH_UNITS or says_year(pattern):
+        year = None
+    return TimeFormat(pattern, options.timezone, year, is_of_dates=is_date)
 
 
 def check_timestamp_formats(options: SourceOptions, schema: pa.Schema) -> None:
     """Check that timestamp formats fit the columns.
 
     Raises:
-        ConfigError: a format is for a column that there is not or that is no timestamp, or has a zone for a wall clock.
+        ConfigError: a format is for a column that there is not or that is neither timestamp nor date, or says what
+            its column cannot hold.
     """
     if isinstance(options.timestamp_format, Mapping):
         for name in options.timestamp_format:
             at = schema.get_field_index(name)
-            if at < 0 or not pa.types.is_timestamp(schema.field(at).type):
+            if at < 0 or not (pa.types.is_timestamp(schema.field(at).type) or pa.types.is_date(schema.field(at).type)):
                 raise ConfigError(
-                    f"source.timestamp_format.{name}: no column of type timestamp or timestamp_ntz has this name; the "
-                    f"columns are {', '.join(schema.names)}"
+                    f"source.timestamp_format.{name}: no column of type timestamp, timestamp_ntz or date has this "
+                    f"name; the columns are {', '.join(schema.names)}"
                 )
-    for field in schema:
-        text = options.timestamp_format_of(field.name) or ""
-        if field.type == pa.timestamp("us") and "%z" in text:
-            raise ConfigError(
-                f"source.timestamp_format: {text!r} has a zone, but {field.name} is a timestamp_ntz; "
-                "make it a timestamp"
-            )
+    for column, found in options.format_findings({field.name: field.type for field in schema}):
+        raise ConfigError(f"source.timestamp_format{f'.{column}' if column else ''}: {found}")
 
 
 def with_formatted_timestamps(schema: pa.Schema, options: SourceOptions) -> pa.Schema:

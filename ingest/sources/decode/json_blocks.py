@@ -36,6 +36,7 @@ from ingest.sources.decode.peel import (
     text_column,
 )
 from ingest.sources.decode.records import join_lines
+from ingest.sources.decode.time_format import TimeFormat
 
 _MOST_BYTES = 2**31 - 1
 
@@ -49,7 +50,7 @@ class JsonBlocks:
         strict: leave lines with fields that the schema does not have.
     """
 
-    timestamp_formats: Mapping[str, str | None]
+    timestamp_formats: Mapping[str, TimeFormat | None]
     strict: bool
 
     def usable(self, schema: pa.Schema) -> bool:
@@ -150,7 +151,7 @@ class JsonBlocks:
         return parse_block(data, rows, schema, self.timestamp_formats, strict=self.strict)
 
 
-def _is_usable(kind: pa.DataType, timestamp_format: str | None) -> bool:
+def _is_usable(kind: pa.DataType, timestamp_format: TimeFormat | None) -> bool:
     if pa.types.is_map(kind):
         return bool(pa.types.is_string(kind.key_type)) and _is_usable(kind.item_type, timestamp_format)
     if pa.types.is_struct(kind):

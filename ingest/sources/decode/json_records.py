@@ -33,6 +33,7 @@ from ingest.sources.decode.narrow import Taken
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import Records
 from ingest.sources.decode.rows import decoded, no_rejects, rejects, unknown_field_error
+from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import Rejection, declared_type, parse_object, printable, to_value
 
 
@@ -49,7 +50,7 @@ class JsonDecoder:
     """
 
     schema: pa.Schema
-    timestamp_formats: Mapping[str, str | None]
+    timestamp_formats: Mapping[str, TimeFormat | None]
     on_unknown_field: UnknownField
     lineage: bool
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Self
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+from ingest.sources.decode.strptime import flaw, says_time, says_year
+from ingest.sources.decode.zones import zone
 from ingest.sources.options import SourceBlock
+from timeline.errors import ConfigError
 
 EPOCH_UNITS: Mapping[str, int] = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 """Timestamp formats that are numbers, and how many microseconds one unit has."""
+
+_LAST_YEAR = 9999
+_WALL_CLOCK = pa.timestamp("us")
 
 
 class RecordFormat(enum.Enum):
@@ -31,6 +38,13 @@ class UnknownField(enum.Enum):
     DROP = "drop"
     QUARANTINE = "quarantine"
     FAIL = "fail"
+
+
+class YearOf(enum.Enum):
+    """What tells the year of times that are written without one."""
+
+    FILE = "file"
+    MESSAGE = "message"
 
 
 class CsvOptions(BaseModel):
@@ -69,7 +83,9 @@ class SourceOptions(SourceBlock):
         format: how records are written.
         pattern: for text, an RE2 expression that matches a whole record; its named groups are the columns.
         timestamp_format: how timestamps are written, one for all or by column: strptime directives, or ``epoch_s``,
-            ``epoch_ms``, ``epoch_us``. Without it ISO 8601; no zone means UTC.
+            ``epoch_ms``, ``epoch_us``. Without it ISO 8601. By column it may be of a date, too.
+        timezone: the IANA zone of timestamps that are written without an offset; None is UTC.
+        year: the year of a timestamp_format without one: that of all records, or what tells it.
         csv: dialect of CSV.
         nulls: texts that mean null in csv and text columns.
     """
@@ -77,9 +93,14 @@ class SourceOptions(SourceBlock):
     formats: ClassVar[tuple[RecordFormat, ...]] = ()
     """The formats that this source has."""
 
+    year_words: ClassVar[tuple[YearOf, ...]] = ()
+    """What can tell a year in this source."""
+
     format: RecordFormat
     pattern: str | None = None
     timestamp_format: str | Mapping[str, str] | None = None
+    timezone: str | None = None
+    year: int | YearOf | None = None
     csv: CsvOptions = CsvOptions()
     nulls: tuple[str, ...] = ("",)
 
@@ -108,9 +129,32 @@ class SourceOptions(SourceBlock):
     @field_validator("timestamp_format")
     @classmethod
     def _known_formats(cls, value: str | Mapping[str, str] | None) -> str | Mapping[str, str] | None:
-        for text in [value] if isinstance(value, str) else (value or {}).values():
-            if text not in EPOCH_UNITS and "%" not in text:
+        for text in _patterns(value):
+            if "%" not in text:
                 raise ValueError(f"{text!r}: strptime directives are allowed, or one of {', '.join(EPOCH_UNITS)}")
+            found = flaw(text)
+            if found is not None:
+                raise ValueError(f"{text!r}: {found}")
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                zone(value)
+            except ConfigError as unknown:
+                raise ValueError(str(unknown).removeprefix("source.timezone: ")) from unknown
+        return value
+
+    @field_validator("year", mode="before")
+    @classmethod
+    def _year_or_word(cls, value: object) -> object:
+        words = [word.value for word in cls.year_words]
+        if value is None or value in cls.year_words or value in words:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LAST_YEAR:
+            raise ValueError(f"a year such as 2026 is allowed, or {', '.join(words)}")
         return value
 
     @model_validator(mode="after")
@@ -123,6 +167,44 @@ class SourceOptions(SourceBlock):
             raise ValueError(f"csv is for format csv only, not for {self.format.value}")
         return self
 
+    @model_validator(mode="after")
+    def _year_is_known(self) -> Self:
+        without = [text for text in _patterns(self.timestamp_format) if not says_year(text)]
+        if without and self.year is None:
+            words = "".join(
+                f", or year: {word.value} (the time of the {word.value} tells it)" for word in self.year_words
+            )
+            raise ValueError(
+                f"timestamp_format {without[0]!r} does not say the year; add %Y or %y if it is written, "
+                f"else year: <n> (for all records){words}"
+            )
+        if self.year is not None and not without:
+            raise ValueError("year is for a timestamp_format without %Y or %y, and there is none; leave year out")
+        if self.format is RecordFormat.PARQUET and isinstance(self.year, YearOf):
+            raise ValueError(f"year: {self.year.value} is for records that are lines; for parquet year: <n> is allowed")
+        if self.format is RecordFormat.RAW and self.timezone is not None:
+            raise ValueError("timezone is for timestamps, and format raw has none; leave it out")
+        return self
+
+    def format_findings(self, kinds: Mapping[str, pa.DataType]) -> Iterator[tuple[str | None, str]]:
+        """Formats that do not fit the columns: the column that has one of its own, or None, and why not."""
+        if isinstance(self.timestamp_format, str):
+            if any(map(pa.types.is_date, kinds.values())) and not any(map(_has_timestamp, kinds.values())):
+                day = next(name for name, kind in kinds.items() if pa.types.is_date(kind))
+                yield None, f"one format for all is for timestamps, and there are none; a date is named: {{{day}: …}}"
+            for name, kind in kinds.items():
+                if kind == _WALL_CLOCK and "%z" in self.timestamp_format:
+                    yield None, _zone_of_wall_clock(self.timestamp_format, name)
+            return
+        for name, text in (self.timestamp_format or {}).items():
+            kind = kinds.get(name)
+            if kind == _WALL_CLOCK and "%z" in text:
+                yield name, _zone_of_wall_clock(text, name)
+            elif kind is not None and pa.types.is_date(kind) and text in EPOCH_UNITS:
+                yield name, f"{text} counts from an instant, and {name} is a date; make it a timestamp"
+            elif kind is not None and pa.types.is_date(kind) and says_time(text):
+                yield name, f"{text!r} has a time of day or a zone, but {name} is a date; make it a timestamp"
+
     @property
     def has_header(self) -> bool:
         """Whether CSV records come with a line that names their columns."""
@@ -133,3 +215,19 @@ class SourceOptions(SourceBlock):
         if self.timestamp_format is None or isinstance(self.timestamp_format, str):
             return self.timestamp_format
         return self.timestamp_format.get(column)
+
+
+def _patterns(formats: str | Mapping[str, str] | None) -> list[str]:
+    """The formats that are no units of a count."""
+    texts = [formats] if isinstance(formats, str) else (formats or {}).values()
+    return [text for text in texts if text not in EPOCH_UNITS]
+
+
+def _has_timestamp(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_timestamp(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind))
+
+
+def _zone_of_wall_clock(text: str, name: str) -> str:
+    return f"{text!r} has a zone, but {name} is a timestamp_ntz; make it a timestamp"

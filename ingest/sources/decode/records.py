@@ -33,6 +33,13 @@ class Records(Protocol):
         """The line that names the columns, where CSV records have one."""
 
     @property
+    def times_ms(self) -> pa.Array | int | None:
+        """When they were written, milliseconds since 1970: int64 of each, or one for all; None where that is not known.
+
+        For all it is when the last one was written, or later.
+        """
+
+    @property
     def joined(self) -> TextBlock | None:
         r"""The records as lines, each ended by ``\n`` or ``\r\n`` but perhaps the last.
 
@@ -56,12 +63,14 @@ class TextRecords:
         shard: whose records.
         texts: binary, one value a record, none null.
         offsets: int64, the offset of each record.
+        times_ms: see Records.
     """
 
     shard: str
     texts: pa.Array
     offsets: pa.Array
     header: str | None = None
+    times_ms: pa.Array | int | None = None
 
     @property
     def start(self) -> int:

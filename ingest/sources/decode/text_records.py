@@ -14,6 +14,7 @@ from ingest.sources.decode.convert import convert
 from ingest.sources.decode.lines import as_text, positions_of
 from ingest.sources.decode.records import Records
 from ingest.sources.decode.rows import select
+from ingest.sources.decode.time_format import TimeFormat
 from timeline.errors import ConfigError
 
 
@@ -57,7 +58,7 @@ class TextDecoder:
     schema: pa.Schema
     pattern: str
     nulls: tuple[str, ...]
-    timestamp_formats: Mapping[str, str | None]
+    timestamp_formats: Mapping[str, TimeFormat | None]
     lineage: bool
 
     def decode(self, records: Records) -> Decoded:

@@ -2,7 +2,7 @@
 
 A format is translated into an expression for Arrow whose parts make ISO 8601 again, because
 Arrow's own strptime turns 30 February into 2 March. What the expression does not take is asked of
-Python's strptime, once for each distinct text, which decides. Directives without a translation
+`ingest.sources.decode.strptime`, once for each distinct text, which decides. Directives without a translation
 go that way altogether.
 """
 
@@ -17,7 +17,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.sources.decode.strptime import Year, directives, says_year
 from ingest.sources.decode.timestamps import FIRST_MICROS, LAST_MICROS, format_micros, in_range, iso_micros
+from ingest.sources.decode.zone_columns import local_column
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DIRECTIVES: Mapping[str, tuple[str, str]] = {
@@ -25,7 +27,7 @@ _DIRECTIVES: Mapping[str, tuple[str, str]] = {
     "y": ("y", r"[0-9]{2}"),
     "m": ("m", r"[0-9]{2}"),
     "b": ("b", "|".join(_MONTHS)),
-    "d": ("d", r"[0-9]{2}"),
+    "d": ("d", r"[0-9 ][0-9]"),
     "H": ("H", r"[0-9]{2}"),
     "M": ("M", r"[0-9]{2}"),
     "S": ("S", r"[0-5][0-9]"),
@@ -45,24 +47,43 @@ def outside(values: pa.Array) -> pa.Array:
     return pc.or_(pc.less(micros, FIRST_MICROS), pc.greater(micros, LAST_MICROS))
 
 
-def iso_column(texts: pa.Array, *, zoned: bool) -> pa.Array:
+def iso_column(texts: pa.Array, *, zoned: bool, timezone: str | None = None) -> pa.Array:
     """`iso_micros` of a column: timestamps, null where a text is none."""
     kind = _INSTANT if zoned else _WALL_CLOCK
+
+    def alone(text: str) -> int | None:
+        return iso_micros(text, zoned=zoned, timezone=timezone)
+
     for written_as in (_INSTANT, _WALL_CLOCK) if zoned else (_WALL_CLOCK,):
         with contextlib.suppress(pa.ArrowInvalid):
-            return _within(pc.cast(pc.cast(texts, written_as), kind))
-    return _parsed(texts, _full_iso(texts, zoned=zoned), kind, lambda text: iso_micros(text, zoned=zoned))
+            whole = pc.cast(texts, written_as)
+            if timezone is None or written_as == _INSTANT:
+                return _within(pc.cast(whole, kind))
+            return _with_missed(texts, local(whole, timezone), kind, alone)
+    whole, is_local = _full_iso(texts, zoned=zoned)
+    return _parsed(texts, whole, kind, alone, timezone if is_local else None)
 
 
-def format_column(texts: pa.Array, pattern: str, *, zoned: bool) -> pa.Array:
+def format_column(
+    texts: pa.Array, pattern: str, *, zoned: bool, timezone: str | None = None, year: Year | None = None
+) -> pa.Array:
     """`format_micros` of a column: timestamps, null where a text does not match."""
     kind = _INSTANT if zoned else _WALL_CLOCK
-    expression, parts = _expression_of(pattern), _parts_of(pattern)
-    if expression is None or ("z" in parts and not zoned):
+    expression, parts = _expression_of(pattern), directives(pattern)
+    if expression is None or ("z" in parts and not zoned) or (year is None and not says_year(pattern)):
         whole = pa.nulls(len(texts), pa.string())
     else:
-        whole = _iso_of_parts(pc.extract_regex(texts, pattern=expression), parts)
-    return _parsed(texts, whole, kind, lambda text: format_micros(text, pattern, zoned=zoned))
+        whole = _iso_of_parts(pc.extract_regex(texts, pattern=expression), parts, year)
+
+    def alone(text: str) -> int | None:
+        return format_micros(text, pattern, zoned=zoned, timezone=timezone, year=year)
+
+    return _parsed(texts, whole, kind, alone, None if "z" in parts else timezone)
+
+
+def day_column(texts: pa.Array, pattern: str, year: Year | None) -> pa.Array:
+    """`format_day` of a column: dates, null where a text does not match."""
+    return pc.cast(format_column(texts, pattern, zoned=False, year=year), pa.date32())
 
 
 def epoch_column(counts: pa.Array, micros_per_unit: int, kind: pa.DataType) -> pa.Array:
@@ -80,7 +101,9 @@ def epoch_column(counts: pa.Array, micros_per_unit: int, kind: pa.DataType) -> p
     return pc.cast(pc.cast(micros, pa.int64()), kind)
 
 
-def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
+def _parsed(
+    texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None], timezone: str | None
+) -> pa.Array:
     """Timestamps of a column.
 
     Args:
@@ -88,16 +111,28 @@ def _parsed(texts: pa.Array, whole: pa.Array, kind: pa.DataType, parse: Callable
         whole: the same as ISO 8601 with a zone, null where it could not be brought into that form.
         kind: the timestamp type.
         parse: decides about a text that is null in `whole`; called once for each distinct one.
+        timezone: of local times: then the zone in `whole` is none.
     """
     try:
-        parsed = _within(pc.cast(pc.cast(whole, _INSTANT), kind))
+        parsed = pc.cast(whole, _INSTANT)
     except pa.ArrowInvalid:
         # A day that its month does not have: rare, and Arrow does not say which.
         return _by_distinct(texts, kind, parse)
+    parsed = _within(pc.cast(parsed, kind)) if timezone is None else local(pc.cast(parsed, _WALL_CLOCK), timezone)
+    return _with_missed(texts, parsed, kind, parse)
+
+
+def _with_missed(texts: pa.Array, parsed: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
+    """Timestamps of a column, with those that are null but no text is as `parse` says."""
     missed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
     if not pc.any(missed).as_py():
         return parsed
     return pc.replace_with_mask(parsed, missed, _by_distinct(texts.filter(missed), kind, parse))
+
+
+def local(walls: pa.Array, timezone: str) -> pa.Array:
+    """Local times, in microseconds, as instants; null where one is outside of the years 1 to 9999, or never was."""
+    return _within(local_column(_within(walls), timezone))
 
 
 def _within(values: pa.Array) -> pa.Array:
@@ -115,30 +150,22 @@ def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], int 
     return pc.cast(values.take(coded.indices), kind)
 
 
-def _full_iso(texts: pa.Array, *, zoned: bool) -> pa.Array:
-    """Texts of the form that most of them have, as ISO 8601 with a zone; null for the others."""
+def _full_iso(texts: pa.Array, *, zoned: bool) -> tuple[pa.Array, bool]:
+    """Texts of the form that most of them have, as ISO 8601 with a zone, null for the others; whether they had none."""
     no_text = pa.scalar(None, pa.string())
     if zoned:
         with_zone = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}{_ZONE}\z")
         if (pc.sum(with_zone).as_py() or 0) > len(texts) // 2:
-            return pc.if_else(with_zone, texts, no_text)
+            return pc.if_else(with_zone, texts, no_text), False
     with_time = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}\z")
-    return pc.if_else(with_time, pc.binary_join_element_wise(texts, "Z", ""), no_text)
-
-
-@functools.cache
-def _parts_of(pattern: str) -> tuple[str, ...]:
-    """The directives of a format, in order."""
-    return tuple(found[1] for found in re.findall(r"%.", pattern) if found != "%%")
+    return pc.if_else(with_time, pc.binary_join_element_wise(texts, "Z", ""), no_text), True
 
 
 @functools.cache
 def _expression_of(pattern: str) -> str | None:
-    """The RE2 expression of a format; None where a directive has no translation or a part is missing or twice."""
-    parts = _parts_of(pattern)
-    if len(set(parts)) != len(parts) or not set(parts) <= set(_DIRECTIVES):
-        return None
-    if not ({"Y", "y"} & set(parts) and {"m", "b"} & set(parts) and "d" in parts):
+    """The RE2 expression of a format without a `flaw`; None where a directive has no translation, or no day is said."""
+    parts = directives(pattern)
+    if not set(parts) <= set(_DIRECTIVES) or not ({"m", "b"} & set(parts) and "d" in parts):
         return None
     pieces = re.split(r"(%.)", pattern)
     out = []
@@ -152,20 +179,17 @@ def _expression_of(pattern: str) -> str | None:
     return rf"\A{''.join(out)}\z"
 
 
-def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...]) -> pa.Array:
+def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...], year: Year | None) -> pa.Array:
     """The parts of timestamps joined to ISO 8601 with a zone; null stays null."""
     part = {name: fields.field(name) for name in parts}
     zero = pa.scalar("00")
-    year = part.get("Y")
-    if year is None:
-        # POSIX: 69-99 are the years 1969-1999, 00-68 are 2000-2068.
-        century = pc.if_else(pc.less(part["y"], "69"), "20", "19")
-        year = pc.binary_join_element_wise(century, part["y"], "")
+    # A day of one digit may be written with a blank before it; Arrow has no such days.
+    day = pc.replace_substring(part["d"], " ", "0") if "d" in part else zero
     month = part.get("m")
     if month is None:
         numbers = pa.array([f"{number:02d}" for number in range(1, 13)])
         month = numbers.take(pc.index_in(part["b"], value_set=pa.array(_MONTHS)))
-    date = pc.binary_join_element_wise(year, month, part["d"], "-")
+    date = pc.binary_join_element_wise(_year_of(part, month, day, year), month, day, "-")
     time = pc.binary_join_element_wise(part.get("H", zero), part.get("M", zero), part.get("S", zero), ":")
     fraction = part.get("f", zero)
     zone = part.get("z", pa.scalar("Z"))
@@ -176,3 +200,18 @@ def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...]) -> pa.Array:
         ),
         pa.scalar(None, pa.string()),
     )
+
+
+def _year_of(part: Mapping[str, pa.Array], month: pa.Array, day: pa.Array, year: Year | None) -> pa.Array | pa.Scalar:
+    """The year of each timestamp, of four digits; see `strptime.year_of` for those that are written without."""
+    if "Y" in part:
+        return part["Y"]
+    if "y" in part:
+        # POSIX: 69-99 are the years 1969-1999, 00-68 are 2000-2068.
+        century = pc.if_else(pc.less(part["y"], "69"), "20", "19")
+        return pc.binary_join_element_wise(century, part["y"], "")
+    if isinstance(year, int):
+        return pa.scalar(f"{year:04d}")
+    assert year is not None, "without a year nothing is parsed by Arrow"
+    is_in_last_year = pc.less_equal(pc.binary_join_element_wise(month, day, ""), pa.scalar(f"{year:%m%d}"))
+    return pc.if_else(is_in_last_year, pa.scalar(f"{year.year:04d}"), pa.scalar(f"{year.year - 1:04d}"))

@@ -8,6 +8,9 @@ from __future__ import annotations
 import datetime
 import re
 
+from ingest.sources.decode.strptime import Moment, Year, parse
+from ingest.sources.decode.zones import local_micros
+
 _OFFSET = r"[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
 """Hours 00 to 23 and minutes 00 to 59 (RFC 3339, section 5.6): `datetime` takes +00:60 for +01:00."""
 _ISO = re.compile(
@@ -22,15 +25,17 @@ EPOCH_PRECISION = 28
 """Digits of a count since 1970 as a decimal: with the factor of 7 they fit the 38 of Arrow's multiplication."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_NO_OFFSET = datetime.timedelta()
 
 
-def iso_micros(text: str, *, zoned: bool) -> int | None:
+def iso_micros(text: str, *, zoned: bool, timezone: str | None = None) -> int | None:
     """Microseconds since 1970 of one ISO 8601 text, digits beyond them dropped; None where it is none.
 
     Args:
         text: date, or date and time with ``T`` or a space.
         zoned: whether the column is an instant: then an offset counts, and none means UTC. A wall clock
             (timestamp_ntz) has no offset.
+        timezone: the zone of an instant without an offset, instead of UTC.
     """
     found = _ISO.fullmatch(text)
     if found is None or (found.group(6) and not zoned):
@@ -40,18 +45,33 @@ def iso_micros(text: str, *, zoned: bool) -> int | None:
         moment = datetime.datetime.fromisoformat(f"{day}T{hour or '00'}:{minute or '00'}:{second or '00'}{zone or ''}")
     except ValueError:
         return None
-    return in_range(_micros(moment) + int(((fraction or "") + "000000")[:6]))
+    micros = _micros(moment) if moment.tzinfo is not None or timezone is None else local_micros(moment, timezone)
+    return None if micros is None else in_range(micros + int(((fraction or "") + "000000")[:6]))
 
 
-def format_micros(text: str, pattern: str, *, zoned: bool) -> int | None:
-    """Microseconds since 1970 of one text by a strptime format; None where it does not match."""
-    try:
-        moment = datetime.datetime.strptime(text, pattern)
-    except ValueError:
+def format_micros(
+    text: str, pattern: str, *, zoned: bool, timezone: str | None = None, year: Year | None = None
+) -> int | None:
+    """Microseconds since 1970 of one text by a strptime format; None where it does not match.
+
+    Args:
+        text: what was written.
+        pattern: a format without a `strptime.flaw`.
+        zoned: see `iso_micros`.
+        timezone: see `iso_micros`.
+        year: of a format without one.
+    """
+    moment = parse(text, pattern, year)
+    if moment is None or (moment.offset is not None and not zoned):
         return None
-    if moment.tzinfo is not None and not zoned:
-        return None
-    return in_range(_micros(moment))
+    micros = _instant(moment, timezone)
+    return None if micros is None else in_range(micros)
+
+
+def format_day(text: str, pattern: str, year: Year | None) -> datetime.date | None:
+    """The day that a text says by a strptime format of days; None where it does not match."""
+    moment = parse(text, pattern, year)
+    return None if moment is None else moment.wall.date()
 
 
 def in_range(micros: int) -> int | None:
@@ -62,6 +82,13 @@ def in_range(micros: int) -> int | None:
 def epoch_scale(micros_per_unit: int) -> int:
     """Decimal places of a count since 1970 that a timestamp can hold."""
     return len(str(micros_per_unit)) - 1
+
+
+def _instant(moment: Moment, timezone: str | None) -> int | None:
+    """Microseconds since 1970; None for a time that the zone's clocks skipped."""
+    if moment.offset is None and timezone is not None:
+        return local_micros(moment.wall, timezone)
+    return _micros(moment.wall) - (moment.offset or _NO_OFFSET) // _MICROSECOND
 
 
 def _micros(moment: datetime.datetime) -> int:

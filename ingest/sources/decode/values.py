@@ -21,8 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.decimals import exact
-from ingest.sources.decode.options import EPOCH_UNITS
-from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale, format_micros, in_range, iso_micros
+from ingest.sources.decode.time_format import TimeFormat
+from ingest.sources.decode.timestamps import (
+    EPOCH_PRECISION,
+    epoch_scale,
+    format_day,
+    format_micros,
+    in_range,
+    iso_micros,
+)
 from sinks.sql_types import type_name
 
 _SHOWN = 60
@@ -136,7 +143,7 @@ def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None
     return f"{column}: {shown(value)} is not {expected or _article(type_name(kind))}"
 
 
-def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
+def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """What Arrow takes for this value in a column of this type; timestamps as microseconds.
 
     Objects and arrays fit a string column as texts only: `as_written.with_texts` makes them so.
@@ -167,14 +174,11 @@ def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: st
     _refuse(value, column, kind, timestamp_format)
 
 
-def _refuse(value: object, column: str, kind: pa.DataType, timestamp_format: str | None) -> NoReturn:
-    of_format = timestamp_format if pa.types.is_timestamp(kind) else None
-    raise Rejection(
-        mismatch(column, value, kind, f"a {type_name(kind)} in the format {of_format}" if of_format else None)
-    )
+def _refuse(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> NoReturn:
+    raise Rejection(mismatch(column, value, kind, timestamp_format.expected(kind) if timestamp_format else None))
 
 
-def _key(name: str, column: str, kind: pa.DataType, timestamp_format: str | None) -> object:
+def _key(name: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """A map's key: the field's name, as a number where the map has numbers for keys."""
     plain: object = name if pa.types.is_string(kind) or not _INTEGER.fullmatch(name) else Number(name)
     converted = _scalar(plain, kind, timestamp_format)
@@ -183,7 +187,7 @@ def _key(name: str, column: str, kind: pa.DataType, timestamp_format: str | None
     return converted
 
 
-def _scalar(value: object, kind: pa.DataType, timestamp_format: str | None) -> object:
+def _scalar(value: object, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """The converted value; None where it does not fit or the type is nested."""
     if pa.types.is_string(kind):
         return _text(value)
@@ -196,9 +200,9 @@ def _scalar(value: object, kind: pa.DataType, timestamp_format: str | None) -> o
     if pa.types.is_decimal(kind):
         return _decimal(value, kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
-        return _timestamp(value, zoned=kind.tz is not None, timestamp_format=timestamp_format)
+        return _timestamp(value, kind, timestamp_format or TimeFormat())
     if pa.types.is_date(kind):
-        return _date(value)
+        return _date(value, timestamp_format or TimeFormat())
     if pa.types.is_binary(kind):
         return _base64(value)
     return None
@@ -235,16 +239,17 @@ def _decimal(value: object, precision: int, scale: int) -> Decimal | None:
     return exact(value, precision, scale) if isinstance(value, str) else None
 
 
-def _timestamp(value: object, *, zoned: bool, timestamp_format: str | None) -> int | None:
+def _timestamp(value: object, kind: pa.DataType, written: TimeFormat) -> int | None:
     if not isinstance(value, str):
         return None
-    if timestamp_format is not None and timestamp_format in EPOCH_UNITS:
-        return _epoch(value, EPOCH_UNITS[timestamp_format])
+    if written.micros_per_unit is not None:
+        return _epoch(value, written.micros_per_unit)
     if isinstance(value, Number):
         return None
-    if timestamp_format is not None:
-        return format_micros(value, timestamp_format, zoned=zoned)
-    return iso_micros(value, zoned=zoned)
+    zoned, timezone = kind.tz is not None, written.timezone_of(kind)
+    if written.pattern is not None:
+        return format_micros(value, written.pattern, zoned=zoned, timezone=timezone, year=written.year)
+    return iso_micros(value, zoned=zoned, timezone=timezone)
 
 
 def _epoch(value: str, micros_per_unit: int) -> int | None:
@@ -252,7 +257,10 @@ def _epoch(value: str, micros_per_unit: int) -> int | None:
     return None if number is None else in_range(int(number * micros_per_unit))
 
 
-def _date(value: object) -> datetime.date | None:
+def _date(value: object, written: TimeFormat) -> datetime.date | None:
+    if written.day_pattern is not None:
+        is_text = isinstance(value, str) and not isinstance(value, Number)
+        return format_day(cast(str, value), written.day_pattern, written.year) if is_text else None
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
         return None
     try:

@@ -14,6 +14,7 @@ from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.lines import Lines, TextBlock, split_lines
 from ingest.sources.decode.records import RecordDecoder, Records, TextRecords
 from ingest.sources.decode.rows import HEADER, refuse_all, unreadable
+from ingest.sources.files.read import MTIME
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class LineDecoder:
         if block.data is None:
             reason = str(block.detail["reason"])
             return unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage)
-        return self.records.decode(_records_of(block))
+        return _with_context(self.records.decode(_records_of(block)), block)
 
     def halves(self, block: Block) -> Sequence[Block]:
         """See Decoder."""
@@ -54,19 +55,38 @@ class LineDecoder:
 
     def refuse(self, block: Block, reason: str) -> Decoded:
         """See Decoder."""
-        return refuse_all(_records_of(block), self.schema, reason, lineage=self.lineage)
+        return _with_context(refuse_all(_records_of(block), self.schema, reason, lineage=self.lineage), block)
 
 
 def _records_of(block: Block) -> Records:
-    if isinstance(block.data, pa.RecordBatch):
-        header = block.detail.get(HEADER)
-        texts, offsets = block.data.column("raw"), block.data.column("offset")
-        return TextRecords(block.shard, texts, offsets, None if header is None else str(header))
-    return _BlockOfLines(block)
+    if not isinstance(block.data, pa.RecordBatch):
+        return _BlockOfLines(block)
+    texts, offsets = block.data.column("raw"), block.data.column("offset")
+    return TextRecords(block.shard, texts, offsets, _header_of(block), _time_of(block))
+
+
+def _header_of(block: Block) -> str | None:
+    header = block.detail.get(HEADER)
+    return None if header is None else str(header)
+
+
+def _time_of(block: Block) -> int | None:
+    """Milliseconds since 1970 at which the lines' file was changed last when they were planned."""
+    mtime_s = block.detail.get(MTIME)
+    return int(mtime_s * 1000) if isinstance(mtime_s, int | float) else None
+
+
+def _with_context(found: Decoded, block: Block) -> Decoded:
+    """Rejected lines with what is needed to decode them again: the detail of their block."""
+    if not found.rejected.num_rows or not block.detail:
+        return found
+    context = pa.repeat(json.dumps(dict(block.detail), ensure_ascii=False), found.rejected.num_rows)
+    at = found.rejected.schema.get_field_index("context")
+    return replace(found, rejected=found.rejected.set_column(at, found.rejected.schema.field(at), context))
 
 
 def lines_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`; lines below one header are one block."""
+    """See `ingest.sources.base.Requeue`; lines of one file and epoch are one block."""
     headers = pc.fill_null(rejected.column("context"), "{}")
     for context in pc.unique(headers).to_pylist():
         lines = rejected.filter(pc.equal(headers, context)).select(["offset", "raw"])
@@ -93,8 +113,11 @@ class _BlockOfLines:
 
     @property
     def header(self) -> str | None:
-        header = self.block.detail.get(HEADER)
-        return None if header is None else str(header)
+        return _header_of(self.block)
+
+    @property
+    def times_ms(self) -> int | None:
+        return _time_of(self.block)
 
     @property
     def joined(self) -> TextBlock:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingest.sources.decode.options import RecordFormat, SourceOptions
+from ingest.sources.decode.options import RecordFormat, SourceOptions, YearOf
 from ingest.sources.options import UNLIMITED
 from timeline.units import ByteSize, Duration
 
@@ -29,6 +29,8 @@ class FilesOptions(SourceOptions):
         RecordFormat.TEXT,
         RecordFormat.PARQUET,
     )
+
+    year_words: ClassVar[tuple[YearOf, ...]] = (YearOf.FILE,)
 
     type: Literal["files"] = "files"
     path: str = Field(min_length=1)

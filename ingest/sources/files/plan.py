@@ -85,7 +85,11 @@ def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
             offsets.shard,
             start,
             until,
-            {**offsets.detail, "fresh_line": offsets.detail["fresh_line"] is True and start == offsets.start},
+            {
+                **offsets.detail,
+                "fresh_line": offsets.detail["fresh_line"] is True and start == offsets.start,
+                "mtime": offsets.after.get("mtime", offsets.detail.get("mtime")),
+            },
             offsets.after if until == offsets.until else {},
         )
         for start, until in itertools.pairwise(cuts)

@@ -29,6 +29,9 @@ from timeline.epoch import Json, OffsetRange
 from timeline.errors import RangeGoneError
 
 BLOCK_BYTES = 4 * 1024 * 1024
+MTIME = "mtime"
+"""Key of a range's and a block's detail: the file's last change when the range was planned, seconds since 1970."""
+
 _BOM = b"\xef\xbb\xbf"
 _PEEK = 64 * 1024
 _HEADERS_BYTES = 256 << 20
@@ -73,11 +76,11 @@ class LineReader:
         def feed_at(position: int) -> _Feed:
             return _Feed(_Planned(file, offsets, position).read, position)
 
-        detail: dict[str, Json] = {}
+        detail = _time_of(offsets)
         feed = feed_at(0)
         until = offsets.until
         if self.header or offsets.start == 0:
-            detail = self._read_head(feed)
+            detail |= self._read_head(feed)
         if offsets.start == 0 and not self.header:
             # The first line starts at 0, with its byte order mark: no cut may fall between the two.
             until = max(until, feed.position + 1)
@@ -92,7 +95,7 @@ class LineReader:
         stream = DecompressedStream(lambda: RawFile(self.fs, path, limit_of(offsets)), compression)
         try:
             feed = _Feed(stream.read, 0, broken=lambda: stream.broken)
-            detail = self._read_head(feed)
+            detail = _time_of(offsets) | self._read_head(feed)
             yield from self._blocks(feed, offsets.shard, sys.maxsize, detail)
             if stream.broken is not None:
                 reason: dict[str, Json] = {"reason": f"{path}: nothing can be read from here on: {stream.broken}"}
@@ -160,6 +163,15 @@ def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
     except OSError as failure:
         unavailable(path, failure)
     return found.path
+
+
+def _time_of(offsets: OffsetRange) -> dict[str, Json]:
+    """A range's time as its blocks carry it; nothing where the store does not say when files change.
+
+    It is the planned one, not the file's now, so that a year that it tells stays the same.
+    """
+    mtime_s = offsets.detail.get(MTIME, offsets.after.get(MTIME))
+    return {MTIME: mtime_s} if isinstance(mtime_s, int | float) and mtime_s > 0 else {}
 
 
 def limit_of(offsets: OffsetRange) -> int:

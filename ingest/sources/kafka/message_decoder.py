@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.lines import as_text, positions_of
-from ingest.sources.decode.options import RecordFormat
+from ingest.sources.decode.options import RecordFormat, YearOf
 from ingest.sources.decode.records import RecordDecoder, TextRecords
 from ingest.sources.decode.rows import refuse_all, rejects
 from ingest.sources.decode.timestamps import FIRST_MICROS, LAST_MICROS
@@ -56,10 +56,12 @@ class MessageDecoder:
             bad |= dict.fromkeys(positions_of(pc.equal(pc.binary_length(values), 0)), "an empty value")
 
         texts = values if self.options.format is RecordFormat.RAW else without_line_end(values)
-        records = TextRecords(block.shard, texts, offsets)
+        times = batch.column("time_ms") if self.options.year is YearOf.MESSAGE else None
+        records = TextRecords(block.shard, texts, offsets, times_ms=times)
         if bad or len(blank):
             there = _without(pc.indices_nonzero(pc.is_valid(values)).cast(pa.int64()), bad)
-            records = TextRecords(block.shard, texts.take(there), offsets.take(there))
+            times = None if times is None else times.take(there)
+            records = TextRecords(block.shard, texts.take(there), offsets.take(there), times_ms=times)
         found = self.values.decode(records)
         accepted = self._accepted(found, blank, added.columns, offsets)
         rejected = _rejected(found, bad, block.shard, batch)
@@ -104,9 +106,9 @@ class MessageDecoder:
         return rows, offsets.take(at)
 
 
-def records_again(shard: str, rejected: pa.RecordBatch, columns: KafkaColumns) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`; `columns` are those of the job now."""
-    messages = messages_again(rejected, columns)
+def records_again(shard: str, rejected: pa.RecordBatch, options: KafkaOptions) -> Iterator[Block]:
+    """See `ingest.sources.base.Requeue`; `options` are those of the job now."""
+    messages = messages_again(rejected, options.columns, times=options.needs_times)
     yield Block(shard, int(messages.column("offset")[0].as_py()), messages.num_rows, messages)
 
 

@@ -18,7 +18,7 @@ UNREADABLE = "headers_unreadable"
 _NOT_UTF8: Any = object()
 
 
-def message_batch(messages: Sequence[Message], columns: KafkaColumns) -> pa.RecordBatch:
+def message_batch(messages: Sequence[Message], columns: KafkaColumns, *, times: bool = False) -> pa.RecordBatch:
     """Columns ``offset`` and ``value``; ``key``, ``time_ms`` and ``headers`` only where the job has a column for them.
 
     Headers that cannot be read are null, and `UNREADABLE` says of which messages.
@@ -26,6 +26,7 @@ def message_batch(messages: Sequence[Message], columns: KafkaColumns) -> pa.Reco
     Args:
         messages: of one partition, in order, none of them an error.
         columns: what the job wants of them.
+        times: whether ``time_ms`` is wanted in any case.
     """
     found: dict[str, pa.Array] = {
         "offset": _offsets(messages),
@@ -33,10 +34,10 @@ def message_batch(messages: Sequence[Message], columns: KafkaColumns) -> pa.Reco
     }
     if columns.key or columns.key_bytes:
         found["key"] = pa.array(list(map(Message.key, messages)), pa.binary())
-    if columns.timestamp:
-        times = (message.timestamp() for message in messages)
+    if columns.timestamp or times:
+        said = (message.timestamp() for message in messages)
         found["time_ms"] = pa.array(
-            [time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None for kind, time_ms in times], pa.int64()
+            [time_ms if kind != TIMESTAMP_NOT_AVAILABLE else None for kind, time_ms in said], pa.int64()
         )
     if columns.headers:
         headers = list(map(_headers_of, messages))
@@ -80,7 +81,7 @@ def contexts_of(batch: pa.RecordBatch) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns) -> pa.RecordBatch:
+def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns, *, times: bool = False) -> pa.RecordBatch:
     """Rejected messages as `message_batch` made them.
 
     A column that the job did not have when they were rejected is null.
@@ -88,12 +89,13 @@ def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns) -> pa.Record
     Args:
         rejected: of one partition, with ``offset``, ``raw`` and ``context``.
         columns: what the job wants of them now.
+        times: see `message_batch`.
     """
     known = [json.loads(context or "{}") for context in rejected.column("context").to_pylist()]
     found = {"offset": rejected.column("offset"), "value": rejected.column("raw")}
     if columns.key or columns.key_bytes:
         found["key"] = pa.array([_bytes(message.get("key")) for message in known], pa.binary())
-    if columns.timestamp:
+    if columns.timestamp or times:
         found["time_ms"] = pa.array([message.get("time_ms") for message in known], pa.int64())
     if columns.headers:
         found["headers"] = pa.array([_headers(message.get("headers")) for message in known], HEADERS)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from ingest.config_models import OptionText
-from ingest.sources.decode.options import CsvOptions, RecordFormat, SourceOptions
+from ingest.sources.decode.options import CsvOptions, RecordFormat, SourceOptions, YearOf
 from ingest.sources.decode.timestamps import iso_micros
 from ingest.sources.options import UNLIMITED
 from timeline.units import ByteSize, Duration
@@ -194,6 +194,8 @@ class KafkaOptions(SourceOptions):
         RecordFormat.RAW,
     )
 
+    year_words: ClassVar[tuple[YearOf, ...]] = (YearOf.MESSAGE,)
+
     type: Literal["kafka"] = "kafka"
     bootstrap_servers: str = Field(min_length=1)
     topics: tuple[str, ...] = ()
@@ -251,6 +253,11 @@ class KafkaOptions(SourceOptions):
     def added_columns(self) -> pa.Schema:
         """See SourceOptions."""
         return self.columns.schema
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether rows depend on when their messages were written."""
+        return self.columns.timestamp is not None or self.year is YearOf.MESSAGE
 
     def unlimited(self) -> Self:
         """See SourceBlock."""

@@ -85,7 +85,7 @@ class KafkaReader:
         record_bytes = offsets.detail.get("record_bytes")
         most = _records_in(_PIECE_BYTES, record_bytes) if isinstance(record_bytes, int) else _UNKNOWN_RECORDS
         while messages := feed.take(most):
-            piece = message_batch(messages, self.options.columns)
+            piece = message_batch(messages, self.options.columns, times=self.options.needs_times)
             del messages  # before the next ones are made, which takes their memory
             most = _records_in(_PIECE_BYTES, piece.nbytes // piece.num_rows)
             if self.options.tombstones is Tombstones.SKIP:

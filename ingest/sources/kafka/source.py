@@ -161,7 +161,7 @@ class KafkaSource:
 
     def requeue(self) -> Requeue:
         """See Source."""
-        return partial(records_again, columns=self.options.columns)
+        return partial(records_again, options=self.options)
 
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source; tells the group that the job file names."""

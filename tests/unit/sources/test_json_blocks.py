@@ -13,6 +13,7 @@ import pytest
 from ingest.sources.decode.fields import entries, take_apart
 from ingest.sources.decode.json_blocks import JsonBlocks
 from ingest.sources.decode.native import can_name
+from ingest.sources.decode.time_format import TimeFormat
 from tests.unit.sources.rows import schema_of
 
 _SCHEMA = schema_of(
@@ -38,7 +39,7 @@ _GOOD = {
 
 def _left(lines: list[str], end: str = "\n") -> list[int]:
     """Lines that are not decoded as a block."""
-    blocks = JsonBlocks({"at": "epoch_ms"}, strict=False)
+    blocks = JsonBlocks({"at": TimeFormat("epoch_ms")}, strict=False)
     assert blocks.usable(_SCHEMA)
     taken = blocks.take(end.join(lines).encode(), len(lines), _SCHEMA)
     for at, column in enumerate(_SCHEMA):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +127,9 @@ def _spark(text: str) -> Row:
 
 def _openssh(text: str) -> Row:
     host, process, message = text[16:].split(" ", 2)
-    return {"logged_at": text[:15], "host": host, "pid": int(process[5:-2]), "message": message}
+    local = datetime.datetime.strptime(f"2016 {text[:15]}", "%Y %b %d %H:%M:%S")
+    logged_at = (local - datetime.timedelta(hours=8)).replace(tzinfo=UTC)
+    return {"logged_at": logged_at, "host": host, "pid": int(process[5:-2]), "message": message}
 
 
 def _openstack(text: str) -> Row:
@@ -148,7 +151,6 @@ def _openstack(text: str) -> Row:
     [
         ("hdfs.yaml", "loghub_HDFS_2k.log", _hdfs),
         ("spark-log.yaml", "loghub_Spark_2k.log", _spark),
-        ("openssh.yaml", "loghub_OpenSSH_2k.log", _openssh),
         ("openstack.yaml", "loghub_OpenStack_2k.log", _openstack),
     ],
 )
@@ -156,4 +158,15 @@ def test_every_line_of_a_text_log_is_taken(logs: Path, name: str, data: str, par
     accepted, rejected = _read(name, logs)
     assert rejected == []
     assert accepted == _plain(logs / data, parse)
+    assert len(accepted) == 2_000
+
+
+def test_every_line_without_a_year_is_taken_with_the_year_of_its_file(logs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "loghub_OpenSSH_2k.log"
+    path.write_bytes((logs / path.name).read_bytes())
+    written_s = datetime.datetime(2017, 1, 2, tzinfo=UTC).timestamp()
+    os.utime(path, (written_s, written_s))
+    accepted, rejected = _read("openssh.yaml", tmp_path)
+    assert rejected == []
+    assert accepted == _plain(path, _openssh)
     assert len(accepted) == 2_000

@@ -1,0 +1,275 @@
+"""Local times, times without a year, and dates in formats of their own: the same in every format and on every path."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.sources.base import Block
+from ingest.sources.files.source import FilesSource
+from ingest.sources.kafka.message_decoder import records_again
+from ingest.sources.kafka.messages import message_batch
+from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
+from tests.unit.sources.test_kafka_decode import decoder_of, message, options_of
+from timeline.epoch import OffsetRange
+from timeline.errors import ConfigError
+
+UTC = datetime.UTC
+BERLIN: dict[str, Any] = {"timezone": "Europe/Berlin"}
+SYSLOG: dict[str, Any] = {"timestamp_format": "%b %d %H:%M:%S"}
+NEW_YEAR_S = datetime.datetime(2026, 1, 2, 9, 30, tzinfo=UTC).timestamp()
+
+
+def at(*parts: int) -> datetime.datetime:
+    return datetime.datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]
+
+
+def decoded(texts: Sequence[str], kind: str = "timestamp", mtime: float | None = None, **options: Any) -> list[Any]:
+    """What becomes of texts in each format, together and alone; the value, or the reason."""
+    outcomes = []
+    lines = [json.dumps({"c": text}) for text in texts]
+    ways: list[tuple[str, list[str], dict[str, Any]]] = [
+        ("json", lines, {}),
+        ("json", [*lines, '{"c": 5}'], {}),  # a line that is decoded alone
+        ("csv", [f'"{text}"' for text in texts], {"csv": {"header": False}}),
+        ("text", [f"<{text}>" for text in texts], {"pattern": "<(?P<c>.*)>"}),
+        *(("json", [line], {}) for line in lines),
+    ]
+    for name, records, more in ways:
+        source = source_of("x", format=name, **more, **options)
+        block = block_of("\n".join(records).encode())
+        detail = {} if mtime is None else {"mtime": mtime}
+        good, bad = outcome(
+            source.decoder(schema_of({"c": kind}), lineage=True).decode(
+                Block(block.shard, block.start, block.rows, block.data, detail)
+            )
+        )
+        rows = sorted([(offset, row["c"]) for offset, row in good] + [(offset, reason) for offset, reason, _ in bad])
+        outcomes.append([value for _, value in rows][: len(records) if name != "json" else len(lines)])
+    alone = [values[0] for values in outcomes[4:]]
+    assert all(values[: len(texts)] == alone for values in outcomes[:4]), outcomes
+    return alone
+
+
+def test_local_times_are_instants_by_the_zone_and_the_first_of_two() -> None:
+    assert decoded(["2026-07-01 12:00:00", "2026-01-01T12:00", "2026-10-25 02:30", "2026-07-01T12:00Z"], **BERLIN) == [
+        at(2026, 7, 1, 10),
+        at(2026, 1, 1, 11),
+        at(2026, 10, 25, 0, 30),
+        at(2026, 7, 1, 12),
+    ]
+    found = decoded(["25/10/2026 02:30", "01/01/2026 00:00"], timestamp_format="%d/%m/%Y %H:%M", **BERLIN)
+    assert found == [at(2026, 10, 25, 0, 30), at(2025, 12, 31, 23)]
+
+
+def test_a_local_time_that_the_clocks_skipped_is_rejected_with_the_zone() -> None:
+    reason = "c: '2026-03-29 02:30' is not a timestamp of Europe/Berlin"
+    assert decoded(["2026-03-29 01:59", "2026-03-29 02:30"], **BERLIN) == [at(2026, 3, 29, 0, 59), reason]
+    assert decoded(["2026/03/29 02:30", "2026/03/29 03:00"], timestamp_format="%Y/%m/%d %H:%M", **BERLIN) == [
+        "c: '2026/03/29 02:30' is not a timestamp in the format %Y/%m/%d %H:%M of Europe/Berlin",
+        at(2026, 3, 29, 1),
+    ]
+
+
+def test_a_zone_changes_no_offset_no_wall_clock_no_date_and_no_count() -> None:
+    zoned: dict[str, Any] = {"timestamp_format": "%Y-%m-%d %H:%M %z"} | BERLIN
+    assert decoded(["2026-07-01 12:00 -0130"], **zoned) == [at(2026, 7, 1, 13, 30)]
+    assert decoded(["2026-03-29 02:30"], "timestamp_ntz", **BERLIN) == [datetime.datetime(2026, 3, 29, 2, 30)]
+    assert decoded(["2026-03-29"], "date", **BERLIN) == [datetime.date(2026, 3, 29)]
+    assert decoded(["1600000000"], timestamp_format="epoch_s", **BERLIN) == [at(2020, 9, 13, 12, 26, 40)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("struct<t:timestamp>", '{"t": "%s"}'),
+        ("array<timestamp>", '["%s"]'),
+        ("map<string,timestamp>", '{"k": "%s"}'),
+        ("array<struct<t:timestamp>>", '[{"t": "%s"}]'),
+        ("map<string,struct<t:timestamp>>", '{"k": {"t": "%s"}}'),
+    ],
+)
+def test_local_times_inside_of_values_are_of_the_zone_too(kind: str, value: str) -> None:
+    decoder = source_of("x", **BERLIN).decoder(schema_of({"c": kind}), lineage=True)
+    texts = ["2026-07-01 12:00", "2026-07-01T12:00Z", "2026-03-29 02:30"]
+    for block in ([texts[0]], texts, texts[:2]):
+        lines = "\n".join('{"c": ' + value % text + "}" for text in block)
+        good, bad = outcome(decoder.decode(block_of(lines.encode())))
+        found = ["10:00:00+00:00", "12:00:00+00:00"]
+        assert [str(row).count(", 10, 0") + 2 * str(row).count(", 12, 0") for _, row in good] == [1, 2][: len(block)]
+        assert len(good) == min(len(block), len(found))
+        assert all("2026-03-29 02:30' is not a timestamp of Europe/Berlin" in reason for _, reason, _ in bad)
+        assert len(good) + len(bad) == len(block)
+
+
+def test_records_of_december_and_january_in_one_file_get_two_years() -> None:
+    texts = ["Dec 31 23:59:59", "Jan  1 00:00:00", "Jan  3 23:59:59", "Jan 04 00:00:00", "Feb 29 00:00:00"]
+    assert decoded(texts, mtime=NEW_YEAR_S, year="file", **SYSLOG) == [
+        at(2025, 12, 31, 23, 59, 59),
+        at(2026, 1, 1),
+        at(2026, 1, 3, 23, 59, 59),
+        at(2025, 1, 4),
+        "c: 'Feb 29 00:00:00' is not a timestamp in the format %b %d %H:%M:%S",
+    ]
+    leap = datetime.datetime(2024, 3, 1, tzinfo=UTC).timestamp()
+    assert decoded(["Feb 29 12:00:00"], mtime=leap, year="file", **SYSLOG) == [at(2024, 2, 29, 12)]
+
+
+def test_a_year_for_all_records_has_its_own_leap_day() -> None:
+    assert decoded(["Feb 29 12:00:00", "Dec 31 00:00:00"], year=2024, **SYSLOG) == [
+        at(2024, 2, 29, 12),
+        at(2024, 12, 31),
+    ]
+    assert decoded(["29.02."], "date", timestamp_format={"c": "%d.%m."}, year=2024) == [datetime.date(2024, 2, 29)]
+    reason = "c: 'Feb 29 12:00:00' is not a timestamp in the format %b %d %H:%M:%S"
+    assert decoded(["Feb 29 12:00:00"], year=2025, **SYSLOG) == [reason]
+
+
+def test_without_the_time_of_its_file_a_record_without_a_year_is_rejected_with_the_cause() -> None:
+    reason = "c: 'Jan  1 00:00:00' is not a timestamp in the format %b %d %H:%M:%S, as no year is known"
+    assert decoded(["Jan  1 00:00:00"], year="file", **SYSLOG) == [reason]
+
+
+def read(source: FilesSource, ranges: Sequence[OffsetRange], **columns: str) -> tuple[list[Any], list[Any]]:
+    """Accepted rows, and rejected ones with their context, of ranges as a task gets them."""
+    decoder = pickle.loads(pickle.dumps(source.decoder(schema_of(columns), lineage=True)))
+    good, bad = [], []
+    for offsets in ranges:
+        for block in source.reader().read(offsets):
+            found = decoder.decode(block)
+            good += outcome(found)[0]
+            bad += found.rejected.to_pylist()
+    return good, bad
+
+
+@pytest.mark.parametrize("name", ["a.log", "a.log.gz"])
+def test_a_planned_range_gives_the_same_years_however_its_file_changes(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    lines = b"".join(b"<Dec 31 23:00:%02d>\n<Jan  1 01:00:%02d>\n" % (n, n) for n in range(60))
+    path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    os.utime(path, (NEW_YEAR_S, NEW_YEAR_S))
+    source = source_of(tmp_path, format="text", pattern="<(?P<t>.*)>", year="file", **SYSLOG)
+    ranges = source.plan({}).ranges
+    before = read(source, ranges, t="timestamp")
+    assert {row["t"].year for _, row in before[0]} == {2025, 2026}
+    if not name.endswith("gz"):
+        with path.open("ab") as out:
+            out.write(b"<Jun 30 12:00:00>\n")
+    os.utime(path, (NEW_YEAR_S + 400 * 86_400,) * 2)
+    path.rename(tmp_path / f"{name}.1")
+    assert read(source, ranges, t="timestamp") == before
+    pieces = [piece for offsets in ranges for piece in source.split(offsets, 300)]
+    assert len(pieces) > 1 or name.endswith("gz")
+    assert read(source, pieces, t="timestamp") == before
+
+
+def test_a_rejected_line_read_again_next_year_gets_the_year_of_its_plan(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("<Dec 31 23:00:00>\n<Jan  1 01:00:00>\n")
+    os.utime(path, (NEW_YEAR_S, NEW_YEAR_S))
+    text: dict[str, Any] = {"format": "text", "pattern": "<(?P<t>.*)>"}
+    ranges = source_of(tmp_path, **text).plan({}).ranges
+    _, rejected = read(source_of(tmp_path, **text), ranges, t="timestamp")
+    assert [json.loads(row["context"]) for row in rejected] == [{"mtime": NEW_YEAR_S}] * 2
+    os.utime(path, (NEW_YEAR_S + 400 * 86_400,) * 2)
+    mended = source_of(tmp_path, year="file", **text, **SYSLOG)
+    batch = pa.RecordBatch.from_pylist([{name: row[name] for name in ("offset", "raw", "context")} for row in rejected])
+    batch = batch.cast(pa.schema([("offset", pa.int64()), ("raw", pa.binary()), ("context", pa.string())]))
+    decoder = mended.decoder(schema_of({"t": "timestamp"}), lineage=True)
+    rows = [row["t"] for block in mended.requeue()("a.log", batch) for _, row in outcome(decoder.decode(block))[0]]
+    assert rows == [at(2025, 12, 31, 23), at(2026, 1, 1, 1)]
+
+
+def test_a_file_without_a_time_tells_no_year(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("<Dec 31 23:00:00>\n")
+    os.utime(path, (0, 0))
+    source = source_of(tmp_path, format="text", pattern="<(?P<t>.*)>", year="file", **SYSLOG)
+    good, bad = read(source, source.plan({}).ranges, t="timestamp")
+    assert good == []
+    assert [row["reason"].rpartition(", ")[2] for row in bad] == ["as no year is known"]
+
+
+def test_dates_are_read_by_their_own_format_and_by_no_other() -> None:
+    reason = "c: '2026-01-31' is not a date in the format %d/%m/%Y"
+    dates: dict[str, Any] = {"timestamp_format": {"c": "%d/%m/%Y"}}
+    assert decoded(["31/01/2026", "2026-01-31"], "date", **dates) == [datetime.date(2026, 1, 31), reason]
+    decoder = source_of("x", timestamp_format="%d/%m/%Y").decoder(
+        schema_of({"c": "date", "t": "timestamp", "s": "struct<d:date,t:timestamp>"}), lineage=True
+    )
+    line = b'{"c": "2026-01-31", "t": "01/02/2026", "s": {"d": "2026-01-31", "t": "01/02/2026"}}'
+    ((_, row),), _ = outcome(decoder.decode(block_of(line)))
+    assert row["c"] == row["s"]["d"] == datetime.date(2026, 1, 31)
+    assert row["t"] == row["s"]["t"] == at(2026, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("formats", "why"),
+    [
+        ({"c": "%d/%m/%Y %H:%M"}, "has a time of day or a zone, but c is a date"),
+        ({"c": "%d/%m/%Y %z"}, "has a time of day or a zone, but c is a date"),
+        ({"c": "epoch_s"}, "epoch_s counts from an instant, and c is a date"),
+        ("%d/%m/%Y", "one format for all is for timestamps, and there are none; a date is named: {c: …}"),
+    ],
+)
+def test_a_format_that_no_date_can_have_is_refused(formats: Any, why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        source_of("x", timestamp_format=formats).decoder(schema_of({"c": "date"}), lineage=False)
+    assert why in str(refused.value)
+
+
+def kafka_block(*records: tuple[datetime.datetime | None, str]) -> Block:
+    messages = [
+        message(
+            offset,
+            json.dumps({"t": text}).encode(),
+            **({} if written is None else {"timestamp": (1, int(written.timestamp() * 1000))}),
+        )
+        for offset, (written, text) in enumerate(records)
+    ]
+    options = options_of(year="message", **SYSLOG)
+    batch = message_batch(messages, options.columns, times=options.needs_times)
+    return Block("orders/3~1", 0, batch.num_rows, batch)
+
+
+def test_each_message_gets_the_year_that_its_own_time_tells() -> None:
+    block = kafka_block(
+        (at(2026, 1, 2), "Dec 31 10:00:00"),
+        (at(2024, 12, 31, 12), "Dec 31 11:00:00"),
+        (None, "Dec 31 12:00:00"),
+        (at(2026, 1, 2), "Jan  1 10:00:00"),
+        (at(2024, 12, 31, 12), "yesterday"),
+        (at(2025, 3, 1), "Feb 29 10:00:00"),
+        (at(2024, 3, 1), "Feb 29 11:00:00"),
+        (at(1969, 12, 31), "Jan  1 00:00:00"),
+    )
+    decoder = decoder_of({"t": "timestamp"}, year="message", **SYSLOG)
+    found = decoder.decode(block)
+    accepted, rejected = outcome(found)
+    assert [(offset, row["t"]) for offset, row in accepted] == [
+        (0, at(2025, 12, 31, 10)),
+        (1, at(2024, 12, 31, 11)),
+        (3, at(2026, 1, 1, 10)),
+        (6, at(2024, 2, 29, 11)),
+        (7, at(1970, 1, 1)),
+    ]
+    assert [(offset, "no year" in reason) for offset, reason, _ in rejected] == [(2, True), (4, False), (5, False)]
+    (again,) = records_again("orders/3~1", found.rejected, options_of(year="message", **SYSLOG))
+    assert outcome(decoder.decode(again)) == ([], rejected)
+
+
+def test_messages_that_were_rejected_with_their_time_keep_their_year() -> None:
+    found = decoder_of({"t": "int"}, year="message", **SYSLOG).decode(kafka_block((at(2026, 1, 2), "Dec 31 10:00:00")))
+    options = options_of(year="message", **SYSLOG)
+    (again,) = records_again("orders/3~1", found.rejected, options)
+    accepted, _ = outcome(decoder_of({"t": "timestamp"}, year="message", **SYSLOG).decode(again))
+    assert [row["t"] for _, row in accepted] == [at(2025, 12, 31, 10)]
