@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as attribute
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +24,12 @@ from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
+from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.exact_casts import cast_exactly, may_hold_others
 from ingest.sources.files.parquet_columns import ENTRY, refused, shaped
+from ingest.sources.files.parquet_times import converted_times, has_local_times, with_instants
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
 from timeline.epoch import OffsetRange
@@ -102,11 +105,19 @@ def _broken(offsets: OffsetRange, at: int, reason: str) -> Block:
 
 @dataclass(frozen=True)
 class ParquetDecoder:
-    """Picklable; see `Decoder`. Values are cast as far as nothing but digits beyond microseconds is lost."""
+    """Picklable; see `Decoder`. Values are cast as far as nothing but digits beyond microseconds is lost.
+
+    Attributes:
+        schema: the columns.
+        on_unknown_field: what happens where a file has a column that the schema does not have.
+        lineage: whether offsets are wanted.
+        timestamp_formats: of columns that a file may have as texts, numbers or local times.
+    """
 
     schema: pa.Schema
     on_unknown_field: UnknownField
     lineage: bool
+    timestamp_formats: Mapping[str, TimeFormat | None] = attribute(default_factory=dict)
 
     def decode(self, block: Block) -> Decoded:
         """See Decoder."""
@@ -142,7 +153,7 @@ class ParquetDecoder:
             if at < 0:
                 columns.append(pa.nulls(batch.num_rows, field.type))
                 continue
-            converted = _cast(batch.column(at), field)
+            converted = _cast(batch.column(at), field, self.timestamp_formats.get(field.name))
             columns.append(converted.values)
             for index, found in converted.bad.items():
                 bad.setdefault(index, found)
@@ -162,11 +173,18 @@ class ParquetDecoder:
         return refuse_all(records, self.schema, reason, lineage=self.lineage)
 
 
-def _cast(values: pa.Array, field: pa.Field) -> Converted:
+def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) -> Converted:
     """The column in the job's type; a value that the type does not hold is named."""
+    converted = converted_times(values, field, written)
+    if converted is not None:
+        return converted
     values = shaped(values, field.type)
+    found, never = values, None
+    timezone = None if written is None else written.timezone
+    if has_local_times(values.type, field.type) and (timezone is not None or pa.types.is_nested(field.type)):
+        values, never = with_instants(values, field.type, timezone)
     cast = _cast_together(values, field.type)
-    wrong = pc.and_(pc.is_null(cast), pc.is_valid(values))
+    wrong = pc.and_(pc.is_null(cast), pc.is_valid(found))
     if pa.types.is_timestamp(field.type):
         wrong = pc.or_(wrong, pc.fill_null(outside(cast), False))
     elif pa.types.is_date(field.type):
@@ -174,7 +192,10 @@ def _cast(values: pa.Array, field: pa.Field) -> Converted:
         wrong = pc.or_(wrong, pc.invert(pc.fill_null(in_range, True)))
     elif pa.types.is_float32(field.type) and pa.types.is_float64(values.type):
         wrong = pc.or_(wrong, pc.fill_null(pc.and_(pc.is_inf(cast), pc.is_finite(values)), False))
-    bad = {at: mismatch(field.name, str(_plain(values[at])), field.type) for at in positions_of(wrong)}
+    if never is not None:
+        wrong = pc.or_(wrong, pa.array(never))
+    expected = None if written is None else written.expected(field.type)
+    bad = {at: mismatch(field.name, str(_plain(found[at])), field.type, expected) for at in positions_of(wrong)}
     return Converted(pc.if_else(wrong, pa.scalar(None, field.type), cast) if bad else cast, bad)
 
 

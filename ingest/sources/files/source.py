@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, SourcePlan, Unit
 from ingest.sources.decode.csv_records import header_names, parse_csv
-from ingest.sources.decode.decoder import check_timestamp_formats, record_decoder, with_formatted_timestamps
+from ingest.sources.decode.decoder import (
+    check_timestamp_formats,
+    record_decoder,
+    time_formats,
+    with_formatted_timestamps,
+)
 from ingest.sources.decode.infer import infer_groups, infer_json, infer_parquet, infer_texts
 from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import RecordFormat, UnknownField
@@ -135,7 +140,7 @@ class FilesSource:
         """
         if self._options.format is RecordFormat.PARQUET:
             check_timestamp_formats(self._options, schema)
-            return ParquetDecoder(schema, self._on_unknown_field, lineage)
+            return ParquetDecoder(schema, self._on_unknown_field, lineage, time_formats(self._options, schema))
         records = record_decoder(self._options, schema, self._on_unknown_field, lineage=lineage)
         return LineDecoder(records, schema, lineage)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ingest.sources.base import Block
@@ -273,3 +274,86 @@ def test_messages_that_were_rejected_with_their_time_keep_their_year() -> None:
     (again,) = records_again("orders/3~1", found.rejected, options)
     accepted, _ = outcome(decoder_of({"t": "timestamp"}, year="message", **SYSLOG).decode(again))
     assert [row["t"] for _, row in accepted] == [at(2025, 12, 31, 10)]
+
+
+def parquet(tmp_path: Path, columns: dict[str, pa.Array], schema: dict[str, str], **options: Any) -> tuple[Any, Any]:
+    """Values and reasons of a file's rows; what is rejected is read again and rejected for the same reason."""
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    source = source_of(tmp_path / "a.parquet", format="parquet", close_after=0, **options)
+    decoder = source.decoder(schema_of(schema), lineage=True)
+    good, bad = [], []
+    for block in source.reader().read(source.plan({}).ranges[0]):
+        found = decoder.decode(block)
+        good += [row for _, row in outcome(found)[0]]
+        bad += [reason for _, reason, _ in outcome(found)[1]]
+        if found.rejected.num_rows:
+            for again in source.requeue()("a", found.rejected.select(["offset", "raw", "context"])):
+                assert len(outcome(decoder.decode(again))[1]) == 1
+    return good, bad
+
+
+def test_wall_clocks_of_parquet_files_are_of_the_zone_at_any_depth(tmp_path: Path) -> None:
+    walls = [datetime.datetime(2026, 7, 1, 12), datetime.datetime(2026, 3, 29, 2, 30), None]
+    columns = {
+        "t": pa.array([walls[0], walls[0], None], pa.timestamp("ns")),
+        "n": pa.array(walls, pa.timestamp("us")),
+        "s": pa.array(
+            [{"a": [[("k", wall)]]} for wall in [walls[0], walls[0], None]],
+            pa.struct([("a", pa.list_(pa.map_(pa.string(), pa.timestamp("us"))))]),
+        ),
+    }
+    schema = {"t": "timestamp", "n": "timestamp_ntz", "s": "struct<a:array<map<string,timestamp>>>"}
+    good, bad = parquet(tmp_path, columns, schema, **BERLIN)
+    instant = at(2026, 7, 1, 10)
+    assert [(row["t"], row["n"], row["s"]["a"][0][0][1]) for row in good] == [
+        (instant, walls[0], instant),
+        (instant, walls[1], instant),
+        (None, None, None),
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("timestamp", lambda wall: wall),
+        ("struct<t:timestamp>", lambda wall: {"t": wall}),
+        ("array<timestamp>", lambda wall: [None, wall]),
+    ],
+)
+def test_a_wall_clock_of_a_parquet_file_that_never_was_is_rejected(tmp_path: Path, kind: str, make: Any) -> None:
+    walls = [datetime.datetime(2026, 7, 1, 12), datetime.datetime(2026, 3, 29, 2, 30)]
+    good, bad = parquet(tmp_path, {"c": pa.array([make(wall) for wall in walls])}, {"c": kind}, **BERLIN)
+    assert len(good) == 1
+    assert len(bad) == 1
+    assert bad[0].startswith("c: ")
+
+
+def test_texts_and_counts_of_parquet_files_are_times_as_in_other_formats(tmp_path: Path) -> None:
+    columns = {
+        "text": pa.array(["31/01/2026 12:00", "2026-01-31"]),
+        "day": pa.array(["31/01/2026", "31/01/2026"]).dictionary_encode(),
+        "ms": pa.array([1_600_000_000_123, 1]),
+        "s": pa.array([1_600_000_000.5, 1.0]),
+        "iso": pa.array(["2026-07-01 12:00", "2026-07-01T12:00Z"]),
+    }
+    formats = {"text": "%d/%m/%Y %H:%M", "day": "%d/%m/%Y", "ms": "epoch_ms", "s": "epoch_s"}
+    schema = {"text": "timestamp", "day": "date", "ms": "timestamp", "s": "timestamp", "iso": "timestamp"}
+    good, bad = parquet(tmp_path, columns, schema, timestamp_format=formats, **BERLIN)
+    assert good == [
+        {
+            "text": at(2026, 1, 31, 11),
+            "day": datetime.date(2026, 1, 31),
+            "ms": at(2020, 9, 13, 12, 26, 40, 123_000),
+            "s": at(2020, 9, 13, 12, 26, 40, 500_000),
+            "iso": at(2026, 7, 1, 10),
+        }
+    ]
+    assert bad == ["text: '2026-01-31' is not a timestamp in the format %d/%m/%Y %H:%M of Europe/Berlin"]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_a_number_of_a_parquet_file_is_no_time_unless_the_job_says_of_what(tmp_path: Path, kind: str) -> None:
+    good, bad = parquet(tmp_path, {"c": pa.array([1_600_000_000_123, None])}, {"c": kind})
+    assert good == [{"c": None}]
+    assert bad == [f"c: 1600000000123 is not a {kind}"]
