@@ -27,7 +27,7 @@ _DIRECTIVES: Mapping[str, tuple[str, str]] = {
     "y": ("y", r"[0-9]{2}"),
     "m": ("m", r"[0-9]{2}"),
     "b": ("b", "|".join(_MONTHS)),
-    "d": ("d", r"[0-9 ][0-9]"),
+    "d": ("d", r"[0-9]{2}"),
     "H": ("H", r"[0-9]{2}"),
     "M": ("M", r"[0-9]{2}"),
     "S": ("S", r"[0-5][0-9]"),
@@ -73,7 +73,8 @@ def format_column(
     if expression is None or ("z" in parts and not zoned) or (year is None and not says_year(pattern)):
         whole = pa.nulls(len(texts), pa.string())
     else:
-        whole = _iso_of_parts(pc.extract_regex(texts, pattern=expression), parts, year)
+        fields = pc.extract_regex(texts, pattern=expression)
+        whole = _iso_of_parts(fields, parts, year, is_padded=_may_be_padded(pattern))
 
     def alone(text: str) -> int | None:
         return format_micros(text, pattern, zoned=zoned, timezone=timezone, year=year)
@@ -161,6 +162,11 @@ def _full_iso(texts: pa.Array, *, zoned: bool) -> tuple[pa.Array, bool]:
     return pc.if_else(with_time, pc.binary_join_element_wise(texts, "Z", ""), no_text), True
 
 
+def _may_be_padded(pattern: str) -> bool:
+    """Whether days of one digit may have a blank before them, as syslog writes them: where a blank is before all."""
+    return re.search(r"\s%d", pattern) is not None
+
+
 @functools.cache
 def _expression_of(pattern: str) -> str | None:
     """The RE2 expression of a format without a `flaw`; None where a directive has no translation, or no day is said."""
@@ -172,6 +178,8 @@ def _expression_of(pattern: str) -> str | None:
     for piece in pieces:
         if re.fullmatch(r"%[^%]", piece):
             name, expression = _DIRECTIVES[piece[1]]
+            if name == "d" and _may_be_padded(pattern):
+                expression = r"[0-9 ][0-9]"
             out.append(f"(?P<{name}>{expression})")
         else:
             # Whitespace of a format matches any amount in Python's strptime: one blank here, the rest there.
@@ -179,12 +187,13 @@ def _expression_of(pattern: str) -> str | None:
     return rf"\A{''.join(out)}\z"
 
 
-def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...], year: Year | None) -> pa.Array:
+def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...], year: Year | None, *, is_padded: bool) -> pa.Array:
     """The parts of timestamps joined to ISO 8601 with a zone; null stays null."""
     part = {name: fields.field(name) for name in parts}
     zero = pa.scalar("00")
-    # A day of one digit may be written with a blank before it; Arrow has no such days.
-    day = pc.replace_substring(part["d"], " ", "0") if "d" in part else zero
+    day = part["d"]
+    if is_padded:
+        day = pc.replace_substring(day, " ", "0")
     month = part.get("m")
     if month is None:
         numbers = pa.array([f"{number:02d}" for number in range(1, 13)])

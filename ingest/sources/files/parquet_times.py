@@ -14,17 +14,20 @@ from ingest.sources.decode.convert import Converted, convert
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import epoch_column, iso_column, local
-from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale
+from ingest.sources.decode.timestamps import EPOCH_PRECISION, FIRST_MICROS, LAST_MICROS, epoch_scale
 from ingest.sources.decode.values import Number, mismatch
 
 _WALL_CLOCK = pa.timestamp("us")
+_MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000}
 
 
 def converted_times(values: pa.Array, field: pa.Field, written: TimeFormat | None) -> Converted | None:
     """A file's texts or numbers as a column of times; None where that is no column of times, or they are times."""
     if not (pa.types.is_timestamp(field.type) or pa.types.is_date(field.type)):
         return None
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return convert(pc.cast(values, pa.string()), field.name, field.type, written)
     unit = None if written is None else written.micros_per_unit
@@ -74,8 +77,7 @@ def with_instants(
         if pa.types.is_string(values.type):
             instants = iso_column(values, zoned=True, timezone=timezone)
         else:
-            walls = pc.cast(values, options=pc.CastOptions(_WALL_CLOCK, allow_time_truncate=True))
-            instants = local(walls, timezone or "UTC")
+            instants = local(_in_micros(values), timezone or "UTC")
         missed = pc.and_(pc.is_null(instants), pc.is_valid(values))
         return instants, missed.to_numpy(zero_copy_only=False)
     values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
@@ -96,6 +98,19 @@ def with_instants(
     values = pc.cast(values, pa.list_(values.type.value_type))
     items, wrong = with_instants(values.values, wanted.value_type, timezone)
     return pa.ListArray.from_arrays(values.offsets, items, mask=missing), _rows_of(wrong, values)
+
+
+def _in_micros(walls: pa.Array) -> pa.Array:
+    """Wall clocks in microseconds, null where they do not fit: Arrow refuses all for one."""
+    if walls.type.unit == "ns":
+        walls = pc.floor_temporal(walls, unit="microsecond")  # the cast cuts toward 1970
+    per_unit = _MICROS_PER_UNIT.get(walls.type.unit)
+    if per_unit is not None:
+        counts = pc.cast(walls, pa.int64())
+        first, last = (pa.scalar(limit // per_unit) for limit in (FIRST_MICROS, LAST_MICROS))
+        inside = pc.and_(pc.greater_equal(counts, first), pc.less_equal(counts, last))
+        walls = pc.if_else(inside, walls, pa.scalar(None, walls.type))
+    return pc.cast(walls, _WALL_CLOCK)
 
 
 def _rows_of(items: npt.NDArray[np.bool_], lists: pa.Array) -> npt.NDArray[np.bool_]:

@@ -313,6 +313,24 @@ def test_wall_clocks_of_parquet_files_are_of_the_zone_at_any_depth(tmp_path: Pat
     assert bad == []
 
 
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_a_wall_clock_beyond_all_years_rejects_its_row_alone(tmp_path: Path, unit: str) -> None:
+    walls = pa.array([2**63 - 1, 0, -(2**63) + 1], pa.int64()).cast(pa.timestamp(unit))
+    good, bad = parquet(tmp_path, {"c": walls}, {"c": "timestamp"}, **BERLIN)
+    assert good == [{"c": at(1969, 12, 31, 23)}]
+    assert [reason.endswith(" is not a timestamp of Europe/Berlin") for reason in bad] == [True, True]
+
+
+def test_nanoseconds_of_wall_clocks_are_rounded_down_before_1970_too(tmp_path: Path) -> None:
+    nanos = pa.array([-1, 1_500], pa.int64()).cast(pa.timestamp("ns"))
+    good, bad = parquet(tmp_path, {"c": nanos}, {"c": "timestamp"}, timezone="Etc/UTC")
+    assert [row["c"] for row in good] == [
+        datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+        at(1970, 1, 1, 0, 0, 0, 1),
+    ]
+    assert bad == []
+
+
 @pytest.mark.parametrize(
     ("kind", "make"),
     [
@@ -329,11 +347,24 @@ def test_a_wall_clock_of_a_parquet_file_that_never_was_is_rejected(tmp_path: Pat
     assert bad[0].startswith("c: ")
 
 
+def test_wall_clocks_of_a_rejected_parquet_row_come_back_as_the_same_instants(tmp_path: Path) -> None:
+    wall = datetime.datetime(2026, 7, 1, 12)
+    columns = {"t": pa.array([wall]), "s": pa.array([{"t": [wall]}]), "n": pa.array(["x"])}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    kinds = {"t": "timestamp", "s": "struct<t:array<timestamp>>"}
+    source = source_of(tmp_path / "a.parquet", format="parquet", close_after=0, **BERLIN)
+    (block,) = source.reader().read(source.plan({}).ranges[0])
+    rejected = source.decoder(schema_of(kinds | {"n": "int"}), lineage=True).decode(block).rejected
+    (again,) = source.requeue()("a", rejected.select(["offset", "raw", "context"]))
+    ((_, row),), _ = outcome(source.decoder(schema_of(kinds | {"n": "string"}), lineage=True).decode(again))
+    assert row == {"t": at(2026, 7, 1, 10), "s": {"t": [at(2026, 7, 1, 10)]}, "n": "x"}
+
+
 def test_texts_and_counts_of_parquet_files_are_times_as_in_other_formats(tmp_path: Path) -> None:
     columns = {
         "text": pa.array(["31/01/2026 12:00", "2026-01-31"]),
         "day": pa.array(["31/01/2026", "31/01/2026"]).dictionary_encode(),
-        "ms": pa.array([1_600_000_000_123, 1]),
+        "ms": pa.array([1_600_000_000_123, 1]).dictionary_encode(),
         "s": pa.array([1_600_000_000.5, 1.0]),
         "iso": pa.array(["2026-07-01 12:00", "2026-07-01T12:00Z"]),
     }
