@@ -102,4 +102,4 @@ def test_a_header_is_no_row_of_any_piece(lines: list[bytes], most: int, blank_fi
         found = read_lines(source, source.split(offsets, most))
         assert found == plain_lines(content)[1:]
         for piece in source.split(offsets, most):
-            assert all(block.detail == {"header": "name,other"} for block in source.reader().read(piece))
+            assert all(block.detail["header"] == "name,other" for block in source.reader().read(piece))
