@@ -30,6 +30,8 @@ def converted_times(values: pa.Array, field: pa.Field, written: TimeFormat | Non
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return convert(pc.cast(values, pa.string()), field.name, field.type, written)
+    if pa.types.is_timestamp(kind) and pa.types.is_date(field.type):
+        return _days(values, field)
     unit = None if written is None else written.micros_per_unit
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return None
@@ -45,6 +47,15 @@ def converted_times(values: pa.Array, field: pa.Field, written: TimeFormat | Non
     assert written is not None
     counts = pc.cast(values, pa.decimal128(EPOCH_PRECISION, epoch_scale(unit)))
     return _converted(epoch_column(counts, unit, field.type), values, field, written)
+
+
+def _days(values: pa.Array, field: pa.Field) -> Converted:
+    """Times as days; one with a time of day, in UTC where it has a zone, does not fit."""
+    times = pc.cast(values, pa.timestamp(values.type.unit))
+    days = pc.cast(pc.floor_temporal(times, unit="day"), field.type)
+    has_time = pc.not_equal(pc.cast(days, times.type), times)
+    bad = {at: mismatch(field.name, str(times[at]), field.type) for at in positions_of(has_time)}
+    return Converted(pc.if_else(has_time, pa.scalar(None, field.type), days) if bad else days, bad)
 
 
 def _converted(times: pa.Array, values: pa.Array, field: pa.Field, written: TimeFormat | None) -> Converted:

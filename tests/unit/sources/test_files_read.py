@@ -409,3 +409,12 @@ def test_old_timestamps_of_parquet_keep_years_that_nanoseconds_do_not_reach(tmp_
     accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema, use_deprecated_int96_timestamps=True)
     assert rejected == []
     assert [row for _, row in accepted] == [{"t": time, "s": {"t": time}} for time in times]
+
+
+def test_a_time_of_day_of_parquet_is_no_date(tmp_path: Path) -> None:
+    midnight, later = datetime.datetime(1969, 12, 31), datetime.datetime(2026, 3, 1, 10)
+    days = pa.array([midnight, later, None], pa.timestamp("us", tz="Europe/Berlin"))
+    table = pa.table({"day": days})
+    accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"day": "date"}))
+    assert [row["day"] for _, row in accepted] == [datetime.date(1969, 12, 31), None]
+    assert [reason for _, reason, _ in rejected] == ["day: '2026-03-01 10:00:00' is not a date"]
