@@ -578,7 +578,7 @@ class TestPlace:
 
     @pytest.mark.parametrize("place", ["s3://lake/a#b", "s3a://lake/a?b", "s3://lake/../a", "s3://lake/./a"])
     def test_a_place_on_s3_that_delta_rs_takes_for_another_is_refused(self, place: str) -> None:
-        with pytest.raises(ConfigError, match="choose another"):
+        with pytest.raises(ConfigError, match=r"choose another|names other than"):
             delta_location(place)
 
     def test_other_schemes_are_refused(self) -> None:
