@@ -138,12 +138,14 @@ class ResponseHeader(_message.Message):
     def __init__(self, cluster_id: _Optional[int] = ..., error: _Optional[_Union[PdError, _Mapping]] = ...) -> None: ...
 
 class Timestamp(_message.Message):
-    __slots__ = ("physical", "logical")
+    __slots__ = ("physical", "logical", "suffix_bits")
     PHYSICAL_FIELD_NUMBER: _ClassVar[int]
     LOGICAL_FIELD_NUMBER: _ClassVar[int]
+    SUFFIX_BITS_FIELD_NUMBER: _ClassVar[int]
     physical: int
     logical: int
-    def __init__(self, physical: _Optional[int] = ..., logical: _Optional[int] = ...) -> None: ...
+    suffix_bits: int
+    def __init__(self, physical: _Optional[int] = ..., logical: _Optional[int] = ..., suffix_bits: _Optional[int] = ...) -> None: ...
 
 class TsoRequest(_message.Message):
     __slots__ = ("header", "count")

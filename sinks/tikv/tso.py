@@ -35,6 +35,18 @@ def physical_ms(timestamp: int) -> int:
     return timestamp >> _LOGICAL_BITS
 
 
+def _timestamps(answer: pb.TsoResponse) -> range:
+    """The timestamps of one answer, which names the last of them.
+
+    PDs that each give out timestamps of their own (``enable-local-tso``) write their number into the last
+    ``suffix_bits`` bits, so one PD's timestamps are ``1 << suffix_bits`` apart. Source: PD,
+    ``client/tso_dispatcher.go`` (`AddLogical`).
+    """
+    last = (answer.timestamp.physical << _LOGICAL_BITS) + answer.timestamp.logical
+    step = 1 << answer.timestamp.suffix_bits
+    return range(last - (answer.count - 1) * step, last + 1, step)
+
+
 class TsoStream:
     """One stream of timestamps, until it breaks."""
 
@@ -100,9 +112,8 @@ class TsoStream:
                         raise ConnectionError(f"PD gave {answer.count} timestamps where {len(batch)} were asked for")
                     self._under_way.popleft()
                     self._changed.notify_all()
-                last = (answer.timestamp.physical << _LOGICAL_BITS) + answer.timestamp.logical
-                for number, future in enumerate(batch):
-                    future.set_result(last - len(batch) + 1 + number)
+                for future, timestamp in zip(batch, _timestamps(answer), strict=True):
+                    future.set_result(timestamp)
             self._break("PD ended the stream of timestamps")
         except grpc.RpcError as error:
             self._break(f"the stream of timestamps broke: {told(error)}")

@@ -98,6 +98,7 @@ class ScriptedCluster:
         cluster_id: what PD says.
         starting: how often PD still says that it has not started.
         tso_fails: how many streams of timestamps break at their next request.
+        suffix_bits: of timestamps, for the number of the PD that gives them out; that number is 1.
     """
 
     addresses: dict[int, str] = field(default_factory=dict)
@@ -110,6 +111,7 @@ class ScriptedCluster:
     cluster_id: int = 4711
     starting: int = 0
     tso_fails: int = 0
+    suffix_bits: int = 0
 
     def says(self, name: str, *replies: Reply) -> None:
         """Put replies to a method's next requests into the script, whatever store they reach."""
@@ -177,10 +179,11 @@ class ScriptedCluster:
             request = pb.TsoRequest.FromString(body)
             self.asked_pd.append("Tso")
             self.timestamps += request.count
+            logical = (self.timestamps << self.suffix_bits) + (1 if self.suffix_bits else 0)
             yield pb.TsoResponse(
                 header=pb.ResponseHeader(cluster_id=self.cluster_id),
                 count=request.count,
-                timestamp=pb.Timestamp(physical=1000, logical=self.timestamps),
+                timestamp=pb.Timestamp(physical=1000, logical=logical, suffix_bits=self.suffix_bits),
             ).SerializeToString()
 
 

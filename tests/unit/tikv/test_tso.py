@@ -40,8 +40,9 @@ class Wire:
         assert isinstance(request, pb.TsoRequest)
         return request.count
 
-    def give(self, count: int, last: int) -> None:
-        self._answers.put(pb.TsoResponse(count=count, timestamp=pb.Timestamp(physical=7, logical=last)))
+    def give(self, count: int, last: int, suffix_bits: int = 0) -> None:
+        timestamp = pb.Timestamp(physical=7, logical=last, suffix_bits=suffix_bits)
+        self._answers.put(pb.TsoResponse(count=count, timestamp=timestamp))
 
     def end(self, error: Exception | pb.TsoResponse | None = None) -> None:
         self._answers.put(error)
@@ -80,6 +81,18 @@ def test_all_that_wait_share_a_request(wire: Wire, stream: TsoStream) -> None:
     wire.give(100, last=100)
     assert results(futures) == [(7 << 18) + number for number in range(1, 101)]
     assert physical_ms(futures[0].result()) == 7
+
+
+def test_timestamps_of_one_pd_among_several_keep_its_suffix_and_meet_no_other_pds(wire: Wire, stream: TsoStream) -> None:
+    """Two PDs with 4 bits for their numbers, 3 and 5: each counts in steps of 16."""
+    drawn = []
+    for suffix in (3, 5):
+        futures = [stream.ask() for _ in range(10)]
+        assert wire.take() == 10
+        wire.give(10, last=(10 << 4) + suffix, suffix_bits=4)
+        drawn.append(results(futures))
+    assert drawn == [[(7 << 18) + (number << 4) + suffix for number in range(1, 11)] for suffix in (3, 5)]
+    assert not set(drawn[0]) & set(drawn[1])
 
 
 def test_next_request_leaves_before_the_last_is_answered(wire: Wire, stream: TsoStream) -> None:
@@ -169,6 +182,25 @@ def test_timestamps_are_unique_and_increase_for_each_of_many_threads() -> None:
     assert len({timestamp for each in drawn for timestamp in each}) == 32 * 50
     # Four requests are under way, and each thread waits for its own: the next one holds what the others ask for.
     assert cluster.asked_pd.count("Tso") < 32 * 50 / 2
+
+
+def test_timestamps_from_a_pd_with_a_suffix_are_unique_for_many_threads() -> None:
+    with scripted() as cluster:
+        cluster.suffix_bits = 3
+        channels = Channels()
+        pd = pd_client(cluster.leaders, channels)
+        start = threading.Barrier(16)
+
+        def draw(_: int) -> list[int]:
+            start.wait(WAIT_S)
+            return [pd.timestamp() for _ in range(20)]
+
+        with ThreadPoolExecutor(16) as pool:
+            drawn = [timestamp for each in pool.map(draw, range(16)) for timestamp in each]
+        pd.close()
+        channels.close()
+    given = {(1000 << 18) + (number << 3) + 1 for number in range(1, cluster.timestamps + 1)}
+    assert len(set(drawn)) == len(drawn) and set(drawn) <= given, "each is one that PD gave out"
 
 
 def test_stream_that_breaks_is_followed_by_one_that_works() -> None:
