@@ -293,7 +293,7 @@ def receive(inbox: Inbox, outputs: Outputs, epoch: int, attempt: TaskAttempt) ->
         return inbox.failed
     reach("task-started")
     try:
-        with OpenOutputs.open(replace(outputs, accepting=()), attempt) as opened:
+        with OpenOutputs.open(replace(outputs, accepting=(), selective=()), attempt) as opened:
             for target, rows in inbox.batches():
                 opened.keyed[target].write(rows)
             for target, writer in opened.keyed.items():

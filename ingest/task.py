@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -12,7 +11,17 @@ import pyarrow as pa
 
 from ingest.reasons import Reasons
 from ingest.sources.base import Decoded, Decoder, Grain, RangeReader
-from sinks.base import BatchWriter, KeyedBatchWriter, KeyedWriter, PartitionWriter, RefusingWriter, TaskAttempt
+from sinks.base import (
+    REJECTED_SCHEMA,
+    BatchWriter,
+    KeyedBatchWriter,
+    KeyedWriter,
+    PartitionWriter,
+    RefusingWriter,
+    SelectiveBatchWriter,
+    SelectiveWriter,
+    TaskAttempt,
+)
 from timeline import errors
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
@@ -51,14 +60,16 @@ class Outputs:
         accepting: name and writer of each target that takes accepted rows from the task that read them.
         quarantine: name and writer of the target that takes rejected rows.
         keyed: name and writer of each target whose rows go to the task of their key first; see `ingest.exchange`.
+        selective: as `accepting`, of each target that refuses some of its rows.
     """
 
     accepting: tuple[tuple[str, PartitionWriter], ...]
     quarantine: tuple[str, PartitionWriter]
     keyed: tuple[tuple[str, KeyedWriter], ...] = ()
+    selective: tuple[tuple[str, SelectiveWriter], ...] = ()
 
     @classmethod
-    def of(cls, begun: Mapping[str, PartitionWriter | KeyedWriter], quarantine: str) -> Self:
+    def of(cls, begun: Mapping[str, PartitionWriter | SelectiveWriter | KeyedWriter], quarantine: str) -> Self:
         """The outputs of an epoch.
 
         Args:
@@ -67,21 +78,24 @@ class Outputs:
         """
         accepting: list[tuple[str, PartitionWriter]] = []
         keyed: list[tuple[str, KeyedWriter]] = []
+        selective: list[tuple[str, SelectiveWriter]] = []
         for name, writer in begun.items():
             if name == quarantine:
                 continue
             if isinstance(writer, KeyedWriter):
                 keyed.append((name, writer))
+            elif isinstance(writer, SelectiveWriter):
+                selective.append((name, writer))
             else:
                 accepting.append((name, writer))
-        return cls(tuple(accepting), (quarantine, begun[quarantine]), tuple(keyed))
+        rejecting = begun[quarantine]
+        assert not isinstance(rejecting, SelectiveWriter), "the quarantine takes every row"
+        return cls(tuple(accepting), (quarantine, rejecting), tuple(keyed), tuple(selective))
 
     @property
     def may_refuse(self) -> bool:
         """Whether a target may refuse rows that were accepted: then their offsets are needed."""
-        return bool(self.keyed) or any(
-            isinstance(writer, RefusingWriter) and writer.may_refuse for _, writer in self.accepting
-        )
+        return bool(self.keyed or self.selective) or any(_may_refuse(writer) for _, writer in self.accepting)
 
 
 @dataclass
@@ -91,8 +105,7 @@ class OpenOutputs:
     quarantine: str
     writers: dict[str, BatchWriter] = field(default_factory=dict)
     keyed: dict[str, KeyedBatchWriter] = field(default_factory=dict)
-    refusing: dict[str, RefusingWriter] = field(default_factory=dict)
-    _refused: Counter[str] = field(default_factory=Counter)
+    selective: dict[str, SelectiveBatchWriter] = field(default_factory=dict)
 
     @classmethod
     def open(cls, outputs: Outputs, attempt: TaskAttempt) -> Self:
@@ -100,11 +113,14 @@ class OpenOutputs:
         opened = cls(outputs.quarantine[0])
         try:
             for name, writer in [*outputs.accepting, outputs.quarantine]:
-                opened.writers[name] = writer.open(attempt)
-                if isinstance(writer, RefusingWriter) and writer.may_refuse:
-                    opened.refusing[name] = writer
+                if name != opened.quarantine and isinstance(writer, RefusingWriter) and writer.may_refuse:
+                    opened.selective[name] = _Refusing(writer, writer.open(attempt))
+                else:
+                    opened.writers[name] = writer.open(attempt)
             for name, keyed in outputs.keyed:
                 opened.keyed[name] = keyed.open(attempt)
+            for name, selective in outputs.selective:
+                opened.selective[name] = selective.open_selective(attempt)
         except BaseException:
             opened.abort()
             raise
@@ -123,23 +139,12 @@ class OpenOutputs:
         """Write rows to every target that takes them from the task that read them; what one refuses is set aside."""
         for name, writer in self.writers.items():
             if name != self.quarantine:
-                rows = self._without_refused(accepted, name, epoch) if name in self.refusing else accepted.rows
-                if rows.num_rows:
-                    writer.write(rows)
-
-    def _without_refused(self, accepted: AcceptedRows, target: str, epoch: int) -> pa.RecordBatch:
-        reasons = self.refusing[target].refuse(accepted.rows)
-        if not reasons:
-            return accepted.rows
-        from sinks.refused import refused_rows  # with what writes JSON, which hardly any task needs
-
-        assert accepted.offsets is not None, "the decoder is asked for offsets where a target may refuse rows"
-        refused = refused_rows(accepted.rows, reasons, accepted.shard, accepted.offsets)
-        self.reject(quarantined(refused, epoch, target))
-        self._refused[target] += len(reasons)
-        return accepted.rows.take(
-            pa.array([at for at in range(accepted.rows.num_rows) if at not in reasons], pa.int64())
-        )
+                writer.write(accepted.rows)
+        for name, selective in self.selective.items():
+            assert accepted.offsets is not None, "the decoder is asked for offsets where a target may refuse rows"
+            refused = selective.take(accepted.rows, accepted.shard, accepted.offsets)
+            if refused.num_rows:
+                self.reject(quarantined(refused, epoch, name))
 
     def reject(self, batch: pa.RecordBatch) -> None:
         """Write rows to the quarantine."""
@@ -147,16 +152,49 @@ class OpenOutputs:
 
     def close(self) -> dict[str, WriteReport]:
         """Make everything durable; a report for each target."""
-        reports = {name: writer.close() for name, writer in {**self.writers, **self.keyed}.items()}
-        return {
-            name: replace(report, rejected=report.rejected + self._refused[name]) if self._refused[name] else report
-            for name, report in reports.items()
-        }
+        return {name: writer.close() for name, writer in self._all.items()}
 
     def abort(self) -> None:
         """Remove what this attempt wrote, as far as possible; does not raise."""
-        for writer in [*self.writers.values(), *self.keyed.values()]:
+        for writer in self._all.values():
             writer.abort()
+
+    @property
+    def _all(self) -> Mapping[str, BatchWriter | SelectiveBatchWriter | KeyedBatchWriter]:
+        return {**self.writers, **self.selective, **self.keyed}
+
+
+def _may_refuse(writer: PartitionWriter) -> bool:
+    return isinstance(writer, RefusingWriter) and writer.may_refuse
+
+
+class _Refusing:
+    """The `SelectiveBatchWriter` of a `RefusingWriter`: what it refuses is taken out before the rest is written."""
+
+    def __init__(self, rules: RefusingWriter, writer: BatchWriter) -> None:
+        self._rules = rules
+        self._writer = writer
+        self._refused = 0
+
+    def take(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> pa.RecordBatch:
+        reasons = self._rules.refuse(rows)
+        if not reasons:
+            self._writer.write(rows)
+            return pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
+        from sinks.refused import refused_rows  # with what writes JSON, which hardly any task needs
+
+        self._refused += len(reasons)
+        kept = rows.take(pa.array([at for at in range(rows.num_rows) if at not in reasons], pa.int64()))
+        if kept.num_rows:
+            self._writer.write(kept)
+        return refused_rows(rows, reasons, shard, offsets)
+
+    def close(self) -> WriteReport:
+        report = self._writer.close()
+        return replace(report, rejected=report.rejected + self._refused) if self._refused else report
+
+    def abort(self) -> None:
+        self._writer.abort()
 
 
 @dataclass(frozen=True)

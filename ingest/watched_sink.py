@@ -15,6 +15,7 @@ from sinks.base import (
     Part,
     PartitionWriter,
     Plan,
+    SelectiveWriter,
     Sink,
     SinkContext,
     Spread,
@@ -55,7 +56,7 @@ class WatchedSink:
         """See Sink."""
         self.sink.ensure()
 
-    def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
+    def begin(self, plan: Plan) -> PartitionWriter | SelectiveWriter | KeyedWriter:
         """See Sink."""
         return self.sink.begin(plan)
 

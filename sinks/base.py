@@ -170,6 +170,39 @@ class RefusingWriter(Protocol):
         """Index and reason of each row that must not be written; the caller quarantines them."""
 
 
+class SelectiveBatchWriter(Protocol):
+    """One task attempt's open writer to a target that cannot take every row."""
+
+    def take(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> pa.RecordBatch:
+        """Take rows in; memory stays bounded however many are written.
+
+        Args:
+            rows: accepted rows, in the target's schema.
+            shard: whose records they are.
+            offsets: int64, the offset of each row's record.
+
+        Returns:
+            the rows that the target refuses, in `REJECTED_SCHEMA`; the report counts them.
+
+        Raises:
+            DataError: a row stops the job because the job file says so.
+        """
+
+    def close(self) -> WriteReport:
+        """See BatchWriter."""
+
+    def abort(self) -> None:
+        """See BatchWriter."""
+
+
+@runtime_checkable
+class SelectiveWriter(Protocol):
+    """Picklable: the `PartitionWriter` of a target that writes rows where they are read, and refuses some of them."""
+
+    def open_selective(self, attempt: TaskAttempt) -> SelectiveBatchWriter:
+        """Start writing as this task attempt."""
+
+
 @dataclass(frozen=True)
 class Staged:
     """Rows on their way to a target with keys.
@@ -269,7 +302,7 @@ class Sink(Protocol):
             StoreUnavailableError: it could not be looked at.
         """
 
-    def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
+    def begin(self, plan: Plan) -> PartitionWriter | SelectiveWriter | KeyedWriter:
         """Start an epoch; nothing is visible to readers until `commit`. Idempotent in one process.
 
         Raises:

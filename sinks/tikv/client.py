@@ -214,6 +214,18 @@ class TikvClient:
             patience.wait(Trouble.NO_LEADER, why)
 
 
+def is_oversized(call: PendingCall[TAnswer]) -> bool:
+    """Whether a request asked for more than one message may hold, at the store or here: wait, then ask for less.
+
+    TiKV sends messages of up to ``server.max-grpc-send-msg-len``, 10 MiB by default.
+    """
+    try:
+        call.result()
+    except grpc.RpcError as failure:
+        return "message larger than max" in told(failure)
+    return False
+
+
 def _lags(regions: Iterable[pb.Region], place: RegionPlace) -> bool:
     """Whether a replica knows less of a region than PD has told: it will catch up, PD's word stays."""
     return any(

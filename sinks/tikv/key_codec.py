@@ -35,8 +35,8 @@ from sinks.tikv.binary_arrays import (
 from timeline.errors import ConfigError, DataError, FormatError
 
 MAX_KEY_BYTES = 4096
-"""Of a row's key, prefix included. TiKV refuses keys above its ``storage.max-key-size`` (8 KiB), measured on a form of
-the key that is an eighth longer."""
+"""Of a row's key, prefix included. TiKV refuses keys above its ``storage.max-key-size`` (8 KiB by default since TiKV
+5.4), measured on a form of the key that is an eighth longer."""
 
 MAX_PREFIX_BYTES = 128
 
@@ -162,7 +162,7 @@ class KeyCodec:
         return found
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
-        """The key of each row, as `binary`; see `null_rows` and `too_long` for rows that have none.
+        """The key of each row, as `binary`; see `null_rows` for rows that have none.
 
         Args:
             rows: has the key columns, in any order and among others.
@@ -209,11 +209,6 @@ class KeyCodec:
             columns.append(column)
         _expect(values, at == values.ends, self)
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.columns))
-
-
-def too_long(keys: pa.Array) -> pa.Array:
-    """For each key, whether it has more than `MAX_KEY_BYTES`."""
-    return pc.greater(pc.binary_length(keys), MAX_KEY_BYTES)
 
 
 def _type_text(kind: pa.DataType) -> str:

@@ -2,7 +2,8 @@
 
 For readers that cannot wait for an epoch. A task that runs again, or an epoch that is rolled back and read
 again, writes its rows once more: the same keys get the same values, so nothing is there twice, but a
-value that somebody changed in between is overwritten, and rows of an epoch that never commits stay.
+value that somebody changed in between is overwritten, and rows of an epoch that never commits stay. Rows that cannot
+be written go to the quarantine, which has those of committed epochs, once.
 """
 
 from __future__ import annotations
@@ -14,18 +15,31 @@ from typing import Self, cast
 
 import pyarrow as pa
 
-from sinks.base import BatchWriter, PartitionWriter, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from sinks.base import (
+    REJECTED_SCHEMA,
+    SelectiveBatchWriter,
+    SelectiveWriter,
+    SinkContext,
+    Spread,
+    TargetOptions,
+    TaskAttempt,
+    in_turn,
+)
 from sinks.tikv.client import Endpoint, connection
-from sinks.tikv.dedup import dropped
+from sinks.tikv.dedup import dropped, pick
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.place import TikvPlace
 from sinks.tikv.records import epoch_record
+from sinks.tikv.staged import one_batch
 from sinks.tikv.transaction import write_mutations
 from sinks.tikv.writer import RowRules, size_of
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
-from timeline.errors import CommitUnknownError, DataError, StoreUnavailableError
+from timeline.errors import CommitUnknownError, StoreUnavailableError
 from timeline.failpoints import reach
+
+_MOST_BYTES = 64 << 20
+"""Keys and values that wait for their transaction: it is committed then, however few rows they are."""
 
 
 @dataclass
@@ -39,7 +53,7 @@ class MinibatchSink(TikvPlace):
         """See Sink."""
         return cls.at(options, context)
 
-    def begin(self, plan: Plan) -> PartitionWriter:
+    def begin(self, plan: Plan) -> SelectiveWriter:
         """See Sink; rows become visible while they are written."""
         return MinibatchWriter(self.endpoint, self.rules, self.ttl_ms, self.options.max_rows, self.options.max_interval)
 
@@ -51,6 +65,7 @@ class MinibatchSink(TikvPlace):
             rows=sum(report.rows for report in reports),
             bytes=sum(report.bytes for report in reports),
             dropped=sum(report.dropped for report in reports),
+            rejected=sum(report.rejected for report in reports),
             detail={"cluster_id": str(self.client.pd.cluster_id)},
         )
 
@@ -88,7 +103,7 @@ class MinibatchSink(TikvPlace):
 
 @dataclass(frozen=True)
 class MinibatchWriter:
-    """The `PartitionWriter` of a minibatch target."""
+    """The `SelectiveWriter` of a minibatch target."""
 
     endpoint: Endpoint
     rules: RowRules
@@ -96,8 +111,8 @@ class MinibatchWriter:
     max_rows: int
     max_interval_s: float
 
-    def open(self, attempt: TaskAttempt) -> BatchWriter:
-        """See PartitionWriter."""
+    def open_selective(self, attempt: TaskAttempt) -> SelectiveBatchWriter:
+        """See SelectiveWriter."""
         return _BatchWriter(self)
 
 
@@ -107,44 +122,56 @@ class _BatchWriter:
     def __init__(self, writer: MinibatchWriter, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._writer = writer
         self._monotonic = monotonic
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._staged: list[pa.RecordBatch] = []
+        self._rows = self._staged_bytes = 0
         self._since_s = 0.0
-        self._written = self._bytes = self._dropped = 0
+        self._written = self._bytes = self._dropped = self._rejected = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        most = self._writer.max_rows
-        while batch.num_rows:
-            if not self._batches:
-                self._since_s = self._monotonic()
-            part, batch = batch.slice(0, most - self._rows), batch.slice(most - self._rows)
-            self._batches.append(part)
-            self._rows += part.num_rows
-            if self._rows >= most or self._monotonic() - self._since_s >= self._writer.max_interval_s:
+    def take(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> pa.RecordBatch:
+        refused: list[pa.RecordBatch] = []
+        while rows.num_rows:
+            room = self._writer.max_rows - self._rows
+            refused.append(self._stage(rows.slice(0, room), shard, offsets.slice(0, room)))
+            rows, offsets = rows.slice(room), offsets.slice(room)
+            if self._is_due:
                 self._flush()
+        return pa.concat_batches(refused) if refused else pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
 
     def close(self) -> WriteReport:
         self._flush()
-        return WriteReport(self._written, self._bytes, dropped=self._dropped)
+        return WriteReport(self._written, self._bytes, dropped=self._dropped, rejected=self._rejected)
 
     def abort(self) -> None:
-        self._batches.clear()
+        self._staged.clear()
+
+    @property
+    def _is_due(self) -> bool:
+        return (
+            self._rows >= self._writer.max_rows
+            or self._staged_bytes >= _MOST_BYTES
+            or self._monotonic() - self._since_s >= self._writer.max_interval_s
+        )
+
+    def _stage(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> pa.RecordBatch:
+        """Have rows wait for the next transaction; returns those that cannot be written."""
+        if not self._staged:
+            self._since_s = self._monotonic()
+        staged = self._writer.rules.stage(rows, shard, offsets)
+        self._staged.append(staged.rows)
+        self._rows += rows.num_rows
+        self._staged_bytes += staged.rows.nbytes
+        self._rejected += staged.rejected.num_rows
+        return staged.rejected
 
     def _flush(self) -> None:
-        if not self._batches:
+        stager = self._writer.rules.stager
+        rows = one_batch(pick(pa.Table.from_batches(self._staged, stager.schema), stager.rule))
+        self._staged.clear()
+        self._rows = self._staged_bytes = 0
+        if not rows.num_rows:
             return
-        rules = self._writer.rules
-        rows = pa.Table.from_batches(self._batches).combine_chunks().to_batches()[0]
-        self._batches.clear()
-        self._rows = 0
-        staged = rules.stage(rows, "this task", pa.array(range(rows.num_rows), pa.int64()))
-        if staged.rejected.num_rows:
-            reason = staged.rejected.column("reason")[0]
-            raise DataError(
-                f"{rules.target}: a row cannot be written: {reason}; transaction: checkpoint sets such rows aside"
-            )
-        mutations = Mutations.of(staged.rows.column("key"), staged.rows.column("value"), inserts=False)
+        mutations = Mutations.of(rows.column("key"), rows.column("value"), inserts=False)
         write_mutations(connection(self._writer.endpoint), mutations, self._writer.ttl_ms)
-        self._written += staged.rows.num_rows
-        self._bytes += size_of(pa.Table.from_batches([staged.rows]))
-        self._dropped += dropped(staged.rows)
+        self._written += rows.num_rows
+        self._bytes += size_of(pa.Table.from_batches([rows]))
+        self._dropped += dropped(rows)

@@ -113,8 +113,6 @@ class TikvOptions(TargetOptions):
                 "mode insert is not for transaction minibatch, which may write a row twice and would refuse its own; "
                 "allowed are mode upsert, or transaction checkpoint or global"
             )
-        if self.transaction is TransactionLevel.MINIBATCH and self.on_null_key is OnRow.QUARANTINE:
-            raise ValueError("on_null_key quarantine is not for transaction minibatch; allowed is fail")
         if self.delete_marker is not None and self.mode is WriteMode.INSERT:
             raise ValueError("delete_marker is not for mode insert; allowed with mode upsert")
         if len(set(self.key)) != len(self.key):

@@ -8,9 +8,11 @@ before the epoch, which nothing can change any more.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import closing
+from typing import Protocol
 
 import pyarrow as pa
 from tikv_client.asynchronous import TransactionClient
@@ -18,9 +20,16 @@ from tikv_client.asynchronous import TransactionClient
 from sinks.tikv.key_codec import own_range, row_range
 from sinks.tikv.place import TikvPlace
 from sinks.tikv.settling import locks_in
-from timeline.errors import ConfigError, StoreUnavailableError
+from timeline.errors import ConfigError, FormatError, StoreUnavailableError, TidelineError
 
-_PAGE = 1024
+_FIRST_PAGE = 64
+_LARGEST_PAGE = 1024
+_GROWTH = 4
+_PAGE_BYTES = 2 << 20
+"""Of rows in an answer, as the last ones were: tikv-client takes answers of 4 MiB."""
+
+_TOO_LARGE = re.compile("message length too large|message larger than max")
+"""How tikv-client says that an answer is too large for itself (4 MiB), and TiKV for itself (10 MiB)."""
 
 _LETTING_GO_S = 0.1
 """What tikv-client's threads have after their last answer to let go of the interpreter. Where its end finds one of them
@@ -36,6 +45,7 @@ def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordB
 
     Raises:
         ConfigError: the cluster speaks TLS, which tikv-client does not.
+        FormatError: a row is larger than tikv-client reads; Tideline writes none.
         StoreUnavailableError: it could not be read.
     """
     if place.endpoint.tls is not None:
@@ -43,11 +53,13 @@ def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordB
     # One loop for all pages: the client's connections belong to it. Not asyncio.Runner, which takes the loop away that
     # the caller's thread may have.
     with closing(asyncio.new_event_loop()) as loop:
-        pages = _pages(place, snapshot_before_open_epochs(place), limit)
+        pages = _pages_of(place, snapshot_before_open_epochs(place), limit)
         try:
             while True:
                 try:
                     page = loop.run_until_complete(_next(pages))
+                except TidelineError:
+                    raise
                 except Exception as error:  # every error of tikv-client is a plain Exception
                     raise StoreUnavailableError(
                         f"{place.target}: cannot be read: {error}; a writer's transaction may be open there: try again"
@@ -71,20 +83,55 @@ def snapshot_before_open_epochs(place: TikvPlace) -> int:
     return min([now, *(lock.lock_version - 1 for lock in locks_in(place.client, *own_range(place.prefix)))])
 
 
-async def _pages(place: TikvPlace, version: int, limit: int | None) -> AsyncGenerator[pa.Table, None]:
+class Snapshot(Protocol):
+    """tikv-client's snapshot, as far as rows are read through it; of an answer that is too large its error says so."""
+
+    async def scan(
+        self, start: bytes, end: bytes, limit: int, include_start: bool, include_end: bool
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """Keys and values in a range, at most so many."""
+
+
+async def _pages_of(place: TikvPlace, version: int, limit: int | None) -> AsyncGenerator[pa.Table, None]:
     client = await TransactionClient.connect(list(place.endpoint.pd))
-    snapshot = client.snapshot(version, False)
-    start, end = row_range(place.prefix)
-    left, page = limit, _PAGE
+    async for page in pages(client.snapshot(version, False), *row_range(place.prefix), limit=limit):
+        yield page
+
+
+async def pages(
+    snapshot: Snapshot, start: bytes, end: bytes, *, limit: int | None = None
+) -> AsyncGenerator[pa.Table, None]:
+    """Keys and values of a range in their order, in tables of as many rows as fit into an answer.
+
+    An answer that is too large takes tikv-client seconds of trying again, so there are as many rows in a page as would
+    fit if all were as large as the largest of the page before, and pages do not grow again before what was too large
+    lies behind them.
+
+    Args:
+        snapshot: what is read.
+        start: the first key.
+        end: the first key behind the last.
+        limit: at most so many rows; None: all.
+
+    Raises:
+        FormatError: a row alone is too large.
+        Exception: of tikv-client.
+    """
+    left, page, held = limit, _FIRST_PAGE, 0
     while left is None or left > 0:
         most = page if left is None else min(page, left)
         try:
             pairs = await snapshot.scan(start, end, most, True, False)
-        except Exception as error:  # see read_rows
-            # tikv-client takes answers of 4 MiB; how large rows are shows when they come.
-            if most == 1 or "message length too large" not in str(error):
+        except Exception as error:  # every error of tikv-client is a plain Exception
+            if not _TOO_LARGE.search(str(error)):
                 raise
-            page = most // 2
+            if most == 1:
+                raise FormatError(
+                    f"the first row from key 0x{start.hex()} on is larger than tikv-client reads (4 MiB), and was "
+                    "written by another program or an older Tideline: read it by a client that takes larger answers, "
+                    "or delete it"
+                ) from error
+            page, held = max(1, most // _GROWTH), most
             continue
         if not pairs:
             return
@@ -94,3 +141,6 @@ async def _pages(place: TikvPlace, version: int, limit: int | None) -> AsyncGene
             return
         left = None if left is None else left - len(pairs)
         start = keys[-1] + b"\0"
+        held -= len(pairs)
+        largest = max(len(key) + len(value) for key, value in pairs)
+        page = max(1, min(_LARGEST_PAGE, page if held > 0 else _GROWTH * page, _PAGE_BYTES // largest))

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Patience, Trouble
-from sinks.tikv.client import TikvClient
+from sinks.tikv.client import TikvClient, is_oversized
 from sinks.tikv.key_codec import memcomparable, own_range
 from sinks.tikv.locks import Committed, Locked, Missing, RolledBack, look_up, resolve_key
 from sinks.tikv.mutations import Mutations
@@ -203,12 +203,16 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
     open_transactions: list[int] = []
     patience = client.patience()
     key: bytes | None = start
+    most = _PAGE
     while key is not None and key < end:
         target = client.target(key, patience)
         context = target.context
         context.resolved_locks.extend(open_transactions)
-        request = pb.ScanRequest(context=context, start_key=key, end_key=end, limit=_PAGE, version=version)
+        request = pb.ScanRequest(context=context, start_key=key, end_key=end, limit=most, version=version)
         call = client.start(target, "KvScan", request.SerializeToString(), pb.ScanResponse)
+        if most > 1 and is_oversized(call):
+            most //= 2
+            continue
         answer = client.settled(target, call, patience)
         if answer is None:
             continue
@@ -219,7 +223,7 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
             continue
         patience.renew()
         yield from ((pair.key, pair.value) for pair in answer.pairs)
-        is_full = len(answer.pairs) >= _PAGE
+        is_full = len(answer.pairs) >= most
         key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
 
 

@@ -20,11 +20,19 @@ import pyarrow.compute as pc
 
 from sinks.base import REJECTED_SCHEMA, Staged
 from sinks.refused import refused_rows
-from sinks.tikv.binary_arrays import Words, mask_of, values_of
+from sinks.tikv.binary_arrays import Words, booleans, mask_of, values_of
 from sinks.tikv.dedup import STANDS_FOR, Rule, pick
-from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec, too_long
-from sinks.tikv.value_codec import MAX_VALUE_BYTES, ValueCodec
+from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec
+from sinks.tikv.value_codec import ValueCodec
 from timeline.errors import ConfigError
+
+MAX_ROW_BYTES = (4 << 20) - (4 << 10)
+"""Of a row's key and value together, so that every client can read the row.
+
+Clients that keep gRPC's default (tikv-client among them) take answers of up to 4 MiB; the answer to a get, batch get or
+scan of one row has some 300 bytes beside the row at most (kvproto: ``kvrpcpb.GetResponse.exec_details_v2``). TiKV takes
+more: its ``raftstore.raft-entry-max-size`` is 8 MiB, TiDB's ``performance.txn-entry-size-limit`` 6 MiB.
+"""
 
 # The multipliers of splitmix64's finalizer (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -183,23 +191,36 @@ class Stager:
         if self.delete_marker is not None:
             is_delete = writable.column(self.delete_marker).fill_null(False)
             values = pc.if_else(is_delete, pa.scalar(None, pa.binary()), values)
-        value_bytes = pc.binary_length(values).fill_null(0)
-        long_keys, long_values = mask_of(too_long(keys)), mask_of(pc.greater(value_bytes, MAX_VALUE_BYTES))
-        for place in np.flatnonzero(long_keys | long_values).tolist():
-            size, what, most = len(keys[place].as_py()), "key", MAX_KEY_BYTES
-            if not long_keys[place]:
-                size, what, most = value_bytes[place].as_py(), "value", MAX_VALUE_BYTES
-            reasons[int(good[place])] = f"its {what} is {size} bytes; at most {most} are allowed"
-        fits = pa.array(~(long_keys | long_values))
+        oversized = _oversized(keys, values)
+        reasons.update((int(good[place]), reason) for place, reason in oversized.items())
         columns = {"key": keys, "value": values, "offset": offsets.take(pa.array(good))}
         if self.rule.by is not None:
             columns["order"] = _as_order(writable.column(self.rule.by), self.order_type)
         columns["shard"] = pa.repeat(pa.scalar(shard, pa.string()), len(good))
         columns[STANDS_FOR] = pa.repeat(pa.scalar(1, pa.int64()), len(good))
         staged = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
-        return (staged.filter(fits) if long_keys.any() or long_values.any() else staged), refused_rows(
-            rows, reasons, shard, offsets
-        )
+        if oversized:
+            fits = np.ones(len(good), dtype=np.bool_)
+            fits[list(oversized)] = False
+            staged = staged.filter(booleans(fits))
+        return staged, refused_rows(rows, reasons, shard, offsets)
+
+
+def _oversized(keys: pa.Array, values: pa.Array) -> dict[int, str]:
+    """Rows that TiKV does not take, or that some client could not read: their places, and why."""
+    key_bytes = pc.binary_length(keys)
+    row_bytes = pc.add(key_bytes, pc.binary_length(values).fill_null(0))
+    reasons: dict[int, str] = {}
+    if len(keys) and pc.max(row_bytes).as_py() > MAX_ROW_BYTES:
+        for place in np.flatnonzero(mask_of(pc.greater(row_bytes, MAX_ROW_BYTES))).tolist():
+            reasons[place] = (
+                f"its key and value are {row_bytes[place]} bytes; at most {MAX_ROW_BYTES} are allowed, because clients "
+                "take answers of 4 MiB: leave large columns out of this target"
+            )
+    if len(keys) and pc.max(key_bytes).as_py() > MAX_KEY_BYTES:
+        for place in np.flatnonzero(mask_of(pc.greater(key_bytes, MAX_KEY_BYTES))).tolist():
+            reasons[place] = f"its key is {key_bytes[place]} bytes; at most {MAX_KEY_BYTES} are allowed"
+    return reasons
 
 
 def bucket(staged: pa.Table | pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:

@@ -28,12 +28,12 @@ import pyarrow as pa
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Patience, Trouble
 from sinks.tikv.channels import PendingCall
-from sinks.tikv.client import Target, TikvClient
+from sinks.tikv.client import Target, TikvClient, is_oversized
 from sinks.tikv.locks import Committed, Locked, Missing, RolledBack, TxnStatus, look_up, resolve
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.settling import Span, settle
 from sinks.tikv.tso import physical_ms
-from timeline.errors import InvariantError, ReplayNeededError, TargetBusyError
+from timeline.errors import InvariantError, ReplayNeededError, TargetBusyError, TargetRefusedError
 
 _MOST_ROWS = 4096
 _MOST_BYTES = 1 << 20
@@ -46,7 +46,7 @@ _IN_FLIGHT = 4
 """Prewrites that a task has under way, so that it makes the next while the store writes the last."""
 
 _MOST_LOOKED_UP = 256
-"""Keys whose values are asked for at once: nobody knows how large those are, and an answer has a limit too."""
+"""Keys whose values are asked for at once; fewer where the values are too large for one answer."""
 
 _FEW_LOCKS = 8
 """Of one transaction in the way: so many are resolved one by one, before a region is searched for all of them."""
@@ -344,6 +344,8 @@ class _Prewrite:
                     f"key {conflict.key!r:.80} was changed by another writer meanwhile (transaction "
                     f"{conflict.conflict_ts}, this one is {start_ts}): does anybody else write below this prefix?"
                 )
+            elif "KeyTooLarge" in error.abort:
+                raise TargetRefusedError(f"{error.abort}: raise TiKV's storage.max-key-size to its default of 8 KiB")
             elif error.retryable:
                 self._patience.wait(Trouble.LOCKED, error.retryable)
             else:
@@ -368,15 +370,18 @@ class _Prewrite:
     def _find_existing(self, batch: Mutations) -> list[bytes]:
         """Keys of a batch of inserts, all of one region a moment ago, that have a value."""
         found: list[bytes] = []
-        left = batch
+        left, most = batch, _MOST_LOOKED_UP
         while len(left):
             target = self._client.target(left.first_key, self._patience)
-            count = left.head(target.place.end, _MOST_LOOKED_UP, _MOST_BYTES)
+            count = left.head(target.place.end, most, _MOST_BYTES)
             # Just before its own start, so that locks of its own are not in the way.
             request = pb.BatchGetRequest(
                 context=target.context, keys=left[:count].keys.to_pylist(), version=self._transaction.start_ts - 1
             )
             call = self._client.start(target, "KvBatchGet", request.SerializeToString(), pb.BatchGetResponse)
+            if count > 1 and is_oversized(call):
+                most = count // 2
+                continue
             answer = self._client.settled(target, call, self._patience)
             if answer is None:
                 continue

@@ -39,9 +39,6 @@ from sinks.tikv.binary_arrays import (
 from sinks.tikv.json_text import from_json, to_json
 from timeline.errors import ConfigError, FormatError
 
-MAX_VALUE_BYTES = 6 * 1024 * 1024
-"""Of a row's value: TiDB's ``performance.txn-entry-size-limit``; TiKV's ``raft-entry-max-size`` is 8 MiB."""
-
 VERSION = 1
 
 _HEADER: Mapping[str, tuple[str, int]] = {

@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 import pytest
 
-from sinks.base import KeyedWriter, Lookup, PartitionWriter, Sink, TaskAttempt
+from sinks.base import KeyedWriter, Lookup, PartitionWriter, SelectiveWriter, Sink, TaskAttempt
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import CommitRejectedError, CommitUnknownError
@@ -68,7 +68,9 @@ def write(sink: Sink, epoch: EpochRef, ids: Iterable[int], *, task: int = 0) -> 
     return write_rows(sink.begin(planned(epoch)), rows(ids), task=task)
 
 
-def write_rows(writer: PartitionWriter | KeyedWriter, batch: pa.RecordBatch, *, task: int = 0) -> WriteReport:
+def write_rows(
+    writer: PartitionWriter | SelectiveWriter | KeyedWriter, batch: pa.RecordBatch, *, task: int = 0
+) -> WriteReport:
     """Write a batch as one task attempt that has all rows of its keys."""
     if isinstance(writer, KeyedWriter):
         staged = writer.stage(batch, "shard", pa.array(range(batch.num_rows), pa.int64()))
@@ -76,9 +78,20 @@ def write_rows(writer: PartitionWriter | KeyedWriter, batch: pa.RecordBatch, *, 
         bucket.write(staged.rows)
         assert not any(refused.num_rows for refused in bucket.settle())
         return bucket.close()
+    if isinstance(writer, SelectiveWriter):
+        selecting = writer.open_selective(TaskAttempt(task, 0, 0))
+        assert not selecting.take(batch, "shard", pa.array(range(batch.num_rows), pa.int64())).num_rows
+        return selecting.close()
     opened = writer.open(TaskAttempt(task, 0, 0))
     opened.write(batch)
     return opened.close()
+
+
+def plain_writer(sink: Sink, epoch: EpochRef) -> PartitionWriter:
+    """The epoch's writer, of a sink that takes every row where it is read."""
+    writer = sink.begin(planned(epoch))
+    assert not isinstance(writer, KeyedWriter | SelectiveWriter)
+    return writer
 
 
 def rows(ids: Iterable[int]) -> pa.RecordBatch:
@@ -139,7 +152,9 @@ class SinkContract:
     def test_a_part_without_rows_changes_nothing(self, rig: SinkRig) -> None:
         sink = rig.sink()
         before = rig.traces()
-        part = sink.prepare(ref(0), [sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0)).close()])
+        writer, attempt = sink.begin(planned(ref(0))), TaskAttempt(0, 0, 0)
+        opened = writer.open_selective(attempt) if isinstance(writer, SelectiveWriter) else writer.open(attempt)
+        part = sink.prepare(ref(0), [opened.close()])
         assert (part.rows, part.files) == (0, ())
         sink.commit(part)
         assert sink.lookup(ref(0)) is Lookup.NOT_COMMITTED
@@ -363,7 +378,7 @@ class LakeSinkContract(SinkContract):
 
     def test_a_late_file_of_a_lost_task_is_found_and_deleted(self, rig: LakeRig) -> None:
         sink = rig.sink()
-        late = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 1))
+        late = plain_writer(sink, ref(0)).open(TaskAttempt(0, 0, 1))
         late.write(rows([99]))
         part = prepared(sink, ref(0), range(3))
         late.close()
@@ -383,7 +398,7 @@ class LakeSinkContract(SinkContract):
 
     def test_an_aborted_attempt_leaves_no_file(self, rig: LakeRig) -> None:
         sink = rig.sink()
-        writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
+        writer = plain_writer(sink, ref(0)).open(TaskAttempt(0, 0, 0))
         writer.write(rows(range(10)))
         writer.abort()
         writer.abort()
@@ -392,7 +407,7 @@ class LakeSinkContract(SinkContract):
 
     def test_a_closed_attempt_can_still_be_aborted(self, rig: LakeRig) -> None:
         sink = rig.sink()
-        writer = sink.begin(planned(ref(0))).open(TaskAttempt(0, 0, 0))
+        writer = plain_writer(sink, ref(0)).open(TaskAttempt(0, 0, 0))
         writer.write(rows(range(10)))
         writer.close()
         writer.abort()
@@ -406,7 +421,7 @@ class LakeSinkContract(SinkContract):
 
     def test_a_report_says_what_was_written(self, rig: LakeRig) -> None:
         sink = rig.sink()
-        writer = sink.begin(planned(ref(0))).open(TaskAttempt(3, 2, 1))
+        writer = plain_writer(sink, ref(0)).open(TaskAttempt(3, 2, 1))
         for start in range(0, 100, 10):
             writer.write(rows(range(start, start + 10)))
         writer.write(rows([]))

@@ -118,7 +118,7 @@ class World:
             ranges=ranges,
             reader=NumberReader(),
             decoder=RowDecoder(),
-            outputs=Outputs(((table.target, table.begin(plan)),), (quarantine.target, quarantine.begin(plan))),
+            outputs=Outputs.of({sink.target: sink.begin(plan) for sink in (table, quarantine)}, quarantine.target),
             epoch=plan.ref.epoch,
             lineage=False,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from sinks.tikv.staged import MAX_ROW_BYTES
 from tests.cli.job import ROOT, SPARK, finish
 from tests.cli.test_run import wait_until_frozen
 from tests.real.processes import HOST, on_free_ports, wait_until
@@ -193,6 +195,51 @@ def test_row_without_a_key_stops_the_job_before_anything_is_written(job: TikvJob
     assert ids(job) == list(range(100)) and sum(job.ids().values()) == 101
     (aside,) = [row for row in job.quarantined() if row["shard"] == "b.jsonl"]
     assert json.loads(aside["raw"])["host"] == "h" and "null" in aside["reason"]
+
+
+LEVELS: dict[str, dict[str, Any]] = {
+    "checkpoint": {},
+    "insert": {"mode": "insert"},
+    "minibatch": {"transaction": "minibatch", "max_rows": 7},
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_that_clients_cannot_read_are_set_aside_alone_and_all_others_are_read(job: TikvJob, level: str) -> None:
+    """Rows of 1 MiB up to the limit, many of them, three above it, and a key above its own limit."""
+    (job.folder / "logs" / "a.jsonl").unlink()
+    job.write_job(job.target(key=["word"], **LEVELS[level]), schema={"word": "string", "text": "string"})
+    beside = len(job.prefix) + 1 + 9 + (7 + 1 + 4)  # prefix, flag, group; header, bitmap, end of the text
+    lengths = [1 << 20, 1_500_000, 3 << 20, MAX_ROW_BYTES - beside, 20, 20] * 4
+    rows = [{"word": f"w{number:04}", "text": "x" * length} for number, length in enumerate(lengths)]
+    large = [
+        {"word": f"l{number}", "text": "x" * (MAX_ROW_BYTES - beside + over)}
+        for number, over in enumerate((1, 4096, 1 << 21))
+    ]
+    long_key = {"word": "k" * 4096, "text": "k"}
+    job.put("a.jsonl", [*rows[:9], large[0], *rows[9:18], large[1], large[2], long_key, *rows[18:]])
+    ended = job.tideline("run")
+    assert ended.code == 0, ended.err
+    assert job.rows() == rows
+    lake = job.table("lake")
+    assert lake is not None and lake.to_pyarrow_table().num_rows == len(rows) + 4, "other targets have them all"
+    refused = job.quarantined()
+    assert [(row["offset"] > 0, row["target"]) for row in refused] == [(True, "keyed")] * 4
+    assert [json.loads(row["raw"]) for row in refused] == [*large, long_key]
+    found = [re.sub(r"\d+ bytes;", "N bytes;", row["reason"]) for row in refused]
+    assert found == [
+        f"its key and value are N bytes; at most {MAX_ROW_BYTES} are allowed, because clients take answers of "
+        "4 MiB: leave large columns out of this target"
+    ] * 3 + ["its key is N bytes; at most 4096 are allowed"]
+    (shown,) = job.tideline("show", "--json").json
+    assert shown["targets"]["keyed"] == {"written": len(rows), "dropped": 0, "rejected": 4}
+    assert job.is_settled()
+    if level == "insert":
+        job.put("b.jsonl", [row | {"text": "small"} for row in rows])
+        again = job.tideline("run")
+        assert again.code == 0, again.err
+        assert job.rows() == rows, "rows that exist are found, however large they are"
+        assert job.tideline("show", "--json").json[-1]["targets"]["keyed"]["rejected"] == len(rows)
 
 
 @pytest.mark.spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 from google.protobuf.message import Message
 
-from sinks.base import KeyedWriter, Lookup, PartitionWriter, SinkContext, TaskAttempt
+from sinks.base import KeyedWriter, Lookup, SelectiveBatchWriter, SelectiveWriter, SinkContext, TaskAttempt
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.channels import Channels, PendingCall
 from sinks.tikv.client import Endpoint, TikvClient
@@ -27,6 +28,7 @@ from sinks.tikv.locks import Locked, RolledBack, look_up
 from sinks.tikv.mutations import Mutations, mutation
 from sinks.tikv.reader import read_rows
 from sinks.tikv.settling import settlings
+from sinks.tikv.staged import MAX_ROW_BYTES
 from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back, write_mutations
 from tests.conftest import or_absent
 from tests.contract.test_tikv_sink import ThroughClient
@@ -55,6 +57,7 @@ from timeline.epoch import EpochRef, Part
 from timeline.errors import (
     CommitUnknownError,
     DataError,
+    FormatError,
     InvariantError,
     ReplayNeededError,
     StoreUnavailableError,
@@ -646,19 +649,31 @@ def test_marked_rows_delete_their_keys(place: Place) -> None:
     assert texts(place) == expected
 
 
+def test_row_of_another_program_that_no_tikv_client_reads_is_named(place: Place) -> None:
+    committed(place.sink(), ref(1), rows([1]))
+    write_mutations(place.client, mutation(place.row_key(2), b"x" * (5 << 20)), 20_000)
+    with pytest.raises(FormatError, match=f"first row from key 0x{place.row_key(1).hex()}00 on is larger than"):
+        list(read_rows(place.sink()))
+
+
 # ── small transactions ────────────────────────────────────────────────────────────────────────────
 
 
-def small_writer(place: Place, **block: object) -> PartitionWriter:
-    writer = place.minibatch(**block).begin(planned(ref(0)))
-    assert not isinstance(writer, KeyedWriter)
-    return writer
+def small_writer(place: Place, **block: object) -> SelectiveWriter:
+    return place.minibatch(**block).begin(planned(ref(0)))
+
+
+def take(task: SelectiveBatchWriter, batch: pa.RecordBatch, first: int = 0) -> list[dict[str, Any]]:
+    """Give rows from an offset on to a task; those that it refuses."""
+    offsets = pa.array(range(first, first + batch.num_rows), pa.int64())
+    refused: list[dict[str, Any]] = task.take(batch, "shard", offsets).to_pylist()
+    return refused
 
 
 def test_minibatch_is_visible_before_the_epoch_is_committed(place: Place) -> None:
     sink, epoch = place.minibatch(max_rows=10, max_interval=1000), ref(0)
-    task = sink.begin(planned(epoch)).open(TaskAttempt(0, 0, 0))
-    task.write(rows(range(25)))
+    task = sink.begin(planned(epoch)).open_selective(TaskAttempt(0, 0, 0))
+    assert not take(task, rows(range(25)))
     assert list(texts(place)) == list(range(20))
     part = sink.prepare(epoch, [task.close()])
     assert list(texts(place)) == list(range(25))
@@ -668,43 +683,54 @@ def test_minibatch_is_visible_before_the_epoch_is_committed(place: Place) -> Non
 
 
 def test_minibatch_does_not_wait_longer_than_its_interval(place: Place) -> None:
-    task = small_writer(place, max_rows=1_000_000, max_interval=0.05).open(TaskAttempt(0, 0, 0))
-    task.write(rows([1]))
+    task = small_writer(place, max_rows=1_000_000, max_interval=0.05).open_selective(TaskAttempt(0, 0, 0))
+    assert not take(task, rows([1]))
     assert texts(place) == {}
     time.sleep(0.1)
-    task.write(rows([2]))
+    assert not take(task, rows([2]))
     assert list(texts(place)) == [1, 2]
 
 
 def test_minibatches_that_are_written_twice_are_there_once(place: Place) -> None:
     for _ in range(2):
-        task = small_writer(place, max_rows=7).open(TaskAttempt(0, 0, 0))
-        task.write(rows(range(30), "same"))
+        task = small_writer(place, max_rows=7).open_selective(TaskAttempt(0, 0, 0))
+        assert not take(task, rows(range(30), "same"))
         assert task.close().rows == 30
     assert texts(place) == dict.fromkeys(range(30), "same")
 
 
 def test_minibatch_keeps_one_row_of_each_key(place: Place) -> None:
-    task = small_writer(place, max_rows=100).open(TaskAttempt(0, 0, 0))
-    task.write(rows([1, 1, 2], "first"))
-    task.write(rows([1], "last"))
+    task = small_writer(place, max_rows=100).open_selective(TaskAttempt(0, 0, 0))
+    assert not take(task, rows([1, 1, 2], "first"))
+    assert not take(task, rows([1], "last"), 3)
     report = task.close()
     assert (report.rows, report.dropped) == (2, 2)
     assert texts(place) == {1: "last", 2: "first"}
 
 
 def test_minibatch_stops_at_a_row_without_a_key(place: Place) -> None:
-    task = small_writer(place).open(TaskAttempt(0, 0, 0))
-    task.write(pa.record_batch([pa.array([1, None], pa.int64()), pa.array(["a", "b"])], schema=SCHEMA))
-    with pytest.raises(DataError, match="key column 'id' is null in 1 rows"):
-        task.close()
+    task = small_writer(place).open_selective(TaskAttempt(0, 0, 0))
+    with pytest.raises(DataError, match="key column 'id' is null in 1 rows, the first at shard offset 1"):
+        take(task, pa.record_batch([pa.array([1, None], pa.int64()), pa.array(["a", "b"])], schema=SCHEMA))
     assert texts(place) == {}
+
+
+def test_minibatch_refuses_rows_that_it_cannot_write_alone(place: Place) -> None:
+    task = small_writer(place, on_null_key="quarantine", max_rows=2).open_selective(TaskAttempt(0, 0, 0))
+    large = "x" * MAX_ROW_BYTES
+    numbers, words = pa.array([1, None, 3, 4, 5], pa.int64()), pa.array(["a", "b", large, "d", large])
+    refused = take(task, pa.record_batch([numbers, words], schema=SCHEMA))
+    assert [(row["shard"], row["offset"]) for row in refused] == [("shard", 1), ("shard", 2), ("shard", 4)]
+    assert json.loads(refused[1]["raw"]) == {"id": 3, "text": large}
+    report = task.close()
+    assert (report.rows, report.dropped, report.rejected) == (2, 0, 3)
+    assert texts(place) == {1: "a", 4: "d"}
 
 
 def test_minibatches_of_tasks_that_share_keys_do_not_stop_each_other(place: Place) -> None:
     def run(number: int) -> None:
-        task = small_writer(place, max_rows=5).open(TaskAttempt(number, 0, 0))
-        task.write(rows([*range(20)] * 3, f"task {number}"))
+        task = small_writer(place, max_rows=5).open_selective(TaskAttempt(number, 0, 0))
+        assert not take(task, rows([*range(20)] * 3, f"task {number}"))
         task.close()
 
     together([lambda: run(1), lambda: run(2), lambda: run(3)])

@@ -16,7 +16,7 @@ from ingest.leftovers import clean_leftovers
 from ingest.protocol import claim_rollback, open_instant, roll_back
 from ingest.recovery import recover
 from ingest.runner import LocalRunner
-from sinks.base import TaskAttempt
+from sinks.base import SelectiveWriter, TaskAttempt
 from sinks.markers import file_id, marker_path
 from sinks.memory import MemorySink
 from tests.fakes import EmptySink
@@ -57,7 +57,9 @@ def write_unprepared(of: Job) -> tuple[Plan, str]:
 
 
 def write_file(of: Job, plan: Plan) -> WriteReport:
-    writer = of.sinks[0].begin(plan).open(TaskAttempt(0, 0, 0))
+    begun = of.sinks[0].begin(plan)
+    assert not isinstance(begun, SelectiveWriter)
+    writer = begun.open(TaskAttempt(0, 0, 0))
     writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
     return writer.close()
 

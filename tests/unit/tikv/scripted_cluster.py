@@ -23,6 +23,8 @@ from sinks.tikv.tikv_pb2 import PrewriteRequest
 HOST = "127.0.0.1"
 REQUESTS: dict[str, type[Message]] = {
     "KvGet": pb.GetRequest,
+    "KvBatchGet": pb.BatchGetRequest,
+    "KvScan": pb.ScanRequest,
     "KvPrewrite": PrewriteRequest,
     "KvCommit": pb.CommitRequest,
     "KvCheckTxnStatus": pb.CheckTxnStatusRequest,
@@ -33,6 +35,8 @@ REQUESTS: dict[str, type[Message]] = {
 }
 ANSWERS: dict[str, type[Message]] = {
     "KvGet": pb.GetResponse,
+    "KvBatchGet": pb.BatchGetResponse,
+    "KvScan": pb.ScanResponse,
     "KvPrewrite": pb.PrewriteResponse,
     "KvCommit": pb.CommitResponse,
     "KvCheckTxnStatus": pb.CheckTxnStatusResponse,
@@ -209,6 +213,10 @@ class _Handler(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(lambda body, _: cluster.answer_pd(name, body, self.address))
 
 
+# TiKV's default, ``server.max-grpc-send-msg-len``.
+_OPTIONS = [("grpc.max_send_message_length", 10 << 20)]
+
+
 @contextmanager
 def scripted(*, stores: Sequence[int] = (1, 2), pds: int = 1) -> Iterator[ScriptedCluster]:
     """A cluster until the block ends.
@@ -222,7 +230,7 @@ def scripted(*, stores: Sequence[int] = (1, 2), pds: int = 1) -> Iterator[Script
     try:
         for number in range(max(pds, len(stores))):
             handler = _Handler(cluster, stores[number] if number < len(stores) else 0)
-            server = grpc.server(ThreadPoolExecutor(16), handlers=[handler])
+            server = grpc.server(ThreadPoolExecutor(16), handlers=[handler], options=_OPTIONS)
             handler.address = f"{HOST}:{server.add_insecure_port(f'{HOST}:0')}"
             server.start()
             servers.append(server)

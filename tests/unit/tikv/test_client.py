@@ -15,6 +15,7 @@ from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Patience, Trouble
 from sinks.tikv.client import Endpoint, TikvClient
 from sinks.tikv.mutations import Mutations
+from sinks.tikv.records import scan
 from sinks.tikv.settling import Span, locks_in, settlings
 from sinks.tikv.transaction import Transaction, commit, prewrite
 from tests.unit.tikv.scripted_cluster import Reply, Request, ScriptedCluster, peer, region, scripted
@@ -423,3 +424,48 @@ def test_row_that_is_larger_than_the_store_takes_is_refused_at_once(
     with pytest.raises(TargetRefusedError, match="9000000 bytes is more than TiKV takes"):
         get(client, clock.patience(LIMIT_S))
     assert clock.slept == []
+
+
+def test_key_that_is_longer_than_an_old_store_takes_is_refused_with_the_setting_that_allows_it(
+    cluster: ScriptedCluster, client: TikvClient
+) -> None:
+    cluster.says("KvPrewrite", pb.PrewriteResponse(errors=[pb.KeyError(abort="KeyTooLarge(4608, 4096)")]))
+    with pytest.raises(TargetRefusedError, match=r"KeyTooLarge\(4608, 4096\): raise TiKV's storage.max-key-size"):
+        prewrite(client, TRANSACTION, few())
+
+
+# ── answers that are larger than a message may be ─────────────────────────────────────────────────
+
+LARGE = b"x" * (4 << 20)
+
+
+def few(*, inserts: bool = False) -> Mutations:
+    """Small changes of five keys."""
+    keys = pa.array([b"t-%06d" % number for number in range(5)], pa.binary())
+    return Mutations.of(keys, pa.array([b"small"] * 5, pa.binary()), inserts=inserts)
+
+
+def test_rows_that_exist_are_found_however_large_they_are(cluster: ScriptedCluster, client: TikvClient) -> None:
+    """Five small rows whose keys have 4 MiB each: the store sends 10 MiB in a message at most."""
+    existing = pb.PrewriteResponse(errors=[pb.KeyError(already_exist=pb.AlreadyExist(key=b"t-000000"))])
+
+    def found(request: Message) -> Message:
+        assert isinstance(request, pb.BatchGetRequest)
+        return pb.BatchGetResponse(pairs=[pb.KvPair(key=key, value=LARGE) for key in request.keys])
+
+    cluster.says("KvPrewrite", existing)
+    cluster.says("KvBatchGet", *[found] * 20)
+    done = prewrite(client, TRANSACTION, few(inserts=True))
+    assert done.existing == tuple(few().keys.to_pylist())
+    asked = [len(request.body.keys) for request in cluster.asked("KvBatchGet")]  # type: ignore[attr-defined]
+    assert asked == [5, 2, 2, 1], "asked again for fewer, at once"
+
+
+def test_records_are_read_however_large_they_are(cluster: ScriptedCluster, client: TikvClient) -> None:
+    def found(request: Message) -> Message:
+        assert isinstance(request, pb.ScanRequest)
+        keys = [key for key in few().keys.to_pylist() if request.start_key <= key < request.end_key]
+        return pb.ScanResponse(pairs=[pb.KvPair(key=key, value=LARGE) for key in keys[: request.limit]])
+
+    cluster.says("KvScan", *[found] * 50)
+    assert [key for key, _ in scan(client, b"t-", b"t-~")] == few().keys.to_pylist()

@@ -5,7 +5,6 @@ import pytest
 
 from sinks.sql_types import parse_type
 from sinks.tikv.key_codec import (
-    MAX_KEY_BYTES,
     MAX_PREFIX_BYTES,
     KeyCodec,
     check_prefix,
@@ -13,7 +12,6 @@ from sinks.tikv.key_codec import (
     memcomparable,
     own_range,
     row_range,
-    too_long,
 )
 from timeline.errors import ConfigError, DataError, FormatError
 
@@ -85,11 +83,6 @@ def test_a_null_in_any_key_column_is_found_and_never_encoded() -> None:
     assert codec.null_rows(rows).to_pylist() == [False, True, True, True]
     with pytest.raises(DataError, match="`a` is null in 2 rows"):
         codec.encode(rows)
-
-
-def test_keys_above_the_limit_are_found() -> None:
-    keys = pa.array([b"k" * MAX_KEY_BYTES, b"k" * (MAX_KEY_BYTES + 1)])
-    assert too_long(keys).to_pylist() == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ def test_short_block_means_an_upsert_in_one_transaction_for_each_epoch() -> None
             {"transaction": "minibatch", "mode": "insert"},
             "allowed are mode upsert, or transaction checkpoint or global",
         ),
-        ({"transaction": "minibatch", "on_null_key": "quarantine"}, "allowed is fail"),
         ({"mode": "insert", "delete_marker": "gone"}, "allowed with mode upsert"),
         ({"key": ["id", "id"]}, "key names a column twice"),
         ({"pd": []}, "pd"),

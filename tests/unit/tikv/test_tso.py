@@ -83,7 +83,7 @@ def test_all_that_wait_share_a_request(wire: Wire, stream: TsoStream) -> None:
     assert physical_ms(futures[0].result()) == 7
 
 
-def test_timestamps_of_one_pd_among_several_keep_its_suffix_and_meet_no_other_pds(wire: Wire, stream: TsoStream) -> None:
+def test_timestamps_of_one_pd_among_several_keep_its_suffix(wire: Wire, stream: TsoStream) -> None:
     """Two PDs with 4 bits for their numbers, 3 and 5: each counts in steps of 16."""
     drawn = []
     for suffix in (3, 5):
