@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -118,6 +119,33 @@ def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> by
         markers.append({"txn": {"appId": entry.job.key, "version": entry.job.version}})
     actions = [{"commitInfo": info}, *markers, *(_added(file, entry.written_ms) for file in entry.files)]
     return "".join(f"{json.dumps(action, allow_nan=False)}\n" for action in actions).encode()
+
+
+def creation_text(app_id: str, entry: LogEntry, partition_by: Sequence[str], schema_json: str) -> bytes:
+    """The entry that makes a table with timestamps without a zone in it, and adds files to it.
+
+    Args:
+        app_id: key of the job's marker.
+        entry: what is added.
+        partition_by: the table's partition columns.
+        schema_json: its columns, as the log has them.
+    """
+    protocol: dict[str, Json] = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["timestampNtz"],
+        "writerFeatures": ["appendOnly", "invariants", "timestampNtz"],
+    }
+    table: dict[str, Json] = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_json,
+        "partitionColumns": list(partition_by),
+        "configuration": {},
+        "createdTime": entry.written_ms,
+    }
+    made = "".join(f"{json.dumps(action)}\n" for action in ({"protocol": protocol}, {"metaData": table}))
+    return made.encode() + append_text(app_id, entry, partition_by)
 
 
 def read_entry(where: str, body: bytes, app_id: str) -> Seen:

@@ -31,9 +31,17 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from sinks.delta_checkpoint import Checkpoints, Request
-from sinks.delta_entry import LogEntry, Seen, append_text, read_entry, removed_paths, stats_text
+from sinks.delta_entry import (
+    LogEntry,
+    Seen,
+    append_text,
+    creation_text,
+    read_entry,
+    removed_paths,
+    stats_text,
+)
 from sinks.delta_location import trusting
-from sinks.delta_rules import TableState, delta_schema
+from sinks.delta_rules import TableState, delta_schema, hides_timestamp_ntz
 from sinks.delta_snapshot import (
     LOG_FOLDER,
     Snapshot,
@@ -156,6 +164,14 @@ class DeltaLog:
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
         """
+        if hides_timestamp_ntz(schema):
+            # delta-rs 1.6 does not look into maps for them, and makes a table that it refuses to read.
+            text = creation_text(self.app_id, entry, partition_columns, delta_schema(schema).to_json())
+            try:
+                self.store.put_if_absent(entry_path(0), text)
+            except AlreadyExistsError as error:
+                raise StoreUnavailableError(f"{self.location}: someone else has made the table") from error
+            return
         with foreign_errors(self.location), trusting(self.authorities):
             create_table_with_add_actions(
                 self.location,

@@ -184,3 +184,15 @@ def _fits(wanted: Any, have: Any) -> bool:
 def delta_schema(rows: pa.Schema) -> Schema:
     """The rows' columns as a Delta schema, without Arrow's metadata."""
     return Schema.from_arrow(rows.remove_metadata())
+
+
+def hides_timestamp_ntz(rows: pa.Schema) -> bool:
+    """Whether a map holds timestamps without a zone, at any depth."""
+    return any(_hides_timestamp_ntz(field.type, in_map=False) for field in rows)
+
+
+def _hides_timestamp_ntz(kind: pa.DataType, *, in_map: bool) -> bool:
+    if pa.types.is_timestamp(kind):
+        return in_map and kind.tz is None
+    in_map = in_map or pa.types.is_map(kind)
+    return any(_hides_timestamp_ntz(kind.field(place).type, in_map=in_map) for place in range(kind.num_fields))

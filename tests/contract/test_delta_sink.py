@@ -27,6 +27,7 @@ from sinks.delta_location import delta_location, delta_storage_options
 from sinks.delta_log import DeltaLog
 from sinks.delta_snapshot import Snapshot, read_snapshot
 from sinks.partition import PartitionField, Transform
+from sinks.sql_types import parse_type
 from tests.contract.sink_contract import SCHEMA, LakeSinkContract, planned, prepared, ref, write, write_rows
 from tests.real.s3_server import S3Server
 from timeline.errors import (
@@ -454,6 +455,50 @@ class TestCommit:
         fresh.commit(part)
         sink.commit(part)
         assert table.visible() == [-1, 1]
+
+
+class TestTimestampNtz:
+    """delta-rs refuses to read a table that has timestamps without a zone and does not name their feature."""
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            "timestamp_ntz",
+            "array<array<timestamp_ntz>>",
+            "struct<a:struct<b:timestamp_ntz>>",
+            "map<string,timestamp_ntz>",
+            "map<timestamp_ntz,int>",
+            "array<map<string,struct<a:array<timestamp_ntz>>>>",
+        ],
+    )
+    def test_a_table_with_them_at_any_depth_is_read_by_delta_rs_and_appended_to(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("c", parse_type(kind))])
+        sink = DeltaSink.open(DeltaOptions(type="delta", path=f"{tmp_path}/t"), SinkContext("a" * 32, schema))
+        for epoch in range(3):
+            sink.ensure()
+            batch = pa.RecordBatch.from_pylist([{"id": epoch, "c": None}], schema)
+            part = sink.prepare(ref(epoch), [write_rows(sink.begin(planned(ref(epoch))), batch)])
+            sink.commit(part)
+            sink.commit(part)
+        table = DeltaTable(f"{tmp_path}/t")
+        assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
+        protocol = table.protocol()
+        assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
+        assert protocol.reader_features == ["timestampNtz"]
+        assert sorted(protocol.writer_features or []) == ["appendOnly", "invariants", "timestampNtz"]
+        assert table.metadata().partition_columns == []
+
+    def test_a_table_that_someone_else_makes_meanwhile_is_not_overwritten(self, tmp_path: Path) -> None:
+        schema = pa.schema([("id", pa.int64()), ("c", parse_type("map<string,timestamp_ntz>"))])
+        log = DeltaSink.open(DeltaOptions(type="delta", path=f"{tmp_path}/t"), SinkContext("a" * 32, schema)).log
+        entry = LogEntry(0, (), {}, 0)
+        log.create(schema, [], entry)
+        made = (tmp_path / "t" / "_delta_log" / f"{0:020}.json").read_bytes()
+        with pytest.raises(StoreUnavailableError, match="someone else has made the table"):
+            log.create(schema, [], entry)
+        assert (tmp_path / "t" / "_delta_log" / f"{0:020}.json").read_bytes() == made
 
 
 class TestEnsure:
