@@ -51,6 +51,15 @@ def rows_table(place: TikvPlace, limit: int) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in rows.column_names:
         table.add_column(name, overflow="fold")
-    for row in islice(rows.to_pylist(), limit):
-        table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+    for cells in islice(zip(*(column_texts(column) for column in rows.columns), strict=True), limit):
+        table.add_row(*map(Text, cells))
     return table
+
+
+def column_texts(column: pa.ChunkedArray) -> list[str]:
+    """A column's values for people; as JSON where Python has no such date or time (its years are 1 to 9999)."""
+    try:
+        return ["" if value is None else str(value) for value in column.to_pylist()]
+    except (OverflowError, ValueError):
+        texts = (text for chunk in column.chunks for text in to_json(chunk))
+        return ["" if text == "null" else text.strip('"') for text in texts]

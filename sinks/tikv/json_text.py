@@ -4,10 +4,10 @@
 |---|---|
 | whole numbers, boolean | number, ``true`` or ``false`` |
 | float, double | number; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
-| decimal | number with all its digits (a reader must not take it for a double) |
+| decimal | number with all its digits, ``1E-20`` among them (a reader must not take it for a double) |
 | string | string |
 | binary | string, base64 with padding (RFC 4648, section 4) |
-| date | string, ``"2024-05-01"`` |
+| date | string, ``"2024-05-01"``; years have four digits or more, and ``-`` in front before the year 0 |
 | timestamp | string in UTC with six decimals, ``"2024-05-01T12:00:00.000000Z"`` |
 | timestamp_ntz | the same without ``Z`` |
 | array | array |
@@ -40,8 +40,14 @@ Parsed = str | int | float | Decimal | bool | list["Parsed"] | tuple["Parsed", .
 
 _NULL = "null"
 _NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_DATE = re.compile(r"([+-]?\d{4,}-\d\d-\d\d)", re.ASCII)
-_TIME = re.compile(r"([+-]?\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})", re.ASCII)
+# Years of three digits behind the sign are what older versions wrote.
+_DATE = re.compile(r"((?:[+-]?\d{4,}|-\d{3})-\d\d-\d\d)", re.ASCII)
+_TIME = re.compile(_DATE.pattern[:-1] + r"T\d\d:\d\d:\d\d\.\d{6})", re.ASCII)
+_YEAR_0 = np.datetime64("0000-01-01")
+_NO_TIME = "NaT"
+_EARLIEST = "-290308-12-21T19:59:05.224192"
+"""The smallest number of microseconds, which numpy takes for no time at all."""
+
 _TIME_UTC = re.compile(_TIME.pattern + "Z", re.ASCII)
 
 
@@ -79,11 +85,11 @@ def _texts(column: pa.Array) -> list[str]:
         return [f'"{base64.b64encode(value).decode()}"' for value in column.fill_null(b"").to_pylist()]
     if types.is_date32(kind):
         days = column.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        return [f'"{value}"' for value in np.datetime_as_string(days.astype("M8[D]")).tolist()]
+        return [f'"{value}"' for value in _calendar_texts(days.astype("M8[D]"))]
     if types.is_timestamp(kind):
         zone = "Z" if kind.tz else ""
         micros = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return [f'"{value}{zone}"' for value in np.datetime_as_string(micros.view("M8[us]")).tolist()]
+        return [f'"{value}{zone}"' for value in _calendar_texts(micros.view("M8[us]"))]
     if types.is_struct(kind):
         return _struct_texts(column)
     if types.is_map(kind):
@@ -92,6 +98,16 @@ def _texts(column: pa.Array) -> list[str]:
         starts, items = _spans(column, column.values)
         return [f"[{','.join(items[start:end])}]" for start, end in pairwise(starts)]
     raise TypeError(f"{kind} has no JSON text")
+
+
+def _calendar_texts(moments: npt.NDArray[np.datetime64]) -> list[str]:
+    """Dates or times in ISO 8601, with years of at least four digits."""
+    texts: list[str] = np.datetime_as_string(moments).tolist()
+    if not (np.isnat(moments) | (moments < _YEAR_0)).any():
+        return texts
+    # numpy writes the year -1 as -001.
+    texts = [f"-0{text[1:]}" if text[0] == "-" and text[4] == "-" else text for text in texts]
+    return [_EARLIEST if text == _NO_TIME else text for text in texts]
 
 
 def _float_text(value: float) -> str:
@@ -180,7 +196,7 @@ def _of(value: Parsed, *allowed: type) -> Parsed:
 def _time(value: Parsed, pattern: re.Pattern[str]) -> str:
     """A date or time as numpy takes it; numpy itself would accept far more."""
     if value is None:
-        return "NaT"
+        return _NO_TIME
     found = pattern.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} where {pattern.pattern} is needed")

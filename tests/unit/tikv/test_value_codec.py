@@ -127,6 +127,37 @@ def test_json_text_of_another_type_is_refused(kind: str, text: str) -> None:
         from_json([text], parse_type(kind))
 
 
+CALENDAR = [
+    ("timestamp", -(2**63), '"-290308-12-21T19:59:05.224192Z"'),
+    ("timestamp_ntz", -(2**63), '"-290308-12-21T19:59:05.224192"'),
+    ("timestamp", 2**63 - 1, '"294247-01-10T04:00:54.775807Z"'),
+    ("timestamp", -62_167_219_200_000_000, '"0000-01-01T00:00:00.000000Z"'),
+    ("timestamp", -62_167_219_200_000_001, '"-0001-12-31T23:59:59.999999Z"'),
+    ("timestamp_ntz", -87_077_544_457_122_776, '"-0790-08-16T01:12:22.877224"'),
+    ("date", -(2**31), '"-5877641-06-23"'),
+    ("date", 2**31 - 1, '"5881580-07-11"'),
+    ("date", -719_529, '"-0001-12-31"'),
+    ("date", -737_828, '"-0051-11-24"'),
+]
+
+
+@pytest.mark.parametrize(("kind", "number", "text"), CALENDAR)
+def test_dates_and_times_of_every_year_have_a_text_that_is_read_back(kind: str, number: int, text: str) -> None:
+    of = parse_type(kind)
+    stored = pa.int32() if pa.types.is_date32(of) else pa.int64()
+    column = pa.array([0, None, number], stored).cast(of)
+    texts = to_json(column)
+    assert texts[2] == text
+    assert from_json([each if each != "null" else None for each in texts], of).equals(column)
+    nested = pa.ListArray.from_arrays(pa.array([0, 3], pa.int32()), column, type=pa.list_(of))
+    assert from_json(to_json(nested), nested.type).equals(nested)
+
+
+@pytest.mark.parametrize(("kind", "text"), [("date", '"-051-11-24"'), ("timestamp", '"-790-08-16T01:12:22.877224Z"')])
+def test_years_of_three_digits_that_were_written_before_are_read(kind: str, text: str) -> None:
+    assert to_json(from_json([text], parse_type(kind))) == [text.replace('"-', '"-0')]
+
+
 def test_repeated_keys_of_a_map_stay_repeated() -> None:
     for kind, text in (("map<string,int>", '{"a":1,"a":2}'), ("map<int,int>", "[[1,1],[1,2]]")):
         column = from_json([text], parse_type(kind))
