@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from sinks.base import SinkContext
 from sinks.delta import DeltaOptions, DeltaSink
+from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.dedup import Rule
-from sinks.tikv.staged import Stager, as_json_lines
+from sinks.tikv.staged import Stager
 from tests.contract.sink_contract import planned, ref, write_rows
 from tests.random_rows import plain, random_array, random_type
 

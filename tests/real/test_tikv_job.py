@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.reader import read_rows
-from sinks.tikv.staged import MAX_ROW_BYTES, as_json_lines
+from sinks.tikv.staged import MAX_ROW_BYTES
 from tests.cli.job import ROOT, SPARK, finish
 from tests.cli.test_run import wait_until_frozen
 from tests.random_rows import plain, random_array, random_type
