@@ -45,6 +45,7 @@ from sinks.base import TaskAttempt
 from sinks.delta import DeltaSink
 from sinks.delta_rules import delta_schema
 from sinks.markers import marker_path
+from sinks.parquet import ParquetPartitionWriter
 from sinks.sql_types import parse_type
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import decision_path
@@ -157,7 +158,9 @@ def _large_file(job: Job, plan: Plan) -> WrittenFile:
     schema = pa.schema([(name, parse_type(kind)) for name, kind in COLUMNS.items()])
     rows = pj.read_json(io.BytesIO(lines), parse_options=pj.ParseOptions(explicit_schema=schema))
     rows = rows.append_column("part", pa.array(["h"] * len(rows)))
-    writer = job.sinks[0].begin(plan).open(TaskAttempt(TASKS, 0, 0))
+    begun = job.sinks[0].begin(plan)
+    assert isinstance(begun, ParquetPartitionWriter)
+    writer = begun.open(TaskAttempt(TASKS, 0, 0))
     for batch in rows.combine_chunks().to_batches():
         writer.write(batch)
     (file,) = writer.close().files

@@ -28,7 +28,7 @@ from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.exact_casts import cast_exactly, may_hold_others
-from ingest.sources.files.parquet_columns import ENTRY, refused, shaped
+from ingest.sources.files.parquet_columns import ENTRY, are_texts, refused, shaped
 from ingest.sources.files.parquet_times import converted_times, has_local_times, with_instants
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
@@ -146,7 +146,14 @@ class ParquetDecoder:
         if reason is not None:
             none = [pa.nulls(batch.num_rows, field.type) for field in self.schema]
             return none, dict.fromkeys(range(batch.num_rows), reason)
-        bad: dict[int, str] = {}
+        bad = _not_utf8(batch, self.schema)
+        if bad:
+            # Nothing of these rows is cast: what Arrow makes of texts that are none is anything.
+            fits = pa.array([index not in bad for index in range(batch.num_rows)], pa.bool_())
+            batch = pa.RecordBatch.from_arrays(
+                [pc.if_else(fits, column, pa.scalar(None, column.type)) for column in batch.columns],
+                schema=batch.schema,
+            )
         columns = []
         for field in self.schema:
             at = batch.schema.get_field_index(field.name)
@@ -171,6 +178,17 @@ class ParquetDecoder:
         raw = pa.array([_row_text(block.data, index) for index in range(block.rows)], pa.binary())
         records = TextRecords(block.shard, raw, pa.arange(block.start, block.start + block.rows))
         return refuse_all(records, self.schema, reason, lineage=self.lineage)
+
+
+def _not_utf8(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
+    """Rows with a text that is not UTF-8, which a Parquet file can hold and nobody could read again."""
+    bad: dict[int, str] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in schema.names and not are_texts(column):
+            for index in range(batch.num_rows):
+                if not are_texts(column.take(pa.array([index]))):
+                    bad.setdefault(index, f"{name}: a text is not UTF-8")
+    return bad
 
 
 def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) -> Converted:
@@ -229,6 +247,8 @@ def _plain(value: pa.Scalar) -> object:
         return [_plain(each) for each in value.values]
     try:
         return value.as_py()
+    except UnicodeDecodeError:
+        return value.as_buffer().to_pybytes()
     except (ValueError, OverflowError):
         return value.cast(pa.string()).as_py()
 

@@ -66,6 +66,25 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
+def are_texts(values: pa.Array) -> bool:
+    """Whether every text of a column, at any depth, is UTF-8: no reader of Parquet looks."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return are_texts(values.dictionary)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+    if pa.types.is_struct(kind):
+        return all(map(are_texts, values.flatten()))
+    if pa.types.is_map(kind):
+        first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return all(are_texts(each.slice(first, last - first)) for each in (values.keys, values.items))
+    return are_texts(values.flatten()) if _is_list(kind) else True
+
+
 def shaped(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column as Arrow casts it without a wrong value; the column itself where it needs nothing, as most do.
 

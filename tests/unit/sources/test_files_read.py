@@ -418,3 +418,22 @@ def test_a_time_of_day_of_parquet_is_no_date(tmp_path: Path) -> None:
     accepted, rejected = _decoded(table, tmp_path / "a.parquet", schema_of({"day": "date"}))
     assert [row["day"] for _, row in accepted] == [datetime.date(1969, 12, 31), None]
     assert [reason for _, reason, _ in rejected] == ["day: '2026-03-01 10:00:00' is not a date"]
+
+
+def test_texts_of_parquet_that_are_not_utf8_are_rejected_alone_and_keep_their_bytes(tmp_path: Path) -> None:
+    raw = pa.array([b"ok", b"\xff\xfe", None], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    columns = {
+        "s": texts,
+        "n": pa.StructArray.from_arrays([texts], ["x"]),
+        "l": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), texts),
+        "m": pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array(["a", "b", "c"]), texts),
+    }
+    for name, column in columns.items():
+        table = pa.table({"id": [1, 2, 3], name: column})
+        kind = {"s": "string", "n": "struct<x:string>", "l": "array<string>", "m": "map<string,string>"}[name]
+        accepted, rejected = _decoded(table, tmp_path / f"{name}.parquet", schema_of({"id": "bigint", name: kind}))
+        assert [row["id"] for _, row in accepted] == [1, 3]
+        ((offset, reason, shown),) = rejected
+        assert (offset, reason) == (1, f"{name}: a text is not UTF-8")
+        assert b'{"$binary": "//4="}' in shown
