@@ -8,7 +8,7 @@ know, nothing is ever touched.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -43,6 +43,9 @@ class Problem(enum.Enum):
 
     NOT_APPLIED = "not applied"
     """A completed epoch that a target does not have."""
+
+    AHEAD = "ahead"
+    """An epoch that a target has, and that the timeline has not decided to commit."""
 
     UNKNOWN = "unknown"
     """Data of this job of which the timeline does not know what it is of; it is left alone."""
@@ -86,11 +89,13 @@ class Expected:
         parts: its parts of completed epochs, oldest first.
         fates: of every instant that the timeline knows.
         is_deep: whether the data itself is to be looked into.
+        settled: instants whose rows the target need not have: a later epoch has them, or they were given up.
     """
 
     parts: Sequence[Part]
     fates: Mapping[str, Fate]
     is_deep: bool = False
+    settled: Container[str] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ taken for an answer: the log is read again, and holds the marker or does not.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -29,11 +30,12 @@ from pydantic import ByteSize, Field
 from sinks import spark_files
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
-from sinks.delta_entry import JobMarker, LogEntry
+from sinks.delta_entry import INSTANT, MISSING, JobMarker, LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog
 from sinks.delta_rules import TableState, differences
 from sinks.delta_snapshot import Snapshot
+from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
 from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
@@ -104,6 +106,7 @@ class DeltaSink:
     swept: Swept = field(default_factory=Swept)
     _looked_through: set[str] = field(default_factory=set, init=False, repr=False)
     _fit: TableState | None = field(default=None, init=False, repr=False)
+    _base: Base | None = field(default=None, init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
 
@@ -181,7 +184,10 @@ class DeltaSink:
             files=files,
             dropped=sum(report.dropped for report in reports),
             rejected=sum(report.rejected for report in reports),
-            detail={key: value for report in reports for key, value in report.detail.items()},
+            detail=with_base(
+                {key: value for report in reports for key, value in report.detail.items()},
+                self._base or self.held().base,
+            ),
         )
 
     def verify(self, part: Part) -> Sequence[str]:
@@ -208,6 +214,19 @@ class DeltaSink:
             _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
             return Lookup.UNKNOWN
         return Lookup.COMMITTED if self._has(table, epoch) else Lookup.NOT_COMMITTED
+
+    def held(self, known: Base | None = None) -> Held:
+        """See HoldingSink."""
+        table = self.retry.call(self.log.load)
+        held = Held(None) if table is None else self.retry.call(lambda: self.log.held(table, known))
+        self._base = held.base
+        return held
+
+    def has_all(self, part: Part) -> bool:
+        """See HoldingSink."""
+        table = self.retry.call(self.log.load)
+        seen = self.log.files(table) if table is not None else {}
+        return all(file.path in seen for file in part.files)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
@@ -273,14 +292,21 @@ class DeltaSink:
         table = (known if put.version is None else None) or self.log.load()
         put.settled_by(table)
         if self._has(table, part.epoch):
+            self._refuse_other_instant(table, part)
             return
+        if table is not None:
+            self._refuse_unless_fit(table)
+        base = base_of(part)
+        self._refuse_unless_whole(table, base, part)
+        missing = base.missing if base is not None else ()
         entry = LogEntry(
             epoch=part.epoch.epoch,
             files=part.files,
             metadata={
                 "tideline.epoch": str(part.epoch.epoch),
-                "tideline.instant": part.epoch.instant,
+                INSTANT: part.epoch.instant,
                 "tideline.generation": str(part.epoch.generation),
+                **({MISSING: json.dumps(missing)} if missing else {}),
             },
             written_ms=int(self.wall_clock() * 1000),
             job=self.job,
@@ -289,10 +315,11 @@ class DeltaSink:
         if table is None:
             put.version = 0
             self.log.create(self.table_schema, self.partition_columns, entry)
+            self._base = Base(None, 0, part.epoch.epoch)  # its id is known once it is opened
         else:
-            self._refuse_unless_fit(table)
             put.version = table.version + 1
             self.log.append(table, entry)
+            self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
         _LOG.info("%s: %s: version %d, %d rows", self.target, part.epoch, put.version, part.rows)
 
     def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
@@ -315,6 +342,29 @@ class DeltaSink:
 
     def _has(self, table: Snapshot | None, epoch: EpochRef) -> bool:
         return table is not None and table.applied is not None and table.applied >= epoch.epoch
+
+    def _refuse_other_instant(self, table: Snapshot | None, part: Part) -> None:
+        """The marker names an epoch and no instant; its entry does, and is looked at where it is at hand."""
+        if table is None or table.applied != part.epoch.epoch or table.newest is None:
+            return
+        there = self.log.held(table, None).instant
+        if there is not None and there != part.epoch.instant:
+            raise TargetRefusedError(
+                f"{self.target}: {part.epoch} is decided, but {self.log.location} has epoch {part.epoch.epoch} of "
+                f"instant {there}: the timeline is older than its table. {RESTORE_TIMELINE}"
+            )
+
+    def _refuse_unless_whole(self, table: Snapshot | None, base: Base | None, part: Part) -> None:
+        """Refuse a table that lost epochs since the part was prepared on it."""
+        if base is None or base.newest is None:
+            return
+        held = Held(None) if table is None else self.log.held(table, base)
+        gone = gone_since(base, held)
+        if gone is not None:
+            raise TargetRefusedError(
+                f"{self.target}: {part.epoch} is not committed: {self.log.location} {gone.how}: {gone.words} are gone "
+                f"from it. {REPLAY}"
+            )
 
     def _refuse_unless_fit(self, table: Snapshot) -> None:
         if table.state is self._fit:

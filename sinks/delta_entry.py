@@ -10,16 +10,29 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
+from sinks.held import Span
 from timeline.epoch import Json, WrittenFile
 from timeline.errors import StoreUnavailableError
 
 _ENGINE = "Tideline"
 _ID_DIGITS = 15
 """Hex digits of a timeline's id that fit a version, which is a signed number of 64 bits."""
+
+INSTANT = "tideline.instant"
+"""Key of ``commitInfo``: the instant of the epoch."""
+
+MISSING = "tideline.missing"
+"""Key of ``commitInfo``: epochs that were known to be missing, as JSON; a later epoch replays them or gives them up."""
+
+_ROW_BY_ROW = frozenset({"DELETE", "UPDATE", "MERGE", "OPTIMIZE", "TRUNCATE", "REORG", "VACUUM START", "VACUUM END"})
+"""Operations that take out rows on purpose, one by one or by a condition: what people do with their table."""
+
+_WHOLE = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "STREAMING UPDATE", "CLONE")
+"""How operations begin that put other rows in the place of all of a table's."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,25 @@ class LogEntry:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """What an entry of somebody else did to the rows before it: it put older ones in their place, or others.
+
+    Attributes:
+        words: what it did, for people.
+        is_restore: whether the table is again as it was at another version.
+        version: that version, where the entry tells it.
+        at_ms: that version's time, where the entry tells a time instead.
+        is_unclear: whether it may have left some of the rows.
+    """
+
+    words: str
+    is_restore: bool = False
+    version: int | None = None
+    at_ms: int | None = None
+    is_unclear: bool = False
+
+
+@dataclass(frozen=True)
 class Seen:
     """What an entry says that a later append has to know.
 
@@ -49,11 +81,19 @@ class Seen:
         marker: the epoch that it gives the job's marker; None where it leaves that alone.
         metadata: its action ``metaData``: the table's schema and properties; None where it has none.
         protocol: its action ``protocol``; None where it has none.
+        instant: the instant of the epoch that the marker names; None where the entry does not tell it.
+        missing: epochs that the job knew to be missing when it put the marker.
+        taken: what it did to rows that were there; None where it only added some, or changed them row by row.
+        written_ms: when it was written, as its writer says; None where it does not.
     """
 
     marker: int | None = None
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
+    instant: str | None = None
+    missing: tuple[Span, ...] = ()
+    taken: Taken | None = None
+    written_ms: int | None = None
 
     @property
     def changes_rules(self) -> bool:
@@ -66,6 +106,8 @@ class Seen:
             self.marker if later.marker is None else later.marker,
             later.metadata or self.metadata,
             later.protocol or self.protocol,
+            self.instant if later.marker is None else later.instant,
+            self.missing if later.marker is None else later.missing,
         )
 
 
@@ -160,12 +202,44 @@ def read_entry(where: str, body: bytes, app_id: str) -> Seen:
         StoreUnavailableError: it is not written to its end yet, or damaged.
     """
     seen = Seen()
+    info: Mapping[str, Any] = {}
+    takes_rows = False
     with _readable(where):
         for action in _actions(body):
             marked = action.get("txn")
             marker = int(marked["version"]) if marked and marked["appId"] == app_id else None
             seen = seen.then(Seen(marker, action.get("metaData"), action.get("protocol")))
-    return seen
+            info = action.get("commitInfo") or info
+            takes_rows = takes_rows or ("remove" in action and action["remove"].get("dataChange") is not False)
+        if seen.marker is not None:
+            missing = json.loads(info.get(MISSING) or "[]")
+            known = tuple((int(first), int(last)) for first, last in missing)
+            return replace(seen, instant=info.get(INSTANT), missing=known, written_ms=_number(info.get("timestamp")))
+        return replace(seen, taken=_taken(info, takes_rows), written_ms=_number(info.get("timestamp")))
+
+
+def _taken(info: Mapping[str, Any], takes_rows: bool) -> Taken | None:
+    """What an entry without the job's marker did to rows that were there, by what it says of itself."""
+    operation = str(info.get("operation") or "").upper()
+    given = info.get("operationParameters") or {}
+    if operation == "RESTORE":
+        version = _number(given.get("version"))
+        at_ms = _number(given.get("datetime")) if version is None else None
+        to = f"version {version}" if version is not None else f"an older version ({json.dumps(given)})"
+        return Taken(f"restored to {to}", True, version, at_ms)
+    if not takes_rows or operation in _ROW_BY_ROW:
+        return None
+    is_dynamic = str(given.get("isDynamicPartitionOverwrite")).strip('"').lower() == "true"
+    if operation == "WRITE" and (is_dynamic or given.get("predicate") not in (None, "", "[]", "true")):
+        return None
+    if operation == "WRITE" or operation.startswith(_WHOLE):
+        return Taken(f"overwritten ({operation})")
+    return Taken(f"changed ({operation or 'an entry that does not say what it did'})", is_unclear=True)
+
+
+def _number(given: object) -> int | None:
+    text = str(given if given is not None else "").strip('"')
+    return int(text) if text.isdecimal() else None
 
 
 def removed_paths(where: str, body: bytes) -> frozenset[str]:

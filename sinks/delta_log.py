@@ -22,7 +22,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import unquote
 
@@ -40,6 +40,7 @@ from sinks.delta_entry import (
     removed_paths,
     stats_text,
 )
+from sinks.delta_held import LogWalk, held_in
 from sinks.delta_location import trusting
 from sinks.delta_rules import TableState, delta_schema, hides_timestamp_ntz
 from sinks.delta_snapshot import (
@@ -52,6 +53,7 @@ from sinks.delta_snapshot import (
     stored_entry,
 )
 from sinks.delta_table import foreign_errors, is_missing, open_table, table_files
+from sinks.held import Base, Held
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
 from timeline.local_store import LocalStore
 from timeline.store import ObjectStore
@@ -91,6 +93,7 @@ class DeltaLog:
     checkpoints: Checkpoints = field(default_factory=Checkpoints, init=False, repr=False)
     _known: Snapshot | None = field(default=None, init=False, repr=False)
     _looked_at: float = field(default=0.0, init=False, repr=False)
+    _entries: dict[int, Seen] = field(default_factory=dict, init=False, repr=False)
 
     def load(self) -> Snapshot | None:
         """The table as its log is now; None where there is no log.
@@ -100,7 +103,10 @@ class DeltaLog:
         """
         known, self._known = self._in_sight(), None  # whatever fails below, the next call starts from the log
         looked_at = self.wall_clock()
-        self._known = (self._followed(known) if known is not None else None) or self._opened()
+        self._known = self._followed(known) if known is not None else None
+        if self._known is None:
+            self._entries.clear()  # of another log, where the table was made anew
+            self._known = self._opened()
         self._looked_at = looked_at
         return self._known
 
@@ -127,6 +133,38 @@ class DeltaLog:
                 return None
             raise
         return handle.transaction_version(app_id)
+
+    def held(self, snapshot: Snapshot, known: Base | None) -> Held:
+        """The job's epochs in the table; see `sinks.delta_held`.
+
+        Reads what was not read yet of the entries behind the job's newest one: nothing where that is the newest of all.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+
+        def entry(version: int) -> Seen | None:
+            if version not in self._entries:
+                body = snapshot.newest if version == snapshot.version else stored_entry(self.store, version)
+                if body is None:
+                    return None
+                where = f"{self.store.url}/{entry_path(version)}"
+                self._entries[version] = replace(read_entry(where, body, self.app_id), metadata=None, protocol=None)
+            return self._entries[version]
+
+        def marker_at(version: int) -> int | None:
+            try:
+                return open_table(self.location, self.storage_options, self.authorities, version).transaction_version(
+                    self.app_id
+                )
+            except StoreUnavailableError:
+                return None
+
+        walk = LogWalk(entry, marker_at)
+        held = held_in(walk, snapshot.state.table_id, snapshot.version, snapshot.applied, known)
+        if len(self._entries) > _MOST_FOLLOWED:
+            self._entries.clear()
+        return held
 
     def files(self, snapshot: Snapshot) -> dict[str, int | None]:
         """Rows of each data file that readers see, by its path as it is stored; None where the log tells none.
@@ -208,6 +246,7 @@ class DeltaLog:
         except AlreadyExistsError as error:
             self._known = known
             raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
+        self._entries.clear()  # the next look ends at this one
         self._confirm(version, entry)
         self._known, self._looked_at = after.after(body, Seen(marker=entry.epoch)), put_at
         if version % _checkpoint_interval(after.state) == 0:
@@ -243,6 +282,7 @@ class DeltaLog:
             if body is None:
                 return known
             seen = read_entry(f"{self.store.url}/{entry_path(version)}", body, self.app_id)
+            self._entries[version] = seen
             if seen.changes_rules or version - first >= _MOST_FOLLOWED:
                 return None
             known = known.after(body, seen)
@@ -308,6 +348,7 @@ def _state(handle: DeltaTable) -> TableState:
         configuration=metadata.configuration,
         writer_features=frozenset(protocol.writer_features or ()),
         reader_features=frozenset(protocol.reader_features or ()),
+        table_id=str(metadata.id),
     )
 
 

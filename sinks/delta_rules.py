@@ -74,6 +74,7 @@ class TableState:
         configuration: its table properties.
         writer_features: of a table with writer version 7, else empty.
         reader_features: of a table with reader version 3, else empty.
+        table_id: the id of its metadata: a table that is made anew has another one.
     """
 
     schema_json: str
@@ -81,6 +82,7 @@ class TableState:
     configuration: Mapping[str, str]
     writer_features: frozenset[str] = frozenset()
     reader_features: frozenset[str] = frozenset()
+    table_id: str = ""
 
 
 def differences(table: TableState, rows: pa.Schema, partition_by: Sequence[str]) -> list[str]:

@@ -200,6 +200,7 @@ def _state(seen: Seen) -> TableState:
             configuration=configuration,
             writer_features=frozenset(protocol.get("writerFeatures") or ()),
             reader_features=frozenset(protocol.get("readerFeatures") or ()),
+            table_id=str(metadata.get("id") or ""),
         )
     except (KeyError, TypeError, ValueError, AttributeError, DeltaError) as error:
         raise UnfamiliarLogError(f"metaData or protocol: {error}") from error

@@ -59,7 +59,7 @@ class LakeAudit:
         findings = [
             *self._not_applied(expected),
             *(finding for file in files.values() for finding in self._of_committed(file, expected)),
-            *self._lost_from_table(files),
+            *self._lost_from_table(expected),
             *(
                 finding
                 for path, instant in own.items()
@@ -82,7 +82,8 @@ class LakeAudit:
         """Completed epochs that are not in the table, which has its newest epoch as a mark."""
         applied = self.table.applied if self.table is not None else None
         for part in expected.parts:
-            if part.rows and (applied is None or applied < part.epoch.epoch):
+            is_expected = part.rows and part.epoch.instant not in expected.settled
+            if is_expected and (applied is None or applied < part.epoch.epoch):
                 yield self._finding(
                     Problem.NOT_APPLIED,
                     part.epoch.instant,
@@ -115,8 +116,10 @@ class LakeAudit:
                     Problem.WRONG_ROWS, file.path, f"it holds {holds:,} rows, the manifest says {file.rows:,}"
                 )
 
-    def _lost_from_table(self, files: Mapping[str, WrittenFile]) -> Iterator[Finding]:
+    def _lost_from_table(self, expected: Expected) -> Iterator[Finding]:
         """Files of completed epochs that readers do not see though nobody took them out of the table."""
+        parts = (part for part in expected.parts if part.epoch.instant not in expected.settled)
+        files = {file.path: file for part in parts for file in part.files}
         unseen = [path for path in files if path in self.listed and path not in self._visible]
         removed = self.table.removed() if unseen and self.table is not None else None
         if removed is not None:

@@ -124,10 +124,11 @@ class Markers:
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`.
 
-        A task that is still writing one of them fails when it closes it.
+        A task that is still writing one of them fails when it closes it. A part that puts lost epochs back names
+        their files too, which bear their instants: those stay.
         """
         self.retry.call(self.store.sweep)
-        prepared = [file.path for file in part.files] if part else []
+        prepared = [file.path for file in part.files if epoch.instant in file.path] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
         self.delete_files(paths)
         self.looked_through.add(epoch.instant)

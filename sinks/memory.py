@@ -30,10 +30,11 @@ from sinks.base import (
     TaskAttempt,
     in_turn,
 )
+from sinks.held import RESTORE_TIMELINE, Base, Held
 from sinks.markers import Markers, draw_file_id, file_id
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
-from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError
+from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError, TargetRefusedError
 from timeline.failpoints import reach
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry, create_or_read
@@ -115,6 +116,7 @@ class MemorySink:
                 # Nothing was put yet, or what was put lost its version to another job for good.
                 raise CommitRejectedError(f"{self.target}: {part.epoch} is not committed: {error}") from error
             if any(known.app_id == self.app_id and known.epoch >= entry.epoch for known in log):
+                self._refuse_other_instant(log, part)
                 return
             path = f"_log/{len(log):020d}.json"
             reach("part-committing")
@@ -144,10 +146,35 @@ class MemorySink:
         """See Sink."""
         return self._markers.instants()
 
+    def held(self, known: Base | None = None) -> Held:
+        """See HoldingSink; nobody takes rows out of such a table, it can only go as a whole."""
+        log = self._log()
+        newest = next((entry for entry in reversed(log) if entry.app_id == self.app_id), None)
+        if not log:
+            return Held(None)
+        table = log[0].token
+        if newest is None:
+            return Held(table, len(log) - 1)
+        return Held(table, len(log) - 1, newest.epoch, instant=newest.instant)
+
+    def has_all(self, part: Part) -> bool:
+        """See HoldingSink."""
+        seen = {path for entry in self._log() for path in entry.files}
+        return all(file.path in seen for file in part.files)
+
     def read(self) -> pa.Table:
         """All visible rows, in the order of the commits."""
         tables = [_load(self.store.get(path)) for entry in self._log() for path in entry.files]
         return pa.concat_tables(tables) if tables else pa.table({})
+
+    def _refuse_other_instant(self, log: Sequence[LogEntry], part: Part) -> None:
+        for entry in log:
+            same = (entry.app_id, entry.epoch) == (self.app_id, part.epoch.epoch)
+            if same and entry.instant != part.epoch.instant:
+                raise TargetRefusedError(
+                    f"{self.target}: {part.epoch} is decided, but the table has epoch {entry.epoch} of instant "
+                    f"{entry.instant}: the timeline is older than its table. {RESTORE_TIMELINE}"
+                )
 
     @property
     def _markers(self) -> Markers:

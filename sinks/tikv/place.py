@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 from sinks.base import Lookup, SinkContext, TargetOptions
+from sinks.held import Base, Held
 from sinks.tikv.channels import Tls
 from sinks.tikv.client import Endpoint, TikvClient, connection
 from sinks.tikv.dedup import Kind, Rule
@@ -128,6 +129,15 @@ class TikvPlace:
         except StoreUnavailableError as error:
             _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
             return Lookup.UNKNOWN
+
+    def held(self, known: Base | None = None) -> Held:
+        """See HoldingSink: the cluster is the table; rows that others delete below the prefix are their business."""
+        cluster, epochs = str(self.client.pd.cluster_id), self.records.epochs()
+        return Held(cluster, len(epochs) - 1, epochs[-1] if epochs else None)
+
+    def has_all(self, part: Part) -> bool:
+        """See HoldingSink: there are no files."""
+        return not part.files
 
     def is_applied(self, epoch: EpochRef) -> bool:
         """Whether an epoch's record is visible, or a later one's."""

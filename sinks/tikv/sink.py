@@ -217,7 +217,8 @@ class TransactionSink(TikvPlace):
 
     def audit(self, expected: Expected) -> Audit:
         """See AuditedSink: every lock below the prefix belongs to an epoch that is open."""
-        last = next((part for part in reversed(expected.parts) if part.rows), None)
+        parts = (part for part in reversed(expected.parts) if part.epoch.instant not in expected.settled)
+        last = next((part for part in parts if part.rows), None)
         found: list[Finding] = []
         if last is not None and not self.is_applied(last.epoch):
             detail = f"epoch {last.epoch.epoch} is completed, but its record is not below the prefix {self.prefix!r}"

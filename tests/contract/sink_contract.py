@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 from sinks.base import KeyedWriter, Lookup, PartitionWriter, SelectiveWriter, Sink, TaskAttempt
+from sinks.held import Held, HoldingSink
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
-from timeline.errors import CommitRejectedError, CommitUnknownError
+from timeline.errors import CommitRejectedError, CommitUnknownError, TargetRefusedError
 from timeline.store import ObjectStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
@@ -439,3 +440,48 @@ class LakeSinkContract(SinkContract):
         reports = [write(sink, ref(0), [1]) for _ in range(3)]
         paths = [file.path for report in reports for file in report.files]
         assert len(set(paths)) == len(paths) == 3
+
+
+class HoldingContract:
+    """What targets promise besides that can tell which epochs they have: inherit this one too."""
+
+    def held(self, rig: SinkRig, app_id: str = "job-a") -> Held:
+        """What the target has, as a process that starts now sees it."""
+        sink = rig.sink(app_id)
+        assert isinstance(sink, HoldingSink)
+        return sink.held()
+
+    def test_a_target_that_is_not_there_has_no_epoch(self, rig: SinkRig) -> None:
+        assert self.held(rig) == Held(None)
+
+    def test_the_newest_epoch_with_rows_is_what_it_has(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        for epoch in (0, 3):
+            sink.commit(prepared(sink, ref(epoch), [epoch]))
+            found = self.held(rig)
+            assert (found.newest, found.missing, found.doubt) == (epoch, (), "")
+            assert found.instant == ref(epoch).instant
+        sink.commit(sink.prepare(ref(4), [sink.begin(planned(ref(4))).open(TaskAttempt(0, 0, 0)).close()]))
+        assert self.held(rig).newest == 3
+
+    def test_the_table_of_other_jobs_has_no_epoch_of_this_one(self, rig: SinkRig) -> None:
+        sink = rig.sink("job-b")
+        sink.commit(prepared(sink, ref(0), [0]))
+        assert self.held(rig).newest is None
+        assert self.held(rig).table == self.held(rig, "job-b").table
+
+    def test_the_same_epoch_of_another_instant_is_refused_and_not_taken_for_applied(self, rig: SinkRig) -> None:
+        """A timeline that was restored from a backup numbers its next epoch as one that the target has."""
+        sink = rig.sink()
+        sink.commit(prepared(sink, ref(0), [0]))
+        again = rig.sink()
+        with pytest.raises(TargetRefusedError, match="the timeline is older than its table"):
+            again.commit(prepared(again, ref(0, instant="20240102000000000"), [1]))
+        assert rig.visible() == [0]
+
+    def test_it_tells_whether_readers_see_all_files_of_a_part(self, rig: SinkRig) -> None:
+        sink = rig.sink()
+        first, second = prepared(sink, ref(0), [0]), prepared(sink, ref(1), [1])
+        assert isinstance(sink, HoldingSink)
+        sink.commit(first)
+        assert sink.has_all(first) and not sink.has_all(second)

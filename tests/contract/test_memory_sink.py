@@ -11,7 +11,7 @@ import pytest
 from sinks.base import Sink
 from sinks.memory import MemorySink
 from tests.contract.broken_stores import LosingReplies, Unreachable
-from tests.contract.sink_contract import LakeSinkContract
+from tests.contract.sink_contract import HoldingContract, LakeSinkContract
 from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore, Retry
 
@@ -46,7 +46,7 @@ class MemoryRig:
         return sorted(table["id"].to_pylist()) if table.num_columns else []
 
 
-class TestMemorySink(LakeSinkContract):
+class TestMemorySink(LakeSinkContract, HoldingContract):
     @pytest.fixture
     def rig(self, tmp_path: Path) -> MemoryRig:
         return MemoryRig(open_store(str(tmp_path)))

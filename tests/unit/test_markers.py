@@ -170,3 +170,13 @@ def test_a_store_whose_listings_begin_again_is_not_listed_for_ever() -> None:
         store.put(f".hoodie/.temp/2026030100000{number:04d}/x.parquet.marker.CREATE", b"")
     with pytest.raises(StoreUnavailableError, match="lists what is before"):
         markers.instants()
+
+
+def test_abort_leaves_files_of_another_instant_that_a_part_names_again() -> None:
+    """A replay of lost epochs that is rolled back must not take their data files with it."""
+    markers = Markers(MemoryStore(), "app", AT_ONCE)
+    files = [WrittenFile(f"x-0_0-0-0_{instant}.parquet", 1, 1) for instant in ("20240101000000003", INSTANT)]
+    for file in files:
+        markers.store.put(file.path, b"1")
+    assert markers.abort(EPOCH, Part("t", EPOCH, 2, 2, tuple(files))) == [files[1].path]
+    assert markers.store.size(files[0].path) == 1 and markers.store.size(files[1].path) is None
