@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from ingest.build import Opened, build_job
 from ingest.counts import TargetRows, misfits
 from ingest.job import Job
+from ingest.losses import ahead, find_losses, newest_completed
+from ingest.sources.replays import settled_by
 from sinks.audit import Audit, AuditedSink, Expected, Fate, Finding, Problem, fixable
 from sinks.base import Sink
+from sinks.held import in_spans, span_words
 from timeline.chain import load_chain
 from timeline.decision import Outcome
 from timeline.entry import Entry
-from timeline.epoch import Manifest, Part
+from timeline.epoch import Manifest
 from timeline.errors import ConfigError, InvariantError
 from timeline.history import History
 from timeline.instant import Action
@@ -127,21 +130,28 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
     history = timeline.history()
     committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
     findings = [*_of_timeline(job, timeline, history), *_of_rows(job, committed)]
+    findings += _of_losses(job)
     fates = dict(_fates(history))
     checked: dict[str, str] = {}
     for sink in job.sinks:
         parts = [part for entry in committed for part in entry.parts if part.target == sink.target]
-        audit = _audit(sink, parts, fates, is_deep=is_deep)
+        audit = _audit(sink, Expected(parts, fates, is_deep, _settled(committed, sink.target)))
         checked[sink.target] = audit.checked
         findings += audit.findings
     rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
     return Checkup(len(committed), rows, checked, findings)
 
 
-def _audit(sink: Sink, parts: Sequence[Part], fates: dict[str, Fate], *, is_deep: bool) -> Audit:
+def _audit(sink: Sink, expected: Expected) -> Audit:
     if not isinstance(sink, AuditedSink):
         return Audit("nothing: it has no way to be compared", ())
-    return sink.audit(Expected(parts, fates, is_deep))
+    return sink.audit(expected)
+
+
+def _settled(committed: Sequence[Entry], target: str) -> frozenset[str]:
+    """Instants whose rows a replay has for a target instead of them, or that were given up for it."""
+    found = {span for entry in committed if entry.plan is not None for span in settled_by(entry.plan, target)}
+    return frozenset(entry.instant.time for entry in committed if in_spans(entry.epoch or 0, found))
 
 
 def _fates(history: History) -> Iterator[tuple[str, Fate]]:
@@ -176,6 +186,17 @@ def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Fin
     except InvariantError as error:
         yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
     yield from _of_offsets(history)
+
+
+def _of_losses(job: Job) -> Iterator[Finding]:
+    """What targets had and do not have any more, also where their markers say otherwise; and what they have besides."""
+    is_ahead = False
+    for words in ahead(job):
+        is_ahead = True
+        yield Finding(Problem.AHEAD, TIMELINE, "decisions", words)
+    for loss in [] if is_ahead else find_losses(job, newest_completed(job)):
+        what = span_words(loss.numbers) if loss.epochs else "epochs"
+        yield Finding(Problem.NOT_APPLIED, loss.target, what, str(loss))
 
 
 def _of_completed(entry: Entry) -> Iterator[Finding]:

@@ -31,6 +31,7 @@ from ingest.events import (
 )
 from ingest.isolated import CRASHES
 from ingest.job import Job
+from ingest.losses import refuse_ahead, refuse_losses
 from ingest.recovery import recover
 from ingest.replay import Replay
 from ingest.runner import Runner
@@ -158,6 +159,9 @@ class IngestLoop:
             return Summary(is_stopped=True, last_word=str(stopped))
         source = self._writers.source(self._opened)
         chain = _load_chain(self._opened)
+        if job is not None:
+            refuse_losses(job, chain)
+            _ensure(job)
         self._tell(Resumed(chain))
         applied_through = -1
         while not self._stop.is_set():
@@ -313,8 +317,8 @@ class IngestLoop:
         if self._opened.identity is None:
             return None
         job = self._build_job()
+        refuse_ahead(job)
         self._recover(job, lease)
-        _ensure(job)
         return job
 
     def _begin(self, source: WithQuarantine, plan: SourcePlan) -> Job:

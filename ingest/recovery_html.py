@@ -43,6 +43,7 @@ def recovery_html(recovery: Recovery) -> Html:
         parts.append(element("div", f"last writer: {writer.process}, generation {writer.generation}; it {state}"))
     parts.append(found_html(recovery) if recovery.found else element("div", "nothing is pending"))
     parts += [Html(settled._repr_html_()) for settled in (*recovery.settled, *recovery.replays)]
+    parts += [element("div", loss) for loss in recovery.losses]
     if recovery.is_waiting:
         parts.append(element("div", "a writer that may be alive is waited for"))
     return element("div", *parts)

@@ -49,6 +49,9 @@ def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
         yield f"instant {waiting.evidence.instant}: decided and pending: {waiting.step.reason}"
     if recovery.replays:
         yield "an epoch has to be written to a target again: tideline run CONF does it, from the epoch's own offsets"
+    yield from recovery.losses
+    if recovery.losses:
+        yield "no epoch is added behind a gap: tideline replay CONF --dry-run says where lost rows can be had"
     if recovery.leftovers:
         verb = "would look after" if dry_run else "looked after"
         yield f"{verb} late files of {len(recovery.leftovers)} settled instants"
@@ -72,6 +75,7 @@ def recovery_json(recovery: Recovery, *, dry_run: bool) -> Json:
         "settled": [_settled_json(settled) for settled in recovery.settled],
         "replays": [_settled_json(settled) for settled in recovery.replays],
         "leftovers": list(recovery.leftovers),
+        "losses": list(recovery.losses),
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, require_whole
 from ingest.job import Job
+from ingest.losses import lost_epochs, refuse_ahead
 from ingest.recovery import (
     Evidence,
     RecoveryStep,
@@ -39,6 +40,7 @@ class Recovery:
         writer: the timeline's latest writer before this one.
         leftovers: instants of which late files or markers were looked after.
         is_waiting: whether something is left for a writer that may be alive.
+        losses: what targets have lost, or have more than the timeline, in words.
     """
 
     found: Sequence[tuple[Evidence, RecoveryStep]] = ()
@@ -47,6 +49,7 @@ class Recovery:
     writer: WriterRecord | None = None
     leftovers: Sequence[str] = ()
     is_waiting: bool = False
+    losses: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
         """In a notebook: what was found, what became of it, or what recovery would do."""
@@ -79,11 +82,13 @@ def run_recovery(
         ConfigError: a store does not create objects exclusively; nothing was touched.
         InvariantError: something of the timeline is gone; nothing was touched.
         HaltError: storage gives no clear answer; nothing was touched.
-        TargetError: a decided epoch could not be applied; it stays pending and decided.
+        TargetError: a decided epoch could not be applied; it stays pending and decided. Or a target has epochs that
+            the timeline has not; nothing was touched.
     """
     require_whole(opened)
     if opened.identity is None:
         return Recovery()
+    refuse_ahead(build_job(opened))
     observer = LeaseObserver(opened.store, opened.retry)
     before, timeline = _examine(opened, force, observer)
     if not before.leftovers and not len(_unsettled(timeline)):
@@ -98,11 +103,14 @@ def run_recovery(
     lease.keep()
     try:
         checked = {} if before.is_waiting else _checked(before)  # whoever waited for the lease looks again
-        settled = settle_all(build_job(opened), lease, whole=timeline.settled is None, checked=checked)
+        job = build_job(opened)
+        settled = settle_all(job, lease, whole=timeline.settled is None, checked=checked)
+        losses = lost_epochs(job)
     finally:
         lease.release()
     return replace(
         before,
+        losses=losses,
         settled=[each for each in settled if each.is_done],
         replays=[each for each in settled if not each.is_done],
         is_waiting=False,
@@ -126,6 +134,7 @@ def _examine(opened: Opened, force: bool, observer: LeaseObserver) -> tuple[Reco
         writer=observer.writer,
         leftovers=_leftovers(job, timeline),
         is_waiting=any(step.kind is StepKind.WAIT for _, step in found),
+        losses=lost_epochs(job),
     )
     return recovery, timeline
 

@@ -187,6 +187,8 @@ def lagging(offsets: JobOffsets) -> list[ShardOffsets]:
 def _pending(report: Report) -> Iterator[Finding]:
     if report.recovery is None:
         return
+    for loss in report.recovery.losses:
+        yield Finding(Level.ACT, f"{loss}. Run: tideline replay {report.conf} --dry-run")
     is_alive = report.lease in (LeaseState.LIVE, LeaseState.MINE)
     kinds = [step.kind for _, step in report.recovery.found]
     stuck = [kind for kind in kinds if kind not in (StepKind.WAIT, StepKind.HALT, StepKind.REPLAY)]

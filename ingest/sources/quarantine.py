@@ -20,12 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, Source, SourcePlan, Unit
+from ingest.sources.replays import REPLAY_SHARD
 from sinks.delta_read import DeltaRows
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError
 
 QUARANTINE_SHARD = "tideline:quarantine"
 """Name of the shard; no source has one like it."""
+
+OWN_SHARDS = (QUARANTINE_SHARD, REPLAY_SHARD)
+"""Shards that are Tideline's own, and not the source's."""
 
 _COLUMNS = ("shard", "offset", "raw", "context")
 _VERSION = "version"
@@ -137,4 +141,4 @@ def _replayable(start: int, until: int) -> pc.Expression:
 
 def source_positions(positions: Mapping[str, Position]) -> dict[str, Position]:
     """Positions of the source's own shards."""
-    return {shard: position for shard, position in positions.items() if shard != QUARANTINE_SHARD}
+    return {shard: position for shard, position in positions.items() if shard not in OWN_SHARDS}

@@ -17,8 +17,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline, require_whole
 from ingest.config import JobConfig, load_config
+from ingest.losses import refuse_ahead, refuse_losses
 from ingest.recovery import recover
 from ingest.sources.options import StreamOptions
+from ingest.sources.quarantine import OWN_SHARDS
 from ingest.stores import probe_stores
 from ingest.stream.checkpoint import HadoopFiles
 from ingest.stream.epochs import BatchIngest, committed_place
@@ -162,11 +164,13 @@ class StreamIngest:
     def _batches(self, opened: Opened, schema: pa.Schema, lease: WriterLease, checkpoint: str) -> BatchIngest:
         born = opened if opened.identity is not None else give_birth(opened, schema)
         job = build_job(born)
+        refuse_ahead(job)
         recover(job, lease)
+        chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
+        refuse_losses(job, chain)
         for sink in job.sinks:
             sink.ensure()
-        chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
-        others = sorted(set(chain.positions) - {SHARD})
+        others = sorted(set(chain.positions) - {SHARD, *OWN_SHARDS})
         if others:
             raise ConfigError(
                 f"{opened.store.url} was written from another source ({', '.join(others[:3])}); "
