@@ -23,6 +23,7 @@ ORDER = (
     "plot",
     "report",
     "fsck",
+    "replay",
     "replay-quarantine",
     "read",
     "check-store",

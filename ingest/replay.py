@@ -76,7 +76,7 @@ class Replay:
         check_counts(
             plan, job.quarantine, counts, {part.target: mine, job.quarantine: _reports_of(job.quarantine, reports)}
         )
-        _check_same(manifest, part, counts, mine)
+        check_same(manifest, part, counts, mine)
         again = sink.prepare(plan.ref, mine)
         check_part(again, mine)
         reach("part-prepared")
@@ -114,8 +114,12 @@ def _reports_of(target: str, reports: Sequence[TaskReport]) -> list[WriteReport]
     return [report.reports[target] for report in reports if report.reports and target in report.reports]
 
 
-def _check_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount], reports: Sequence[WriteReport]) -> None:
-    """What was read and taken must be what was decided: other rows would make one epoch two different things."""
+def check_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount], reports: Sequence[WriteReport]) -> None:
+    """What was read and taken must be what was decided: other rows would make one epoch two different things.
+
+    Raises:
+        InvariantError: naming the shard or the target, and both numbers.
+    """
     before = {count.shard: count for count in manifest.counts}
     for count in counts:
         then = before[count.shard]

@@ -1,4 +1,4 @@
-"""Commands that check and mend: ``fsck | replay-quarantine``."""
+"""Commands that check and mend: ``fsck | replay | replay-quarantine``."""
 
 from __future__ import annotations
 
@@ -46,6 +46,55 @@ def fsck(
             typer.echo(line)
     if not found.is_clean:
         raise typer.Exit(6)
+
+
+@app.command(short_help="Put back epochs that a target has lost.")
+def replay(
+    conf: Conf,
+    epochs: Annotated[
+        str | None, typer.Option("--epochs", metavar="N..M", help="Only these of the lost epochs.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; touch nothing.")] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Give up the lost epochs, or with --epochs all others; record the hole."),
+    ] = False,
+    as_json: AsJson = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Put back the rows of epochs that a target has lost: it was deleted, made anew, overwritten or restored.
+
+    Data files that are still there are named again; other epochs are read from the source by their offsets, and have
+    to give the same rows. All of it is one epoch on the timeline. No JVM; the job itself must not run meanwhile.
+    """
+    from ingest.look.replay_text import parse_epochs, replay_json, replay_lines
+    from ingest.put_back import Wanted, examine_losses, put_back
+    from ingest.runner import LocalRunner
+    from ingest.signals import StopSignals
+    from ingest.writers import Writers
+
+    console = Console(stderr=True)
+    configure_logging(console, as_json=log_json, verbose=verbose)
+    wanted = Wanted(parse_epochs(epochs) if epochs is not None else None, accept_loss)
+    opened = open_timeline(load_config(conf))
+    if dry_run:
+        found = examine_losses(opened, wanted)
+    else:
+        signals = StopSignals()
+        signals.install()
+        writers = Writers(LocalRunner, signals.stop, accept_loss=False)
+        try:
+            found = put_back(opened, wanted, lambda: writers.pipeline(opened, is_isolated=True), signals.stop)
+        finally:
+            writers.close()
+    if as_json:
+        typer.echo(json.dumps(replay_json(found, dry_run=dry_run), indent=2))
+    else:
+        for line in replay_lines(found, dry_run=dry_run):
+            typer.echo(line)
+    if found.losses and dry_run:
+        raise typer.Exit(5)
 
 
 @app.command(short_help="Take rejected records in by a corrected job file.")

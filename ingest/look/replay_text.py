@@ -1,0 +1,83 @@
+"""What `tideline replay` takes and prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ingest.put_back import Lost, PutBack, Way
+from sinks.held import Span, span_words, spans
+from timeline.epoch import Json
+from timeline.errors import ConfigError
+
+_EPOCHS = re.compile(r"(\d+)(?:\.\.(\d+))?")
+
+
+def parse_epochs(given: str) -> Span:
+    """``3..7``, or ``3`` alone.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    found = _EPOCHS.fullmatch(given.strip())
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise ConfigError(f"--epochs {given}: give the first and the last one, such as 3..7, or one alone")
+    return int(found[1]), int(found[2] or found[1])
+
+
+def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
+    """For people: what was lost, and what becomes of it."""
+    if not found.losses:
+        yield "nothing is lost: every target has all committed epochs"
+        return
+    yield from map(str, found.losses)
+    would = "would be " if dry_run else ""
+    for way in (Way.FILES, Way.SOURCE):
+        yield from _lines([each for each in found.back if each.way is way], f"{would}put back {way.value}")
+    yield from _lines(found.given_up, f"{would}given up")
+    if found.refused:
+        yield f"nothing is done like this: {found.refused}"
+    elif found.epoch is not None:
+        rows = sum(each.epoch.part.rows for each in found.back)
+        yield f"epoch {found.epoch}: {rows:,} rows put back"
+
+
+def _lines(lost: Sequence[Lost], what: str) -> Iterator[str]:
+    for target in dict.fromkeys(each.target for each in lost):
+        mine = [each for each in lost if each.target == target]
+        rows = sum(each.epoch.part.rows for each in mine)
+        yield f"  {target}: {span_words(spans(each.number for each in mine))} ({rows:,} rows) {what}"
+        for each in mine:
+            if each.why:
+                yield f"    epoch {each.number}: {each.why}"
+
+
+def replay_json(found: PutBack, *, dry_run: bool) -> dict[str, Json]:
+    """The same as one JSON object."""
+    return {
+        "dry_run": dry_run,
+        "losses": [
+            {
+                "target": loss.target,
+                "how": loss.how,
+                "epochs": [list(span) for span in loss.numbers],
+                "rows": loss.rows,
+                "doubt": loss.doubt or None,
+            }
+            for loss in found.losses
+        ],
+        "back": [_json(each) for each in found.back],
+        "given_up": [_json(each) for each in found.given_up],
+        "refused": found.refused or None,
+        "epoch": found.epoch,
+    }
+
+
+def _json(lost: Lost) -> Json:
+    return {
+        "target": lost.target,
+        "epoch": lost.number,
+        "rows": lost.epoch.part.rows,
+        "way": lost.way.name.lower(),
+        "why": lost.why or None,
+    }

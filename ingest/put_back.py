@@ -1,0 +1,328 @@
+"""`tideline replay`: epochs that a target has lost are put back, each once, or given up for good.
+
+::
+
+    lease ─► losses ─► what is pending is settled ─► one epoch of the shard tideline:replay
+                                                        ├ data files that are there: named again
+                                                        ├ others: read again by their offsets, written anew
+                                                        └ --accept-loss: the rest, as a hole
+
+A replay is an epoch (`ingest.sources.replays`): killed anywhere, it is settled by the next start like any other, and
+of two at once one is decided. Its log entry has all that a target had lost, so no reader sees a part of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ingest.build import Opened, build_job
+from ingest.epoch import EpochWriter, raise_failure, run_epoch
+from ingest.job import Job
+from ingest.losses import Committed, Loss, find_losses, holding, newest_commit, newest_completed, refuse_ahead
+from ingest.recovery import recover
+from ingest.replay import Discarding, check_same
+from ingest.sources.options import StreamOptions
+from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
+from ingest.stores import probe_stores
+from ingest.task import Outputs, TaskReport, merge_counts
+from ingest.watched_sink import WatchedSink
+from sinks.base import PartitionWriter, Spread, in_turn
+from sinks.held import Span, in_spans, span_words, spans, with_base
+from timeline.chain import load_chain
+from timeline.epoch import Part, Plan, ShardCount, WriteReport
+from timeline.errors import ConfigError
+from timeline.failpoints import reach
+from timeline.lease import LeaseObserver, WriterLease
+from timeline.view import Timeline
+
+
+class Way(enum.Enum):
+    """How the rows of a lost epoch come back."""
+
+    FILES = "from its data files"
+    SOURCE = "from the source"
+    NONE = "cannot be put back"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A lost epoch of a target, and how it comes back.
+
+    Attributes:
+        target: the target's name.
+        epoch: what was committed.
+        way: how its rows come back.
+        why: what is in the way of a better one; "" where nothing is.
+    """
+
+    target: str
+    epoch: Committed
+    way: Way
+    why: str = ""
+
+    @property
+    def number(self) -> int:
+        """The epoch's number."""
+        return self.epoch.part.epoch.epoch
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be done about losses.
+
+    Attributes:
+        epochs: those that are to be put back, first and last; None for all.
+        accept_loss: whether the others are given up.
+    """
+
+    epochs: Span | None = None
+    accept_loss: bool = False
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """What a replay found, and did or would do.
+
+    Attributes:
+        losses: what the targets have lost.
+        back: lost epochs that come back.
+        given_up: lost epochs that do not.
+        refused: why nothing is done, in words; "" where something is.
+        epoch: the epoch that did it; None where none did.
+    """
+
+    losses: Sequence[Loss] = ()
+    back: Sequence[Lost] = ()
+    given_up: Sequence[Lost] = ()
+    refused: str = ""
+    epoch: int | None = None
+
+
+def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
+    """What a replay would do; reads only.
+
+    Raises:
+        TargetRefusedError: a target has epochs that the timeline has not.
+        StoreUnavailableError: a target or the timeline cannot be looked at.
+    """
+    if opened.identity is None:
+        return PutBack()
+    job = build_job(opened)
+    refuse_ahead(job)
+    return _planned(opened, job, find_losses(job, newest_completed(job)), wanted)
+
+
+def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event) -> PutBack:
+    """Put back, or give up, what targets have lost, as this timeline's writer.
+
+    Args:
+        opened: the job's timeline.
+        wanted: which epochs, and whether others may be given up.
+        open_writer: gives what reads the source; called where something is read again.
+        stop: set by a signal; the epoch is rolled back then.
+
+    Raises:
+        WriterBusyError: another process writes this timeline.
+        ConfigError: lost epochs are neither named nor given up, or cannot be put back.
+        TargetRefusedError: a target has epochs that the timeline has not, or was changed meanwhile.
+        SourceError: the source does not have the records any more; the epoch is rolled back.
+        TidelineError: what else ended it; the next start settles its epoch.
+    """
+    if opened.identity is None:
+        return PutBack()
+    probe_stores(opened)
+    lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
+    lease.keep()
+    try:
+        reach("lease-taken")
+        return _put_back(opened, lease, wanted, open_writer, stop)
+    finally:
+        lease.release()
+
+
+def _put_back(
+    opened: Opened, lease: WriterLease, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event
+) -> PutBack:
+    job = build_job(opened)
+    refuse_ahead(job)
+    found = _planned(opened, job, find_losses(job, newest_completed(job)), wanted)
+    if found.refused:
+        raise ConfigError(found.refused)
+    recover(_onto_losses(job, found.losses), lease)
+    chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
+    # Once more: what was pending is part of it now, and what a killed replay had decided is back.
+    newest = newest_commit(job, chain.committed, chain.next_epoch)
+    found = _planned(opened, job, find_losses(job, newest), wanted)
+    if found.refused:
+        raise ConfigError(found.refused)
+    if not found.losses:
+        return found
+    offsets = replay_range(
+        chain,
+        _by_target(found.back),
+        _by_target(found.given_up),
+        "; ".join(f"{loss.target} {loss.how}" for loss in found.losses),
+    )
+    writer = LostRows(job, found.back, open_writer)
+    result = run_epoch(job, writer, chain, lease, (offsets,), stop=stop)
+    return replace(found, epoch=result.decision.epoch)
+
+
+def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
+    targets = dict.fromkeys(each.target for each in lost)
+    return {target: spans(each.number for each in lost if each.target == target) for target in targets}
+
+
+def _planned(opened: Opened, job: Job, losses: Sequence[Loss], wanted: Wanted) -> PutBack:
+    """Which of the lost epochs come back, and how; or why nothing may be done."""
+    ways = [_way(opened, job, loss.target, each) for loss in losses for each in loss.epochs]
+    asked = [each for each in ways if wanted.epochs is None or in_spans(each.number, [wanted.epochs])]
+    back = [each for each in asked if each.way is not Way.NONE]
+    if wanted.epochs is None and wanted.accept_loss:
+        back = []
+    given_up = [each for each in ways if each not in back]
+    refused = "; ".join(_refused(losses, ways, given_up, wanted))
+    return PutBack(losses, back, given_up, refused)
+
+
+def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: Wanted) -> Iterator[str]:
+    for loss in losses:
+        if loss.doubt and not wanted.accept_loss:
+            yield f"{loss}. Restore the table to a version that has them, or go on without: --accept-loss"
+    if wanted.epochs is not None and losses and not any(in_spans(each.number, [wanted.epochs]) for each in ways):
+        yield f"--epochs {wanted.epochs[0]}..{wanted.epochs[1]}: none of them is lost"
+    if given_up and not wanted.accept_loss:
+        for each in given_up:
+            if each.way is Way.NONE:
+                yield f"{each.target}: epoch {each.number} {each.way.value}: {each.why}"
+        names = ", ".join(f"{target}: {span_words(among)}" for target, among in _by_target(given_up).items())
+        yield f"this leaves {names} behind, and nothing may be added behind a gap: --accept-loss gives them up for good"
+
+
+def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
+    part = lost.part
+    if part.files:
+        problems = job.sink(target).verify(part)
+        if not problems:
+            return Lost(target, lost, Way.FILES)
+        why = problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1:,} more"
+    else:
+        why = "a target without data files; write to another prefix and timeline, from the source's begin"
+        return Lost(target, lost, Way.NONE, why)
+    against = _against_reading(opened, job, target, lost)
+    return Lost(target, lost, Way.NONE if against else Way.SOURCE, f"{why}; {against}" if against else why)
+
+
+def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> str:
+    """Why an epoch cannot be read again from the source; "" where it can be tried."""
+    if lost.plan is None:
+        return "its plan is gone from the timeline"
+    if is_replay(lost.plan):
+        return "it was a replay itself, which has no offsets of its own"
+    if isinstance(opened.config.source, StreamOptions):
+        return "a streaming query has its source"
+    if opened.config.transform is not None:
+        return "a query made its rows (transform), and this command does not start Spark"
+    if target == job.quarantine and any(part.rejected for part in lost.manifest.parts):
+        return "some of its rows were refused by a target, and no source has those"
+    return ""
+
+
+@dataclass(frozen=True)
+class LostRows:
+    """What writes the epoch of a replay. See `ingest.epoch.EpochWriter`.
+
+    Attributes:
+        job: timeline and targets.
+        back: what is put back.
+        open_writer: gives what reads the source.
+    """
+
+    job: Job
+    back: Sequence[Lost]
+    open_writer: Callable[[], EpochWriter]
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """See EpochWriter: files that are there are reported as they are, others are written.
+
+        Raises:
+            InvariantError: the same offsets do not give the same rows.
+            SourceError: the source does not have them any more.
+        """
+        written: dict[str, list[WriteReport]] = {sink.target: [] for sink in self.job.sinks}
+        for each in self.back:
+            if each.way is Way.FILES:
+                part = each.epoch.part
+                written[each.target].append(WriteReport(part.rows, part.bytes, part.files, part.dropped))
+        for number in sorted({each.number for each in self.back if each.way is Way.SOURCE}):
+            again = [each for each in self.back if each.way is Way.SOURCE and each.number == number]
+            for target, reports in self._read_again(plan, outputs, again, stop).items():
+                written[target] += reports
+        return _reports(written, self.job.quarantine)
+
+    def _read_again(
+        self, plan: Plan, outputs: Outputs, lost: Sequence[Lost], stop: threading.Event
+    ) -> dict[str, list[WriteReport]]:
+        """Write one epoch's records to the targets that lost it, and check that they are the same."""
+        epoch, quarantine = lost[0].epoch, self.job.quarantine
+        assert epoch.plan is not None
+        # Its own number, for the rows' lineage; this instant's files, which are removed if it is rolled back.
+        own = replace(epoch.plan, ref=replace(plan.ref, epoch=epoch.plan.ref.epoch))
+        targets = {each.target for each in lost}
+        rejects: PartitionWriter = outputs.quarantine[1] if quarantine in targets else Discarding()
+        only = Outputs(
+            tuple((name, writer) for name, writer in outputs.accepting if name in targets), (quarantine, rejects)
+        )
+        reports = self.open_writer().write(own, only, stop)
+        raise_failure(reports)
+        counts = merge_counts(reports)
+        found: dict[str, list[WriteReport]] = {}
+        for each in lost:
+            mine = [taken.reports[each.target] for taken in reports if taken.reports and each.target in taken.reports]
+            check_same(each.epoch.manifest, each.epoch.part, counts, mine)
+            found[each.target] = mine
+        return found
+
+
+def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> list[TaskReport]:
+    """Reports that add up: what one target gets back, another one has, and leaves out."""
+    given = {target: sum(one.rows + one.dropped for one in reports) for target, reports in written.items()}
+    rejected = given.pop(quarantine, 0)
+    accepted = max(given.values(), default=0)
+    count = ShardCount(REPLAY_SHARD, accepted + rejected, accepted, rejected)
+    rest = {target: WriteReport(0, 0, dropped=accepted - rows) for target, rows in given.items()}
+    found = [TaskReport((count,), {**rest, quarantine: WriteReport(0, 0)})]
+    for target, reports in written.items():
+        found += [TaskReport((), {target: report}) for report in reports]
+    return found
+
+
+def _onto_losses(job: Job, losses: Sequence[Loss]) -> Job:
+    """The job, whose pending epochs are committed behind gaps that are about to be closed."""
+    gaps = {loss.target: loss.numbers for loss in losses}
+    sinks = (
+        _OntoGap(sink, lambda event: None, gaps[sink.target]) if sink.target in gaps else sink for sink in job.sinks
+    )
+    return replace(job, sinks=tuple(sinks))
+
+
+@dataclass(frozen=True)
+class _OntoGap(WatchedSink):
+    """A target that has lost epochs: what is committed to it says which, so that they are still known to be missing.
+
+    Attributes:
+        missing: those.
+    """
+
+    missing: tuple[Span, ...] = field(default=())
+
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+        """See Sink."""
+        target = holding(self.sink)
+        if part.rows and target is not None:
+            base = replace(target.held().base, missing=self.missing)
+            part = replace(part, detail=with_base(part.detail, base))
+        self.sink.commit(part, spread)

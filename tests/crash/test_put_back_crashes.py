@@ -1,0 +1,137 @@
+"""A replay of lost epochs that is killed at any step, repeated, or run twice at once puts every row back once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.cli.conftest import Call
+from tests.cli.conftest import call as call
+from tests.cli.job import Job, finish
+from tests.cli.test_run import wait_until_frozen
+from timeline.failpoints import COMMON_POINTS
+
+POINTS = [*COMMON_POINTS[: COMMON_POINTS.index("rollback-requested")], "lease-taken"]
+"""Those that an epoch passes that is not rolled back."""
+
+FROM_THE_SOURCE = ("task-started", "file-announced", "task-written")
+"""Those of them that only tasks pass, of which there are none where the files are there."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job with three epochs in its table, and beside it a copy of its folder."""
+    job = Job(tmp_path_factory.mktemp("crash") / "job")
+    job.folder.mkdir()
+    job.write(spark=None, timeline={"path": f"{job.folder}/timeline"}, quarantine={"path": f"{job.folder}/bad"})
+    for number in range(3):
+        job.append("a.jsonl", range(100 * number, 100 * number + 100), bad=1)
+        assert job.tideline("run").code == 0
+    shutil.copytree(job.folder, job.folder.with_name("copy"))
+    return job
+
+
+@pytest.fixture
+def lake(made: Job) -> Iterator[Job]:
+    """The job as it was made."""
+    shutil.rmtree(made.folder)
+    shutil.copytree(made.folder.with_name("copy"), made.folder)
+    job = Job(made.folder)
+    yield job
+    job.close()
+
+
+def lose(lake: Job, *, are_files_gone: bool) -> None:
+    """Both tables lose everything: one is deleted, the other restored and its files removed."""
+    shutil.rmtree(lake.folder / "bad" / "_delta_log")
+    DeltaTable(lake.lake).restore(0)
+    if are_files_gone:
+        shutil.rmtree(lake.folder / "bad")
+        seen = {Path(uri).name for uri in DeltaTable(lake.lake).file_uris()}
+        for path in lake.lake.glob("*.parquet"):
+            if path.name not in seen:
+                path.unlink()
+
+
+def check(lake: Job, call: Call, rows: int = 300, rejected: int = 3) -> None:
+    """Every row is there once, nothing is left over, and the job goes on."""
+    assert call("replay", lake.file).code == 0
+    assert call("run", lake.file).code == 0
+    assert lake.ids() == Counter(range(rows))
+    assert DeltaTable(lake.folder / "bad").to_pyarrow_table().num_rows == rejected
+    assert lake.stray_files() == lake.stray_files("bad") == set()
+    checked = call("fsck", lake.file, "--deep")
+    assert checked.code == 0, checked.out
+    assert not call("recover", lake.file, "--json").json["found"]
+
+
+@pytest.mark.parametrize(
+    ("point", "are_files_gone"),
+    [(point, gone) for point in POINTS for gone in (False, True) if gone or point not in FROM_THE_SOURCE],
+)
+def test_a_replay_that_is_killed_anywhere_and_repeated_puts_every_row_back_once(
+    lake: Job, call: Call, point: str, are_files_gone: bool
+) -> None:
+    lose(lake, are_files_gone=are_files_gone)
+    assert lake.tideline("replay", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    check(lake, call)
+
+
+@pytest.mark.parametrize("point", ["written", "manifest", "decided", "part-committed", "applied"])
+def test_a_start_of_the_job_after_a_killed_replay_settles_it_and_adds_nothing_behind_a_gap(
+    lake: Job, call: Call, point: str
+) -> None:
+    lose(lake, are_files_gone=True)
+    assert lake.tideline("replay", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    ended = call("run", lake.file)
+    assert ended.code == (5 if point == "written" else 0), ended.err
+    check(lake, call)
+
+
+def test_replays_at_once_of_which_one_is_killed_end_as_one(lake: Job, call: Call) -> None:
+    draw = random.Random(7)
+    lose(lake, are_files_gone=True)
+    for _ in range(3):
+        points = draw.sample(["manifest", "decided", "part-committed", "requested"], 2)
+        both = [lake.start("replay", env={"TIDELINE_CRASH_AT": points[0]}), lake.start("replay")]
+        ended = [finish(process) for process in both]
+        assert ended[0].code in (0, 3, 7, -signal.SIGKILL), ended[0].err
+        assert ended[1].code in (0, 3, 7), ended[1].err
+    check(lake, call)
+
+
+def overwrite(lake: Job) -> None:
+    table = DeltaTable(lake.lake).to_pyarrow_table()
+    write_deltalake(lake.lake, table.slice(0, 0), mode="overwrite")
+
+
+@pytest.mark.parametrize("point", [None, "part-committed", "part-committed:2", "completed", "manifest", "decided"])
+def test_an_epoch_that_was_decided_before_its_table_lost_others_is_applied_with_them(
+    lake: Job, call: Call, point: str | None
+) -> None:
+    """It waits, decided; a replay that dies behind its commit is still known to have something to put back."""
+    lake.append("a.jsonl", range(300, 400))
+    process = lake.start("run", env={"TIDELINE_FREEZE_AT": "manifest"})
+    wait_until_frozen(process)
+    overwrite(lake)
+    process.send_signal(signal.SIGCONT)
+    assert finish(process).code == 5
+    assert call("run", lake.file).code == 5
+    assert len(lake_pending(lake)) == 1
+    if point is not None:
+        assert lake.tideline("replay", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+        if point in ("part-committed", "completed"):
+            said = call("run", lake.file)
+            assert said.code == 5 and "epochs 0-2 (300 rows)" in " ".join(said.err.split())
+    check(lake, call, rows=400)
+
+
+def lake_pending(lake: Job) -> list[str]:
+    return [path.name for path in (lake.folder / "timeline" / ".hoodie" / "timeline").glob("*.requested")][3:]
