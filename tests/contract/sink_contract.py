@@ -461,7 +461,7 @@ class HoldingContract:
             found = self.held(rig)
             assert (found.newest, found.missing, found.doubt) == (epoch, (), "")
             assert found.instant == ref(epoch).instant
-        sink.commit(sink.prepare(ref(4), [sink.begin(planned(ref(4))).open(TaskAttempt(0, 0, 0)).close()]))
+        sink.commit(prepared(sink, ref(4), []))
         assert self.held(rig).newest == 3
 
     def test_the_table_of_other_jobs_has_no_epoch_of_this_one(self, rig: SinkRig) -> None:
