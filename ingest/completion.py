@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from ingest.events import Completed, EpochResult, LeftPending, Listener
-from timeline.errors import TidelineError
+from timeline.errors import InvariantError, TidelineError
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,12 @@ class Completions:
 
         Raises:
             TidelineError: it could not be, where this waits for it.
+            InvariantError: another epoch is being completed.
         """
-        assert self._running is None, "the epoch before is being completed"
+        if self._running is not None:
+            raise InvariantError(
+                f"{result.manifest.ref}: {self._running.result.manifest.ref} is still being completed; report this"
+            )
         if self._pool is None:
             future: Future[None] = Future()
             try:

@@ -38,6 +38,7 @@ from ingest.task import (
 )
 from sinks.base import KeyedWriter, TaskAttempt
 from timeline.epoch import ShardCount, WriteReport
+from timeline.errors import InvariantError
 from timeline.failpoints import reach
 
 HELD_BYTES = 64 << 20
@@ -169,7 +170,8 @@ class _Staging:
 
     def add(self, accepted: AcceptedRows) -> pa.RecordBatch:
         """Stage rows and take them in; what the target can never take comes back, in `REJECTED_SCHEMA`."""
-        assert accepted.offsets is not None, "the decoder of a job with keyed targets is asked for offsets"
+        if accepted.offsets is None:
+            raise InvariantError(f"rows of {accepted.shard} came without offsets, and a target with keys needs them")
         staged = self._writer.stage(accepted.rows, accepted.shard, accepted.offsets)
         self._rejected += staged.rejected.num_rows
         for bucket, rows in self._split(staged.rows):

@@ -45,15 +45,23 @@ def receive_in_task(
 
     Yields:
         a task's number, those of stage 2 below 0, and its report.
+
+    Raises:
+        InvariantError: rows of another bucket came here: two tasks would write the same key.
     """
     from ingest.exchange import Inbox, Outcome, receive
     from ingest.task import TASK_REPORT
+    from timeline.errors import InvariantError
 
     attempt = this_attempt()
     with Inbox(folder=_local_folder()) as inbox:
         for place, content in parcels:
             if place < lanes.buckets:
-                assert place == attempt.task, f"a chunk for bucket {place} came to bucket {attempt.task}"
+                if place != attempt.task:
+                    raise InvariantError(
+                        f"epoch {epoch}: rows for bucket {place} came to bucket {attempt.task}: Spark does not shuffle "
+                        "by Tideline's numbers. Nothing of the epoch is committed; report this"
+                    )
                 inbox.put(content)
             elif isinstance(content, Outcome):
                 yield content.task, TASK_REPORT.dump(content.report)

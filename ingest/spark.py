@@ -44,7 +44,7 @@ from ingest.jvm import cause_of, is_submitted, log_lost_connections, start_jvm, 
 from ingest.package import write_package
 from ingest.task import TASK_REPORT, TaskReport, TaskSpec, error_of
 from sinks.base import in_turn
-from timeline.errors import SparkJobError, StoppedError
+from timeline.errors import RowCountError, SparkJobError, StoppedError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -154,10 +154,7 @@ class SparkRunner:
             numbered = self._run_job(
                 partial(_exchange, specs=specs, lanes=lanes), count + lanes.buckets, stop, self._on_progress
             )
-            expected = range(-lanes.buckets, count)
-            found = dict(numbered)
-            assert sorted(found) == list(expected), f"reports of tasks {sorted(found)}, not of {expected}"
-            bodies = [found[task] for task in (*range(count), *range(-lanes.buckets, 0))]
+            bodies = in_order(numbered, count, lanes.buckets)
         return [TASK_REPORT.load("task report", body) for body in bodies]
 
     def with_session(
@@ -270,6 +267,27 @@ class SparkRunner:
                 stage_info = tracker.getStageInfo(stage)
                 done += stage_info.numCompletedTasks if stage_info else 0
         return done
+
+
+def in_order(numbered: Sequence[tuple[int, bytes]], tasks: int, buckets: int) -> list[bytes]:
+    """Reports of both stages of an exchange, in the order of their tasks: stage 1, then stage 2.
+
+    Args:
+        numbered: each task's number, those of stage 2 below 0, and its report.
+        tasks: of stage 1.
+        buckets: tasks of stage 2.
+
+    Raises:
+        RowCountError: a task has no report, or several: its rows would be lost, or counted twice.
+    """
+    expected = (*range(tasks), *range(-buckets, 0))
+    found = dict(numbered)
+    if len(numbered) != len(expected) or set(found) != set(expected):
+        raise RowCountError(
+            f"Spark gave {len(numbered)} reports of tasks {sorted(found)}; one of each of {sorted(expected)} is due. "
+            "Nothing of the epoch is committed; start again, and report this if it comes back"
+        )
+    return [found[task] for task in expected]
 
 
 def _lanes(tasks: int, slots: int) -> Lanes:

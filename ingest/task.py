@@ -25,7 +25,7 @@ from sinks.base import (
 from timeline import errors
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
-from timeline.errors import DataError, SourceError, TargetBusyError, TargetRefusedError, TidelineError
+from timeline.errors import DataError, InvariantError, SourceError, TargetBusyError, TargetRefusedError, TidelineError
 from timeline.failpoints import reach
 
 LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
@@ -250,8 +250,9 @@ def error_of(failure: tuple[str, str]) -> TidelineError:
         failure: its class and message.
     """
     name, message = failure
-    kind = getattr(errors, name)
-    assert issubclass(kind, TidelineError)
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, TidelineError)):
+        raise InvariantError(f"a task reported an error that this version does not know, {name}: {message}")
     error: TidelineError = kind(message)
     return error
 

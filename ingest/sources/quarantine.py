@@ -23,7 +23,7 @@ from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, Sha
 from ingest.sources.replays import REPLAY_SHARD
 from sinks.delta_read import DeltaRows
 from timeline.epoch import OffsetRange, Position
-from timeline.errors import RangeGoneError
+from timeline.errors import ConfigError, RangeGoneError
 
 QUARANTINE_SHARD = "tideline:quarantine"
 """Name of the shard; no source has one like it."""
@@ -61,7 +61,8 @@ class WithQuarantine:
         Raises:
             StoreUnavailableError: the quarantine cannot be read.
         """
-        assert self.quarantine is not None, "a job file with another quarantine was refused"
+        if self.quarantine is None:
+            raise ConfigError("only a quarantine of type delta can be replayed; quarantine.type is another one")
         start = after[QUARANTINE_SHARD].offset if QUARANTINE_SHARD in after else 0
         version = self.quarantine.newest()
         if version is None:
