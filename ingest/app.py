@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ingest.exit_codes import EXIT_CODES
+
 EPILOG = (
-    "Exit codes: 0 done · 1 unforeseen · 2 wrong command or job file · 3 another writer · 4 source · "
-    "5 target · 6 storage unclear · 7 fenced · 8 Spark · 9 run has to go on. "
+    f"Exit codes: {' · '.join(f'{row.code} {row.brief}' for row in EXIT_CODES if row.code < 100)}. "
     "A job file is described in docs/job-file.md."
 )
 

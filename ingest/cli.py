@@ -1,17 +1,6 @@
 """The command line: ``tideline run | recover | …``; commands that look, draw and mend are in `ingest.look`.
 
-Exit codes:
-    0  done, or stopped by a signal with the open epoch settled
-    1  an error that Tideline did not foresee
-    2  the command or the job file is wrong
-    3  another process writes this timeline, or recovery waits for one
-    4  the source cannot be read as planned, or a row stops the job
-    5  a target cannot take the epoch
-    6  storage gives no clear answer, or contradicts the protocol
-    7  this writer was fenced: another process took over
-    8  Spark did not start, or a task failed
-    9  an epoch has to be written to a target again: tideline run does it
-    130, 143  ended at once by a second Ctrl-C or SIGTERM, or by Ctrl-C in a command that only looks
+Exit codes are in `ingest.exit_codes`.
 """
 
 from __future__ import annotations
@@ -32,6 +21,7 @@ from ingest.build import Opened, open_timeline
 from ingest.cluster import needed_modules, with_submitted_master
 from ingest.config import load_config
 from ingest.console import ProgressLine, output, summary_text
+from ingest.exit_codes import exit_code
 from ingest.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.last_word import LastWord
 from ingest.logs import configure_logging, report_failure
@@ -46,22 +36,11 @@ from ingest.summary import Mode
 from ingest.takeover import examine, run_recovery
 from ingest.watchers import watched
 from timeline import errors, failpoints
+from timeline.redact import shown_error
+from timeline.refusals import is_full, store_error
 
 COMMANDS = (commands, picture_commands, repair_commands)
 """Modules whose commands are part of the app."""
-
-EXIT_CODES: tuple[tuple[type[errors.TidelineError], int], ...] = (
-    (errors.ConfigError, 2),
-    (errors.WriterBusyError, 3),
-    (errors.SourceError, 4),
-    (errors.DataError, 4),
-    (errors.ReplayNeededError, 9),
-    (errors.TargetError, 5),
-    (errors.FencedError, 7),
-    (errors.SparkJobError, 8),
-    (errors.TidelineError, 6),
-)
-"""Exit code of each kind of error; the first that fits."""
 
 
 @app.command(short_help="Recover what is pending, then ingest.")
@@ -152,7 +131,7 @@ def recover(
     their targets any more are named with exit code 5.
     """
     console = Console(stderr=True)
-    configure_logging(console, as_json=log_json, verbose=verbose or log_json)
+    configure_logging(console, as_json=log_json, verbose=verbose)
     opened = open_timeline(load_config(conf))
     if dry_run:
         result = examine(opened, force=force)
@@ -295,14 +274,15 @@ def _report(error: Exception, last_word: LastWord | None = None) -> int:
     match error:
         case errors.TidelineError():
             report_failure(whole(str(error)), kind, about=about)
-            return next(code for of, code in EXIT_CODES if isinstance(error, of))
+            return exit_code(error)
         case OSError():
-            words = f"the operating system does not do as asked: {error}; nothing is lost, start again"
-            report_failure(whole(words), kind, error, about)
-            return 6
+            told = store_error("the operating system does not do as asked", error, shown_error(error))
+            again = "" if is_full(error) else "; nothing is lost, start again"
+            report_failure(whole(f"{told}{again}"), kind, error, about)
+            return exit_code(told)
         case _:
             words = (
-                f"unforeseen {kind}: {error}. Nothing is lost: the next start recovers. "
+                f"unforeseen {shown_error(error)}. Nothing is lost: the next start recovers. "
                 "Please report it with the output of the same command with --verbose"
             )
             report_failure(whole(words), kind, error, about)

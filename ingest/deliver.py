@@ -1,7 +1,7 @@
 """How one call of ``on_commit`` is made: a POST, or a command; each within its timeout, whatever the other side does.
 
-What either says is shown in part only, and what it was sent (headers, the path of a URL, a command's
-arguments) not at all: it may be secret.
+What either says, and what it was sent (headers, the path of a URL, a command's arguments), is shown nowhere: it may be
+secret. A command's exit code, a server's status and the system's own words for an error are.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import IO, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from timeline.errors import ConfigError
 
-_TAIL_BYTES = 500
 _AGAIN = frozenset({408, 425, 429})
 """Answers below 500 that mean: later. RFC 9110 section 15.5.9, RFC 8470, RFC 6585."""
 
@@ -169,15 +168,13 @@ class CommandCourier:
                 process = subprocess.Popen(
                     self._command,
                     stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
+                    stdout=subprocess.DEVNULL,  # what it prints may be rows or secrets; its own log is its own
+                    stderr=subprocess.DEVNULL,
                     env={**os.environ, **environment},
                     start_new_session=True,  # killed as a whole, and not by a Ctrl-C that is meant for the job
                 )
         except OSError as error:
             raise NotDeliveredError(_words(error), is_final=isinstance(error, FileNotFoundError)) from error
-        assert process.stdout is not None
-        said = _Tail(process.stdout)
         self._process = process
         if self._is_cut.is_set():
             _kill(process)
@@ -189,10 +186,9 @@ class CommandCourier:
             raise NotDeliveredError(f"it ran for more than {self._timeout_s:g} s and was killed") from None
         finally:
             self._process = None
-            words = said.end()
         if code != 0:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-            raise NotDeliveredError(f"it ended with {how}{f': {words}' if words else ''}")
+            raise NotDeliveredError(f"it ended with {how}")
 
     def cut(self) -> None:
         """See Courier."""
@@ -208,28 +204,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-class _Tail:
-    """Reads what a command prints, however much, and keeps the end of it."""
-
-    def __init__(self, out: IO[bytes]) -> None:
-        self._out = out
-        self._kept = b""
-        self._thread = threading.Thread(target=self._run, name="tideline-on-commit-output", daemon=True)
-        self._thread.start()
-
-    def end(self) -> str:
-        """The last line, shortened; of a command whose children print on, what there is."""
-        self._thread.join(timeout=1.0)
-        lines = self._kept.decode(errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
-
-    def _run(self) -> None:
-        with self._out:
-            while chunk := self._out.read1(65536):  # type: ignore[attr-defined]
-                self._kept = (self._kept + chunk)[-_TAIL_BYTES:]
-
-
 def _words(error: BaseException) -> str:
-    """An error without what was sent."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return f"{type(error).__name__}: {text}" if not isinstance(error, OSError) else text
+    """An error without what was sent or answered."""
+    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

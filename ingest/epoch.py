@@ -39,11 +39,13 @@ from ingest.recovery import Cause, settle
 from ingest.runner import Runner
 from ingest.sources.base import Source
 from ingest.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
+from ingest.words import shortened
 from timeline.chain import Chain
 from timeline.epoch import Manifest, OffsetRange, Plan, WriteReport
 from timeline.errors import FencedError, OutrunError, TidelineError
 from timeline.failpoints import reach
 from timeline.lease import LeaseState, WriterLease
+from timeline.redact import shown_error
 
 __all__ = ["EpochResult", "EpochWriter", "Pipeline", "raise_failure", "run_epoch"]
 
@@ -206,9 +208,8 @@ def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, tel
 
     The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.
     """
-    first_line = next(iter(str(error).splitlines()), "")[:_LONGEST_CAUSE]
-    text = first_line if isinstance(error, TidelineError) else f"{type(error).__name__}: {first_line}"
-    cause = Cause(text, is_crash(error))
+    first_line = next(iter(shown_error(error).splitlines()), "")
+    cause = Cause(shortened(first_line, _LONGEST_CAUSE), is_crash(error))
     try:
         settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, tell=tell)
     except TidelineError as error:

@@ -32,6 +32,7 @@ import pyarrow as pa
 from ingest.sources.base import Block, Decoded, Decoder
 from ingest.task import error_of
 from timeline.errors import SparkJobError, TidelineError
+from timeline.redact import shown_error
 
 CRASHES = 2
 """Epochs in a row that a crash ends before records are decoded in a child."""
@@ -104,7 +105,7 @@ class IsolatedDecoder:
         """See Decoder; a record that ends the decoder when it is alone, twice, is rejected.
 
         Raises:
-            OSError: no child can be started, or it cannot load the decoder.
+            SparkJobError: no child can be started, or it cannot load the decoder.
         """
         found = self._ask(block, alone=False)
         if isinstance(found, Decoded):
@@ -163,7 +164,10 @@ class _Child:
         if problem is not None:
             # Not a word on any record: with a machine that cannot do this, all of them would be refused.
             self.end()
-            raise OSError(f"a process to decode records in cannot be started with {sys.executable}: {problem}")
+            raise SparkJobError(
+                f"a process to decode records in cannot be started with {sys.executable}: {problem}; "
+                "start again once it can"
+            )
 
     def ask(self, body: bytes, seconds: float, memory_bytes: int) -> Decoded | Crash:
         """What the decoder makes of a block, or how that ended it.
@@ -222,7 +226,7 @@ def serve() -> None:
     try:
         decoder: Decoder = pickle.loads(_take(requests))
     except Exception as error:
-        _put(answers, pickle.dumps(f"{type(error).__name__}: {error}"))
+        _put(answers, pickle.dumps(shown_error(error)))
         return
     _put(answers, pickle.dumps(None))
     while limits := requests.read(_LIMITS.size):
@@ -246,7 +250,8 @@ def _answer(decoder: Decoder, body: bytes) -> bytes:
     except MemoryError:
         answer = _Answer.CRASHED, "out of memory"
     except Exception as error:
-        answer = _Answer.CRASHED, f"{type(error).__name__}: {str(error)[:200]}"
+        # Its text may repeat the record, and reasons are counted on the timeline.
+        answer = _Answer.CRASHED, type(error).__name__
     return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
 

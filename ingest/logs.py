@@ -7,17 +7,30 @@ import logging
 import sys
 import time
 import traceback
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from timeline.epoch import EpochRef
+from timeline.redact import shown_trace
 
 # The last one is Python's own, of warnings.
 _LOGGERS = ("timeline", "sinks", "ingest", "py.warnings")
 
 
-class JsonFormatter(logging.Formatter):
+class DiscreetFormatter(logging.Formatter):
+    """Shows the steps to an error without texts that may repeat a row or a secret, unless asked for all of it."""
+
+    is_verbose = False
+
+    def formatException(self, ei: Any) -> str:
+        """See logging.Formatter."""
+        error = ei[1]
+        return super().formatException(ei) if self.is_verbose or error is None else shown_trace(error)
+
+
+class JsonFormatter(DiscreetFormatter):
     """One JSON object for each record: time (UTC), level, logger, message; of a failure the kind of error.
 
     What is about an epoch has its number and instant as ``epoch`` and ``instant``. Where there is a traceback, it is
@@ -72,12 +85,12 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
     are the progress. `verbose` adds details, and the traceback of an unforeseen error.
     """
     handler = _ConsoleHandler(console) if console.is_terminal and not as_json else logging.StreamHandler(sys.stderr)
-    if as_json:
-        handler.setFormatter(JsonFormatter())
-    else:
-        formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter: DiscreetFormatter = JsonFormatter()
+    if not as_json:
+        formatter = DiscreetFormatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
-        handler.setFormatter(formatter)
+    formatter.is_verbose = verbose
+    handler.setFormatter(formatter)
     level = logging.INFO if as_json or not console.is_terminal else logging.WARNING
     if verbose:
         level = logging.DEBUG
@@ -98,7 +111,7 @@ def report_failure(message: str, kind: str, error: BaseException | None = None, 
     Args:
         message: what went wrong, for people.
         kind: the error's class, for machines: it says more than the exit code.
-        error: an error that nobody foresaw; its traceback is in the JSON record, and shown when details are.
+        error: an error that nobody foresaw; its steps are in the JSON record, its text and theirs only with details.
         about: the epoch that it has ended.
     """
     logger = logging.getLogger(__name__)

@@ -42,9 +42,10 @@ from ingest.executors import (
 from ingest.job_file import SECRET_NAME, is_secret
 from ingest.jvm import cause_of, is_submitted, log_lost_connections, start_jvm, submitted_settings
 from ingest.package import write_package
+from ingest.spark_failure import task_failure
 from ingest.task import TASK_REPORT, TaskReport, TaskSpec, error_of
 from sinks.base import in_turn
-from timeline.errors import RowCountError, SparkJobError, StoppedError
+from timeline.errors import RowCountError, SparkJobError, StoppedError, TidelineError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -133,6 +134,7 @@ class SparkRunner:
         Raises:
             SparkJobError: a task failed more often than Spark retries it, or no executor is there. The session is
                 stopped then, as it is when `stop` was set.
+            TidelineError: what a task raised each time, with its class and words; the session is stopped too.
         """
         count = len(specs)
         if not has_keys(specs):
@@ -211,7 +213,11 @@ class SparkRunner:
         stop: threading.Event,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[TResult]:
-        """The result of one Spark job of so many tasks. The session is stopped where this raises."""
+        """The result of one Spark job of so many tasks. The session is stopped where this raises.
+
+        Raises:
+            TidelineError: what a task raised, with its class; else SparkJobError.
+        """
         from py4j.protocol import Py4JError
 
         group = f"tideline-{uuid.uuid4().hex[:8]}"
@@ -240,6 +246,8 @@ class SparkRunner:
                         "(spark.executor_wait): are its workers there, and have they cores and memory to spare? "
                         "Start again once they are"
                     ) from error
+                if isinstance(error, _TaskFailedError) and not isinstance(error.told, SparkJobError):
+                    raise error.told from error
                 raise
 
     def _collect(self, job: Callable[[SparkContext], list[TResult]], tasks: int, group: str) -> list[TResult]:
@@ -253,8 +261,11 @@ class SparkRunner:
                 return job(context)
             except (PySparkException, Py4JJavaError) as error:
                 raise _TaskFailedError(
-                    f"a task failed on Spark, more often than it is retried: {cause_of(str(error))}. "
-                    "Start again once the cause is mended"
+                    task_failure(
+                        error,
+                        "a task failed on Spark, more often than it is retried",
+                        "Start again once the cause is mended",
+                    )
                 ) from error
 
     def _done(self, group: str) -> int:
@@ -328,7 +339,15 @@ def _jvm_that_answers() -> Iterator[None]:
 
 
 class _TaskFailedError(SparkJobError):
-    """A task itself failed: its executors are there and so is the JVM."""
+    """A task itself failed: its executors are there and so is the JVM.
+
+    Attributes:
+        told: the error as the driver raises it.
+    """
+
+    def __init__(self, told: TidelineError) -> None:
+        super().__init__(str(told))
+        self.told = told
 
 
 class _ExecutorWatch:

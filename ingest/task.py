@@ -25,7 +25,16 @@ from sinks.base import (
 from timeline import errors
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
-from timeline.errors import DataError, InvariantError, SourceError, TargetBusyError, TargetRefusedError, TidelineError
+from timeline.errors import (
+    DataError,
+    InvariantError,
+    SourceError,
+    StoreRefusedError,
+    TargetBusyError,
+    TargetRefusedError,
+    TidelineError,
+    UntrustedStoreError,
+)
 from timeline.failpoints import reach
 
 LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
@@ -48,7 +57,14 @@ QUARANTINE_SCHEMA = pa.schema(
 refused is in all others.
 """
 
-FINAL_ERRORS = (DataError, SourceError, TargetBusyError, TargetRefusedError)
+FINAL_ERRORS = (
+    DataError,
+    SourceError,
+    StoreRefusedError,
+    TargetBusyError,
+    TargetRefusedError,
+    UntrustedStoreError,
+)
 """What another attempt of the same task would only run into again: it is reported, not raised for the engine."""
 
 

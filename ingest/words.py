@@ -46,9 +46,13 @@ def amount(units: int, unit: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text on one line, its end cut off where it is too long."""
+    """A text on one line; of one that is too long the words that have room, and of a very long word its beginning."""
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+    if len(line) <= most:
+        return line
+    cut = line[:most]
+    whole = cut.rpartition(" ")[0].rstrip(" ,;:(")
+    return (whole if len(whole) * 3 >= most * 2 else cut[: most - 1].rstrip()) + "…"
 
 
 def shard_name(shard: str, most: int = 28) -> str:

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from sinks.delta_location import trusting
 from timeline.errors import StoreUnavailableError
+from timeline.refusals import refusal, store_error
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -70,7 +71,8 @@ def foreign_errors(location: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        raise StoreUnavailableError(f"{location}: {_reason(error)}") from error
+        said = _reason(error)
+        raise refusal(location, "", said) or store_error(location, error, said) from error
 
 
 def _reason(error: Exception) -> str:

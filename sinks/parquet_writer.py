@@ -35,7 +35,8 @@ from sinks.partition import partition_folder, partitioned_schema
 from sinks.partition_rows import split, with_partition_columns
 from sinks.stats import FloatStatistics, file_statistics, leaves
 from timeline.epoch import WriteReport, WrittenFile
-from timeline.errors import DataError, InvariantError, StoreError, StoreUnavailableError, TargetRefusedError
+from timeline.errors import DataError, InvariantError, StoreError, TargetRefusedError
+from timeline.refusals import store_error
 from timeline.side_by_side import SIDE_BY_SIDE, side_by_side
 from timeline.store import ObjectWriter
 
@@ -197,7 +198,7 @@ class ParquetBatchWriter:
         except pa.ArrowInvalid as error:  # a null inside a struct or list that allows none
             raise DataError(f"{self._attempt}: a row cannot be written: {error}") from error
         except OSError as error:
-            raise StoreUnavailableError(f"{self._writer.store.url}: writing {self._attempt}: {error}") from error
+            raise store_error(f"{self._writer.store.url}: writing {self._attempt}", error, str(error)) from error
 
     def _wait(self, partition: Partition, piece: pa.RecordBatch) -> None:
         waiting = self._waiting.setdefault(partition, _Waiting())

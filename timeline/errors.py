@@ -8,6 +8,8 @@
     │   ├── AlreadyExistsError    someone created the object before: read it
     │   ├── NotFoundError         there is no such object
     │   └── StoreUnavailableError it may or may not have happened: read it back
+    │       ├── StoreFullError    it has no space left: free some, then start again
+    │       ├── StoreRefusedError key, secret or rights are wrong: asking again does not help
     │       └── UntrustedStoreError its certificate is not trusted: asking again does not help
     ├── FormatError               a name or body that this version cannot read
     ├── WriterBusyError           another writer holds a live lease: wait, or force
@@ -56,6 +58,14 @@ class NotFoundError(StoreError):
 
 class StoreUnavailableError(StoreError):
     """The store gave no clear answer: the call may or may not have taken effect. Read it back."""
+
+
+class StoreFullError(StoreUnavailableError):
+    """No space is left there: free some, and start again. What was being written is not there."""
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """The store does not let this job in, or do that: key, secret, token or rights are wrong, now and next time."""
 
 
 class UntrustedStoreError(StoreUnavailableError):

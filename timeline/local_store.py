@@ -37,6 +37,7 @@ from timeline.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from timeline.refusals import store_error
 from timeline.store import ObjectInfo, ObjectWriter
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ TEMPORARY_FOLDER = ".tideline-tmp"
 
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
 _FOLDERS_IN_A_ROW = 100
 _LOCK_WAIT_S, _LOCK_PAUSE_S = 1.0, 0.001
@@ -178,7 +178,8 @@ class LocalStore:
             try:
                 _sync(os.path.join(self.root, path), os.O_RDONLY)
             except OSError as error:
-                raise StoreUnavailableError(f"{self.url}/{path}: cannot be made durable: {error}") from error
+                what = f"{self.url}/{path}: cannot be made durable"
+                raise store_error(what, error, str(error)) from error
 
     def _file(self, path: str) -> str:
         """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
@@ -419,7 +420,4 @@ def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_SUCH_FILE and not writing:
             raise NotFoundError(f"{name} does not exist") from error
-        what = f"{name}: {error.strerror or error}"
-        if error.errno in _DISK_FULL:
-            what += "; the disk is full: free space there, then start again. Nothing that is committed was touched"
-        raise StoreUnavailableError(what) from error
+        raise store_error(name, error, error.strerror or str(error)) from error

@@ -45,6 +45,7 @@ from timeline.errors import (
     UntrustedStoreError,
 )
 from timeline.redact import without_secrets
+from timeline.refusals import refusal
 from timeline.s3_bulk import delete_keys, find_sizes
 from timeline.s3_listing import read_listings_fast
 from timeline.s3_upload import S3Writer
@@ -326,7 +327,8 @@ def _translated(name: str, options: Mapping[str, Any], *, reading: bool = False)
         said = without_secrets(str(error), options)
         # Where it repeats a secret, nobody who prints a traceback may see it as the cause either.
         cause = error if said == str(error) else None
-        raise StoreUnavailableError(f"{name}: {code or type(error).__name__}: {said}") from cause
+        code = code or type(error).__name__
+        raise refusal(name, code, said) or StoreUnavailableError(f"{name}: {code}: {said}") from cause
 
 
 def _error_code(error: BaseException) -> str:

@@ -20,7 +20,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import BinaryIO, Protocol, TypeVar
 
-from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError, UntrustedStoreError
+from timeline.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    StoreFullError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    UntrustedStoreError,
+)
 
 T = TypeVar("T")
 
@@ -164,13 +171,13 @@ class Retry:
     jitter: Callable[[], float] = random.random
 
     def call(self, action: Callable[[], T]) -> T:
-        """Run `action` until it answers; the last StoreUnavailableError passes through, UntrustedStoreError at once."""
+        """Run `action` until it answers; the last StoreUnavailableError passes through, a refusal at once."""
         started = self.monotonic()
         pause_s = self.first_pause_s
         for attempt in range(1, self.attempts + 1):
             try:
                 return action()
-            except UntrustedStoreError:
+            except (StoreRefusedError, UntrustedStoreError):
                 raise
             except StoreUnavailableError:
                 if attempt == self.attempts or self.monotonic() - started + pause_s > self.deadline_s:
@@ -195,11 +202,14 @@ def create_or_read(store: ObjectStore, path: str, body: bytes, retry: Retry) -> 
         try:
             store.put_if_absent(path, body)
             return body
+        except (StoreRefusedError, UntrustedStoreError):
+            raise
         except (AlreadyExistsError, StoreUnavailableError) as failure:
             try:
                 return store.get(path)
             except NotFoundError:
-                raise StoreUnavailableError(f"{store.url}/{path}: created or not, unknown: {failure}") from failure
+                kind = StoreFullError if isinstance(failure, StoreFullError) else StoreUnavailableError
+                raise kind(f"{store.url}/{path}: created or not, unknown: {failure}") from failure
 
     return retry.call(attempt)
 

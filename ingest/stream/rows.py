@@ -19,11 +19,11 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from ingest.jvm import cause_of
+from ingest.spark_failure import task_failure
 from ingest.task import TASK_REPORT, AcceptedRows, OpenOutputs, Outputs, TaskReport, attempt_task
 from sinks.base import TaskAttempt
 from timeline.epoch import Plan, ShardCount, WriteReport
-from timeline.errors import SparkJobError, StoppedError
+from timeline.errors import StoppedError
 
 SHARD = "stream"
 """The one shard of a stream's timeline; its offset counts committed batches."""
@@ -82,9 +82,8 @@ def _spark_errors(stop: threading.Event) -> Iterator[None]:
     except (PySparkException, Py4JError, OSError) as error:
         if stop.is_set():
             raise StoppedError("stopped while the batch was worked on; its tasks were cancelled") from error
-        raise SparkJobError(
-            f"the batch failed on Spark: {cause_of(str(error))}. Start the query again once the cause is mended"
-        ) from error
+        next_step = "Start the query again once the cause is mended"
+        raise task_failure(error, "the batch failed on Spark", next_step) from error
 
 
 def write_rows(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, QueryContext, QueryContextType
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,7 +32,6 @@ from ingest.sources.base import Source
 from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
 from ingest.transform.aside import FolderRules, SetAside
-from ingest.transform.constants import spark_says
 from ingest.transform.layout import added_columns, quoted
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
@@ -360,7 +359,16 @@ def _as_data_error(plan: Plan, error: SparkJobError) -> TidelineError | None:
     cause = error.__cause__
     if not isinstance(cause, PySparkException) or not (cause.getSqlState() or "").startswith(_VALUE_STATES):
         return None
+    # Spark's own words repeat the value; its condition, and the part of the query, do not.
+    said = cause.getCondition() or f"SQLSTATE {cause.getSqlState()}"
+    parts = [context.fragment() for context in _contexts(cause)]
+    where = f" in {', '.join(parts)}" if parts else ""
     return DataError(
-        f"{plan.ref}: the query of transform fails on a row: {spark_says(cause)}. Nothing of the epoch was committed. "
+        f"{plan.ref}: the query of transform fails on a row: {said}{where}. Nothing of the epoch was committed. "
         "Let the query make null of such values (try_cast, try_to_timestamp, ...), or leave such rows out (WHERE)"
     )
+
+
+def _contexts(error: PySparkException) -> list[QueryContext]:
+    """The parts of the query that an error is about."""
+    return [each for each in error.getQueryContext() if each.contextType() is QueryContextType.SQL]

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.cli import EXIT_CODES
 from tests.cli.conftest import Call
 from tests.cli.job import SPARK, Job
-from timeline import errors
 
 JOB = """
 name: cli
@@ -200,19 +198,6 @@ def test_missing_java_says_what_to_install(job: Job, missing: str) -> None:
     assert "Spark's JVM does not start" in last["message"]
     assert "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)" in last["message"]
     assert not job.pending()
-
-
-def test_each_kind_of_error_has_one_exit_code() -> None:
-    def code_of(kind: type[errors.TidelineError]) -> int:
-        return next(code for wanted, code in EXIT_CODES if issubclass(kind, wanted))
-
-    assert code_of(errors.ConfigError) == 2
-    assert code_of(errors.WriterBusyError) == 3
-    assert code_of(errors.RangeGoneError) == code_of(errors.SourceChangedError) == code_of(errors.DataError) == 4
-    assert code_of(errors.TargetRefusedError) == code_of(errors.CommitUnknownError) == 5
-    assert code_of(errors.StoreUnavailableError) == code_of(errors.HaltError) == code_of(errors.FormatError) == 6
-    assert code_of(errors.FencedError) == 7
-    assert code_of(errors.SparkJobError) == 8
 
 
 def test_source_whose_store_does_not_answer_is_named(job: Job, call: Call) -> None:

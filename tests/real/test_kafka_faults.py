@@ -99,7 +99,7 @@ def test_broker_that_stays_away_in_an_epoch_rolls_it_back_and_is_named(kafka_job
     finally:
         kafka.start()
     silent = f"brokers {kafka.bootstrap_servers} have not answered for 5 s"
-    assert failed.code == 8 and silent in failed.err, failed.err
+    assert failed.code == 6 and silent in failed.err, failed.err
     assert planning.code == 4 and silent in planning.err, planning.err
     assert not kafka_job.pending() and not kafka_job.stray_files()
     kafka_job.write_source()

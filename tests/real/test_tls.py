@@ -83,7 +83,7 @@ def test_server_that_is_not_trusted_is_refused_with_the_option_to_set(on_s3: S3J
     for verify, command in ((None, "run"), (str(issue(tmp_path / "other").authority), "recover")):
         with_verify(on_s3, verify)
         ended = on_s3.tideline(command)
-        assert ended.code == 6
+        assert ended.code == 2
         assert "storage: {client_kwargs: {verify: /path/ca.pem}}" in last_line(ended)
 
 

@@ -275,7 +275,7 @@ class TestCommand:
     def test_one_that_fails_is_run_again_and_its_last_words_are_told(self, caplog: pytest.LogCaptureFixture) -> None:
         counts = through(command("import sys; print('a'); sys.exit('no such table')"), retries=2)
         assert (counts.given_up, counts.retried) == (1, 2)
-        assert "it ended with exit code 1: no such table (3 tries)" in said(caplog)[0]
+        assert "it ended with exit code 1 (3 tries)" in said(caplog)[0] and "no such table" not in caplog.text
 
     def test_one_that_fails_at_first_is_delivered(self, tmp_path: Path) -> None:
         flag = tmp_path / "flag"

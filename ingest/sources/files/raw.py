@@ -6,12 +6,17 @@ is not, and must never look like one.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from typing import BinaryIO, NoReturn, cast
 
 from fsspec import AbstractFileSystem
 
-from timeline.errors import StoreUnavailableError
+from timeline.errors import SourceError, StoreUnavailableError
+
+_FINAL = frozenset({errno.EIO, errno.ELOOP, errno.ENAMETOOLONG})
+"""Errors of a file system that stay, besides those that have a class."""
 
 
 class RawFile(io.RawIOBase):
@@ -71,12 +76,27 @@ class RawFile(io.RawIOBase):
         """Raise what the store failed with, if it did.
 
         Raises:
-            StoreUnavailableError: a read failed; the content is not to blame.
+            SourceError, StoreUnavailableError: a read failed; the content is not to blame. See `unavailable`.
         """
         if self.failure is not None:
             unavailable(self._path, self.failure)
 
 
 def unavailable(path: str, failure: OSError) -> NoReturn:
-    """Raise StoreUnavailableError for a file that cannot be read now."""
-    raise StoreUnavailableError(f"{path} cannot be read now: {failure}; the task is tried again") from failure
+    """Raise what a file that cannot be read means.
+
+    Raises:
+        SourceError: it will not be readable the next time either; a person has to look.
+        StoreUnavailableError: it cannot be read now; another attempt may.
+    """
+    # Object stores' own failures come with a number of the system's and words of theirs: those pass.
+    is_systems = failure.errno is not None and failure.strerror == os.strerror(failure.errno)
+    if isinstance(failure, PermissionError | IsADirectoryError | NotADirectoryError) or (
+        is_systems and failure.errno in _FINAL
+    ):
+        said = failure.strerror or type(failure).__name__
+        raise SourceError(
+            f"source file {path} cannot be read: {said}; let the user of this process read it, or keep it out of "
+            "source.path, then start again"
+        ) from failure
+    raise StoreUnavailableError(f"{path} cannot be read now: {failure}; start again once it can") from failure

@@ -12,6 +12,7 @@ gives the same rows however much the file has grown since.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -140,15 +141,15 @@ def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
 
     Raises:
         RangeGoneError: the file is gone, shorter than planned, or has other content.
+        SourceError: it is there and cannot be read.
         StoreUnavailableError: the store does not answer.
     """
     path = str(offsets.detail["path"])
     identity = offsets.detail.get("id")
+    found: FileInfo | None = None
     try:
-        found: FileInfo | None = file_info(fs, path)
-    except FileNotFoundError:
-        found = None
-    try:
+        with contextlib.suppress(FileNotFoundError):
+            found = file_info(fs, path)
         if identity is not None and (found is None or found.identity != identity):
             found = find_renamed(fs, path, str(identity)) or found
         if found is None:
