@@ -26,12 +26,16 @@ from ingest.job_file import JobFile, KeyPath, Value, read_job_file
 from ingest.registry import SOURCES, load_sink, sink_types
 from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.options import FilesOptions
+from ingest.words import count
 from sinks.base import TargetOptions
 from timeline.errors import ConfigError
 
 __all__ = ["JobConfig", "load_config"]
 
 TModel = TypeVar("TModel", bound=BaseModel)
+
+_MOST_PROBLEMS = 100
+"""Problems that are told, and about as many as are looked for: each costs a search for what may be meant."""
 
 QUARANTINE = "quarantine"
 """Name of the target that takes rejected rows."""
@@ -60,9 +64,9 @@ def load_config(path: str | os.PathLike[str], environment: Mapping[str, str] | N
     job = _Resolver(file).job()
     if file.problems:
         found = sorted(file.problems, key=lambda problem: problem.line or 0)
-        count = f"{len(found)} problem{'s' if len(found) > 1 else ''}"
-        lines = "".join(f"\n  {problem}" for problem in found)
-        raise ConfigError(f"{os.fspath(path)}: {count}, nothing was started{lines}")
+        lines = "".join(f"\n  {problem}" for problem in found[:_MOST_PROBLEMS])
+        more = f"\n  … and more; these are the first {_MOST_PROBLEMS}" if len(found) > _MOST_PROBLEMS else ""
+        raise ConfigError(f"{os.fspath(path)}: {count(len(found), 'problem')}, nothing was started{lines}{more}")
     return job
 
 
@@ -196,6 +200,8 @@ class _Resolver:
             if detail["type"] == "missing" and not prefix and path[0] in self._failed:
                 continue  # it is there, and what is wrong with it is noted
             self._failed.add(str(path[0]))
+            if len(self._file.problems) > _MOST_PROBLEMS:
+                continue
             match detail["type"]:
                 case "extra_forbidden":
                     keys = _keys(model, where[:-1])

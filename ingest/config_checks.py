@@ -77,6 +77,11 @@ def check_source_columns(job: JobConfig) -> Iterator[Finding]:
     if not isinstance(source, SourceOptions):
         return
     if source.format is RecordFormat.TEXT and source.pattern is not None:
+        from ingest.sources.decode.text_records import refused_by_re2
+
+        refused = refused_by_re2(source.pattern)
+        if refused is not None:
+            yield ("source", "pattern"), refused
         groups = list(re.compile(source.pattern).groupindex)
         for name in columns or {}:
             if name not in groups:

@@ -32,6 +32,12 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default
 _SECRET_BLOCKS = (("source", "options"), ("spark", "conf"))
 _LONGEST_SHOWN = 100
 _DEEPEST = 50
+_LARGEST_BYTES = 512 << 10
+"""Of a file; one with thousands of columns has a third of it."""
+_MOST_CHARACTERS = 4 << 20
+"""Of all values with what aliases stand for, each value `_VALUE_CHARACTERS` besides its own: bounds time and memory."""
+_VALUE_CHARACTERS = 40
+_TOO_LARGE = f"{_LARGEST_BYTES >> 10} KiB are allowed, and {_MOST_CHARACTERS >> 20} MiB with what aliases stand for"
 _NULL = "tag:yaml.org,2002:null"
 _QUOTED_NAME = re.compile(r"(alias|anchor|tag handle) ['\"].*")
 
@@ -112,11 +118,17 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
         ConfigError: it cannot be read, or is no YAML mapping; the message names file and line.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as opened:
+            body = opened.read(_LARGEST_BYTES + 1)
+        text = body.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give the path of a job file") from error
     except UnicodeDecodeError as error:
+        if len(body) > _LARGEST_BYTES:
+            raise ConfigError(f"{path}: too large for a job file: {_TOO_LARGE}") from error
         raise ConfigError(f"{path}: not UTF-8 text at byte {error.start}") from error
+    if len(body) > _LARGEST_BYTES:
+        raise ConfigError(f"{path}: too large for a job file: {_TOO_LARGE}")
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
@@ -131,7 +143,10 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{path}: a job file is a mapping of keys to values, beginning with name: …")
     file = JobFile()
-    file.values = _Builder(file, environment).mapping(node, ())
+    try:
+        file.values = _Builder(file, environment).mapping(node, ())
+    except _TooLargeError as error:
+        raise ConfigError(f"{path}: line {error.line}: too large for a job file: {_TOO_LARGE}") from None
     return file
 
 
@@ -156,6 +171,18 @@ class _CoreLoader(yaml.SafeLoader):
     """YAML 1.2's core schema (specification 1.2.2, section 10.3.2) without octal and hexadecimal numbers."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - yaml's own interface
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """See yaml.composer.Composer, which calls itself for what a node contains."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            where = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEEPEST} deep", problem_mark=where)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
 
 _CoreLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""])
@@ -172,12 +199,26 @@ _CoreLoader.add_implicit_resolver(
 )
 
 
+class _TooLargeError(Exception):
+    """Values that aliases repeat add up to more than a job file may have.
+
+    Attributes:
+        line: where that was noticed.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
 class _Builder:
     """Turns YAML nodes into values and fills in the file's lines and problems."""
 
     def __init__(self, file: JobFile, environment: Mapping[str, str]) -> None:
         self._file = file
         self._environment = environment
+        self._left = _MOST_CHARACTERS
+        self._around: list[yaml.Node] = []
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Value]:
         """A mapping's values; of a key given twice the first one counts."""
@@ -207,17 +248,26 @@ class _Builder:
     def value(self, node: yaml.Node, path: KeyPath) -> Value:
         """Any node's value."""
         self._file._lines[path] = min(node.start_mark.line + 1, self._file._lines.get(path, 1 << 62))
+        self._left -= _VALUE_CHARACTERS + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+        if self._left < 0:
+            raise _TooLargeError(node.start_mark.line + 1)
+        if any(each is node for each in self._around):
+            self._file.add(path, "an alias stands for what contains it; write out what is meant", show=False)
+            return None
         if len(path) > _DEEPEST:
-            # An alias may also refer to what contains it.
             self._file.add(path[:3], f"nested more than {_DEEPEST} deep", show=False)
             return None
-        match node:
-            case yaml.MappingNode():
-                return self.mapping(node, path)
-            case yaml.SequenceNode():
-                return [self.value(item, (*path, number)) for number, item in enumerate(node.value)]
-            case _:
-                return self.scalar(node, path)
+        self._around.append(node)
+        try:
+            match node:
+                case yaml.MappingNode():
+                    return self.mapping(node, path)
+                case yaml.SequenceNode():
+                    return [self.value(item, (*path, number)) for number, item in enumerate(node.value)]
+                case _:
+                    return self.scalar(node, path)
+        finally:
+            self._around.pop()
 
     def scalar(self, node: yaml.Node, path: KeyPath) -> Value:
         """A scalar's value, references resolved."""

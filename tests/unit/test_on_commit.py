@@ -272,7 +272,7 @@ class TestCommand:
         assert through(command(script)).delivered == 1
         assert out.read_text() == call().body.decode() + INSTANT
 
-    def test_one_that_fails_is_run_again_and_its_last_words_are_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_one_that_fails_is_run_again_and_its_output_is_told_nowhere(self, caplog: pytest.LogCaptureFixture) -> None:
         counts = through(command("import sys; print('a'); sys.exit('no such table')"), retries=2)
         assert (counts.given_up, counts.retried) == (1, 2)
         assert "it ended with exit code 1 (3 tries)" in said(caplog)[0] and "no such table" not in caplog.text

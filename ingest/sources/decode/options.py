@@ -120,6 +120,8 @@ class SourceOptions(SourceBlock):
             groups = re.compile(value)
         except re.error as failure:
             raise ValueError(f"not a regular expression: {failure}") from failure
+        except (RecursionError, OverflowError) as failure:
+            raise ValueError("not a regular expression that can be compiled: it is nested too deep") from failure
         if not groups.groupindex:
             raise ValueError("the pattern has no named group; columns are written (?P<name>...)")
         if len(groups.groupindex) != groups.groups:

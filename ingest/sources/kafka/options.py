@@ -227,6 +227,8 @@ class KafkaOptions(SourceOptions):
             re.compile(value or "")
         except re.error as failure:
             raise ValueError(f"not a regular expression: {failure}") from failure
+        except (RecursionError, OverflowError) as failure:
+            raise ValueError("not a regular expression that can be compiled: it is nested too deep") from failure
         return value
 
     @field_validator("options")
