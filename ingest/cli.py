@@ -32,6 +32,7 @@ from ingest.recovery import StepKind
 from ingest.recovery_text import recovery_json, recovery_lines, waiting_text
 from ingest.runner import Runner, open_runner
 from ingest.signals import StopSignals
+from ingest.streams import unheard_ends
 from ingest.summary import Mode
 from ingest.takeover import examine, run_recovery
 from ingest.watchers import watched
@@ -257,11 +258,12 @@ def main() -> None:
     """Entry point: whatever goes wrong becomes one message and an exit code."""
     # gRPC, where a target needs it, has nothing to do in what is forked here: Spark's JVM.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    try:
-        _arm_crash_point()
-        app()
-    except Exception as error:
-        raise SystemExit(_report(error)) from None
+    with unheard_ends():
+        try:
+            _arm_crash_point()
+            app()
+        except Exception as error:
+            raise SystemExit(_report(error)) from None
 
 
 def _report(error: Exception, last_word: LastWord | None = None) -> int:

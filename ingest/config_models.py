@@ -28,6 +28,7 @@ from ingest.task import LINEAGE_COLUMNS
 from sinks.base import TargetOptions
 from sinks.partition import EmptyPartition, PartitionField, parse_partition
 from sinks.sql_types import parse_type
+from timeline.fsspec_store import absolute
 from timeline.units import Duration
 
 
@@ -304,5 +305,5 @@ def resolved_place(path: str) -> str:
     """One spelling for one place, links followed: two paths are the same place when these are equal."""
     protocol, rest = path.split("://", 1) if "://" in path else ("file", path)
     if protocol in ("file", "local"):
-        return f"file://{os.path.realpath(os.path.expanduser(rest))}"
+        return f"file://{os.path.realpath(absolute(rest))}"
     return f"{'s3' if protocol == 's3a' else protocol}://{rest.strip('/')}"

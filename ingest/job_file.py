@@ -18,6 +18,7 @@ from typing import TypeAlias
 import yaml
 
 from timeline.errors import ConfigError
+from timeline.fsspec_store import absolute
 from timeline.redact import without_credentials
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
@@ -122,6 +123,8 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
             body = opened.read(_LARGEST_BYTES + 1)
         text = body.decode("utf-8-sig")
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            absolute(str(path))  # says so where the current directory is gone
         raise ConfigError(f"{path}: {error.strerror}; give the path of a job file") from error
     except UnicodeDecodeError as error:
         if len(body) > _LARGEST_BYTES:

@@ -156,11 +156,20 @@ def start_jvm(conf: SparkConf) -> None:
     try:
         # `popen_kwargs` is Spark's own hook for those who want the JVM's output.
         with output.opened() as write_end:
-            gateway = launch_gateway(conf, {"stderr": write_end})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(conf, {"stderr": write_end, "cwd": _folder()})  # type: ignore[no-untyped-call]
     except (PySparkRuntimeError, OSError) as error:
         said = cause_of(output.last_lines())
         raise SparkJobError(f"Spark's JVM does not start: {said}. {_advice(said)}") from error
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _folder() -> str | None:
+    """Where a JVM starts: here, or at the root where this directory was removed, in which none starts."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "/"
+    return None
 
 
 def _advice(said: str) -> str:

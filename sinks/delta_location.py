@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from timeline.errors import ConfigError
-from timeline.fsspec_store import s3_root
+from timeline.fsspec_store import absolute, s3_root
 from timeline.redact import without_credentials
 
 _S3_OPTIONS = {
@@ -52,7 +52,7 @@ def delta_location(path: str) -> str:
         )
     match scheme:
         case "file" | "local":
-            return os.path.abspath(os.path.expanduser(rest))
+            return absolute(rest)
         case "s3" | "s3a":
             return s3_root(rest)
         case _:

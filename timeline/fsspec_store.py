@@ -68,7 +68,23 @@ def local_root(path: str) -> str:
     """
     if not path:
         raise ConfigError("the path is empty; allowed are a local path, file://, s3://, memory://")
-    return os.path.abspath(os.path.expanduser(path))
+    return absolute(path)
+
+
+def absolute(path: str) -> str:
+    """A local path from the root on; ``~`` is the home folder.
+
+    Raises:
+        ConfigError: it is relative to the current directory, which is gone.
+    """
+    expanded = os.path.expanduser(path)
+    try:
+        return os.path.abspath(expanded)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: {GONE}") from error
+
+
+GONE = "the current directory was removed, and the path is relative to it; go to another one, or give the whole path"
 
 
 def s3_root(path: str) -> str:

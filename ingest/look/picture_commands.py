@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.app import Conf, app
+from timeline.errors import ConfigError
+from timeline.fsspec_store import absolute
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +24,9 @@ Since = Annotated[
     str | None, typer.Option("--since", metavar="WHEN", help="From then on: 2h, 3d, 2026-03-01T10:15, an instant.")
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instants looked at; 0: all.")]
+
+
+_PAGES = (".html", ".htm")
 
 
 class Kind(enum.Enum):
@@ -75,6 +80,12 @@ def report(
     from ingest.look.report import findings, gather, level_of, situation
     from ingest.look.report_page import page
 
+    if output.suffix.lower() not in _PAGES:
+        raise ConfigError(
+            f"--output {output}: the report is a page: its name ends in {' or '.join(_PAGES)}. "
+            "tideline plot draws pictures (.png, .svg)"
+        )
+
     opened = open_timeline(load_config(conf))
     found = gather(opened, str(conf), _selection(since, limit), datetime.now(UTC))
     _write(output, page(found).encode())
@@ -116,7 +127,12 @@ def _draw(opened: Opened, kind: Kind, wanted: Selection) -> Figure:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Put a file in one step: who looks at it meanwhile sees the one before, or this one."""
+    """Put a file in one step: who looks at it meanwhile sees the one before, or this one.
+
+    Raises:
+        ConfigError: it is relative to a current directory that is gone.
+    """
+    path = Path(absolute(str(path)))
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
