@@ -69,7 +69,7 @@ def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
 
     Args:
         opened: the job's timeline.
-        is_deep: whether every data file is opened and its rows counted.
+        is_deep: whether every data file is decoded, by its checksums and statistics.
 
     Raises:
         StoreUnavailableError: something could not be looked at.

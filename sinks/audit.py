@@ -35,6 +35,9 @@ class Problem(enum.Enum):
     WRONG_SIZE = "wrong size"
     """A file with other bytes than were written."""
 
+    DAMAGED = "damaged"
+    """A file whose bytes are not those that were written, though they are as many."""
+
     WRONG_ROWS = "wrong rows"
     """Numbers of rows that do not add up."""
 

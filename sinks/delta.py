@@ -40,7 +40,7 @@ from sinks.lake_audit import LakeAudit, Table
 from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
 from sinks.partition import EmptyPartition, PartitionField, partitioned_schema
-from timeline.epoch import EpochRef, Part, Plan, WriteReport
+from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import (
     CommitRejectedError,
     CommitUnknownError,
@@ -254,7 +254,7 @@ class DeltaSink:
         snapshot = self.retry.call(self.log.load)
         table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
         listed = {info.path: info for info in self.retry.call(lambda: self.store.list("", recursive=True))}
-        return LakeAudit(self.target, self.app_id, listed, table, self._rows_in).compare(expected)
+        return LakeAudit(self.target, self.app_id, listed, table, self._damage).compare(expected)
 
     def delete(self, findings: Sequence[Finding]) -> None:
         """See AuditedSink."""
@@ -263,14 +263,10 @@ class DeltaSink:
     def _removed(self) -> frozenset[str] | None:
         return self.retry.call(self.log.removed)
 
-    def _rows_in(self, path: str) -> int:
-        import pyarrow.parquet as pq
+    def _damage(self, file: WrittenFile) -> str | None:
+        from sinks.damage import damage_of
 
-        body = self.retry.call(lambda: self.store.get(path))
-        try:
-            return int(pq.read_metadata(pa.BufferReader(body)).num_rows)
-        except pa.ArrowInvalid:
-            return 0
+        return damage_of(self.retry.call(lambda: self.store.get(file.path)), file)
 
     @property
     def _markers(self) -> Markers:

@@ -42,14 +42,14 @@ class LakeAudit:
         app_id: the job's key in the table; files of other jobs are theirs.
         listed: every object below the target's folder, by path.
         table: what readers see; None where there is no table.
-        rows_in: rows of a data file by its own footer; asked where the data is to be looked into.
+        damage: what is wrong with a data file's content, None where nothing is; asked where data is looked into.
     """
 
     target: str
     app_id: str
     listed: Mapping[str, ObjectInfo]
     table: Table | None
-    rows_in: Callable[[str], int]
+    damage: Callable[[WrittenFile], str | None]
 
     def compare(self, expected: Expected) -> Audit:
         """Everything that differs."""
@@ -69,7 +69,7 @@ class LakeAudit:
             *self._gone(files),
         ]
         size = sum(self.listed[path].size for path in own)
-        return Audit(f"{len(own):,} files of {size:,} bytes", findings)
+        return Audit(f"{len(own):,} file{'' if len(own) == 1 else 's'} of {size:,} bytes", findings)
 
     def _own_files(self) -> Iterator[tuple[str, str]]:
         owner = owner_of(self.app_id)
@@ -110,11 +110,9 @@ class LakeAudit:
                 Problem.WRONG_ROWS, file.path, f"the table says {told:,} rows, the manifest {file.rows:,}"
             )
         if expected.is_deep and there.size == file.size:
-            holds = self.rows_in(file.path)
-            if holds != file.rows:
-                yield self._finding(
-                    Problem.WRONG_ROWS, file.path, f"it holds {holds:,} rows, the manifest says {file.rows:,}"
-                )
+            damage = self.damage(file)
+            if damage is not None:
+                yield self._finding(Problem.DAMAGED, file.path, damage, there.size)
 
     def _lost_from_table(self, expected: Expected) -> Iterator[Finding]:
         """Files of completed epochs that readers do not see though nobody took them out of the table."""

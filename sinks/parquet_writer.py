@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -58,12 +59,13 @@ class _Waiting:
 
 
 class _Valve(io.RawIOBase):
-    """Counts what passes, and once shut swallows it: a dropped encoder still writes its footer."""
+    """Counts and sums up what passes, and once shut swallows it: a dropped encoder still writes its footer."""
 
     def __init__(self, upload: ObjectWriter) -> None:
         self._upload = upload
         self._shut = False
         self.passed_bytes = 0
+        self.crc32 = 0
 
     def writable(self) -> bool:
         return True
@@ -73,6 +75,7 @@ class _Valve(io.RawIOBase):
         if not self._shut:
             self._upload.sink.write(data)
             self.passed_bytes += size
+            self.crc32 = zlib.crc32(data, self.crc32)
         return size
 
     def tell(self) -> int:
@@ -108,7 +111,7 @@ class _OpenFile:
         size = self.upload.close()
         footer = self.footers[0]
         statistics = file_statistics(footer, self.schema, partition_columns=self.partition.keys(), floats=self.floats)
-        return WrittenFile(self.path, size, footer.num_rows, self.partition, statistics)
+        return WrittenFile(self.path, size, footer.num_rows, self.partition, statistics, self.valve.crc32)
 
     def discard(self) -> None:
         """Leave no object behind."""

@@ -83,6 +83,7 @@ class WrittenFile:
         rows: rows in it, from the file's own footer.
         partition: value of each partition column as Delta writes it, None for null.
         stats: Delta's per-file statistics (numRecords, minValues, maxValues, nullCount).
+        crc32: CRC-32 of all its bytes (ISO 3309, as zlib's); None of a file that its writer has not summed up.
     """
 
     path: str
@@ -90,6 +91,7 @@ class WrittenFile:
     rows: int
     partition: Mapping[str, str | None] = field(default_factory=dict)
     stats: Mapping[str, Json] = field(default_factory=dict)
+    crc32: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from ingest.fsck import Checkup
-from ingest.words import size
+from ingest.words import count, size
 from sinks.audit import Finding, Problem
 
 _SHOWN = 20
@@ -16,6 +16,7 @@ _ADVICE = {
     Problem.ORPHAN: "invisible to readers; --fix deletes them",
     Problem.MISSING: "readers fail or lose rows: restore these files from the store's versions or a backup",
     Problem.WRONG_SIZE: "something else wrote to these files: restore them",
+    Problem.DAMAGED: "readers get wrong rows or fail: restore these files from the store's versions or a backup",
     Problem.WRONG_ROWS: "keep the timeline as it is and report this; nothing was changed",
     Problem.UNDECIDED: "readers see rows that no epoch committed: take these files out of the table",
     Problem.NOT_APPLIED: "committed rows that readers do not see; where to have them: tideline replay CONF --dry-run",
@@ -32,7 +33,7 @@ def checkup_lines(found: Checkup) -> Iterator[str]:
     if not found.checked and not found.findings:
         yield "nothing was ingested yet"
         return
-    yield f"{found.epochs:,} completed epochs with {found.rows:,} rows"
+    yield f"{count(found.epochs, 'completed epoch')} with {count(found.rows, 'row')}"
     for target, checked in found.checked.items():
         yield f"  {target}: {checked}"
     for finding in found.fixed:
@@ -43,7 +44,7 @@ def checkup_lines(found: Checkup) -> Iterator[str]:
             yield from _kind(problem, of_kind)
     if found.is_moving:
         yield "the job went on meanwhile: what is named above may be of that moment only; look again"
-    yield "clean" if found.is_clean else f"{_problems(found):,} problems"
+    yield "clean" if found.is_clean else count(_problems(found), "problem")
 
 
 def _kind(problem: Problem, findings: Sequence[Finding]) -> Iterator[str]:

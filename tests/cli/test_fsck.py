@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -265,3 +266,18 @@ def test_partition_values_of_every_kind_are_found_where_the_log_names_them(job: 
 def test_job_that_never_ran_has_nothing_to_compare(job: Job, call: Call) -> None:
     ended = call("fsck", job.file)
     assert (ended.code, ended.out) == (0, "nothing was ingested yet\n")
+
+
+def test_four_changed_bytes_of_a_file_are_damage_for_the_deep_look(settled: Job, call: Call) -> None:
+    path = data_files(settled)[0]
+    body = bytearray(path.read_bytes())
+    footer = pq.read_metadata(path)
+    chunk = footer.row_group(0).column(0)
+    middle = chunk.data_page_offset + chunk.total_compressed_size - 20
+    body[middle : middle + 4] = bytes(byte ^ 0xFF for byte in body[middle : middle + 4])
+    path.write_bytes(body)
+    assert found(settled, call)["clean"], "as many bytes as before"
+    report = found(settled, call, "--deep")
+    assert kinds(report) == {"damaged": 1}
+    (finding,) = report["findings"]
+    assert finding["what"] == path.name and finding["detail"].startswith("its bytes add up to ")

@@ -78,7 +78,7 @@ def test_the_stored_fields_are_those_of_the_documented_format() -> None:
     assert list(manifest["parts"][0]) == [
         *("target", "epoch", "rows", "bytes", "files", "dropped", "rejected", "detail"),
     ]
-    assert list(manifest["parts"][0]["files"][0]) == ["path", "size", "rows", "partition", "stats"]
+    assert list(manifest["parts"][0]["files"][0]) == ["path", "size", "rows", "partition", "stats", "crc32"]
 
 
 @pytest.mark.parametrize(
