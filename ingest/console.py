@@ -12,7 +12,7 @@ from ingest.counts import left_out, rows_by_target, rows_read
 from ingest.epoch import EpochResult
 from ingest.sources.base import SourcePlan, Unit
 from ingest.summary import Summary
-from ingest.words import amount
+from ingest.words import amount, count
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class ProgressLine:
             rates.append(f"{self._planned_units / 1e6 / per_s:.1f} MB/s")
         self._rates = f" · {' · '.join(rates)}"
         log.info(
-            "epoch %d: %d rows, %d rejected%s, %s in %.2f s (%s); %s behind in %s",
+            "epoch %d: %s, %d rejected%s, %s in %.2f s (%s); %s behind in %s",
             epoch,
-            result.manifest.rows,
+            count(result.manifest.rows, "row"),
             result.manifest.rejected,
             _in_brackets(left_out(rows_by_target(result.manifest))),
             amount(self._planned_units, plan.unit.value),
@@ -111,7 +111,7 @@ def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
         return f"{name}: {ending}: nothing {'committed' if summary.is_stopped else 'new'} in {elapsed_s:.1f} s"
     targets = left_out(summary.targets)
     return (
-        f"{name}: {ending}: {summary.epochs} epoch{'s' if summary.epochs > 1 else ''}, {summary.rows:,} rows "
+        f"{name}: {ending}: {count(summary.epochs, 'epoch')}, {count(summary.rows, 'row')} "
         f"{'accepted' if targets else 'committed'}, {summary.rejected:,} quarantined in {elapsed_s:.1f} s{targets}"
     )
 

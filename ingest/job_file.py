@@ -179,8 +179,8 @@ class _CoreLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """See yaml.composer.Composer, which calls itself for what a node contains."""
         self._depth += 1
-        if self._depth > _DEEPEST:
-            where = self.peek_event().start_mark
+        if parent is not None and self._depth > _DEEPEST:
+            where = parent.start_mark
             raise yaml.MarkedYAMLError(problem=f"nested more than {_DEEPEST} deep", problem_mark=where)
         try:
             return super().compose_node(parent, index)

@@ -6,8 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ingest.events import Completed, Event, LeftPending, Opened, Phase, PhaseDone, RolledBack
+from ingest.words import shortened
 from timeline.epoch import EpochRef
-from timeline.errors import FencedError, ReplayNeededError
+from timeline.errors import FencedError, ReplayNeededError, TidelineError
+from timeline.redact import shown_error
+
+_LONGEST_ERROR = 500
+"""Characters of an error that a lease keeps."""
 
 
 class LastWord:
@@ -85,3 +90,11 @@ class LastWord:
 
 def _named(ref: EpochRef) -> str:
     return str(ref).capitalize() if ref.epoch >= 0 else f"Instant {ref.instant}"
+
+
+def last_error(error: Exception) -> str:
+    """The error that ends a writer, as its lease keeps it for those who look at the timeline afterwards."""
+    text = shown_error(error)
+    # Of a foreign error that is its class already.
+    kind = f"{type(error).__name__}: " if isinstance(error, TidelineError) else ""
+    return shortened(f"{kind}{text}", _LONGEST_ERROR)

@@ -31,6 +31,7 @@ from ingest.events import (
 )
 from ingest.isolated import CRASHES
 from ingest.job import Job
+from ingest.last_word import last_error
 from ingest.losses import refuse_ahead, refuse_losses
 from ingest.recovery import recover
 from ingest.replay import Replay
@@ -127,16 +128,19 @@ class IngestLoop:
         lease.keep(lambda is_done: self._tell(Renewed(is_done)))
         self._tell(Leased(lease))
         reach("lease-taken")
+        ended_by = ""
         try:
             return self._run(lease)
-        except FencedError as fenced:
-            self._tell(Fenced(fenced))
+        except Exception as error:
+            if isinstance(error, FencedError):
+                self._tell(Fenced(error))
+            ended_by = last_error(error)
             raise
         finally:
             try:
                 self._writers.close()
             finally:
-                lease.release()
+                lease.release(ended_by)
 
     def _take_lease(self) -> WriterLease:
         opened = self._opened

@@ -52,6 +52,7 @@ from timeline.lease import WriterLease
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.side_by_side import side_by_side
 from timeline.store import create_or_read, read_or_none
+from timeline.units import count
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ def prepare(
     manifest = Manifest(plan.ref, tuple(counts), tuple(parts))
     job.retry.call(partial(job.store.put, commit_inflight(plan.ref.instant).path, MANIFEST.dump(manifest)))
     left = left_out(rows_by_target(manifest))
-    log.info("%s prepared: %d rows, %d rejected%s", plan.ref, manifest.rows, manifest.rejected, left)
+    log.info("%s prepared: %s, %d rejected%s", plan.ref, count(manifest.rows, "row"), manifest.rejected, left)
     reach("manifest")
     return manifest
 

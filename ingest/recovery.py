@@ -38,6 +38,7 @@ from timeline.errors import HaltError, ReplayNeededError, StoreUnavailableError
 from timeline.html import element, mark
 from timeline.instant import Action, Instant
 from timeline.lease import LeaseState, WriterLease
+from timeline.units import count
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
@@ -168,7 +169,10 @@ def _undecided_step(evidence: Evidence, force: bool) -> RecoveryStep:
             return RecoveryStep(StepKind.CLAIM_ROLLBACK, "not prepared")
         case Manifest() as manifest:
             files = sum(len(part.files) for part in manifest.parts)
-            return RecoveryStep(StepKind.CLAIM_COMMIT, f"prepared: every target is ready, {files} files are there")
+            return RecoveryStep(
+                StepKind.CLAIM_COMMIT,
+                f"prepared: every target is ready, {count(files, 'file')} {'is' if files == 1 else 'are'} there",
+            )
 
 
 @dataclass(frozen=True)

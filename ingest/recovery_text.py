@@ -9,6 +9,7 @@ from ingest.recovery import Damaged, Evidence, RecoveryStep, Settled, StepKind, 
 from timeline.decision import Decision
 from timeline.epoch import Json, Manifest
 from timeline.lease import LeaseState, WriterRecord
+from timeline.units import count
 
 if TYPE_CHECKING:
     from ingest.takeover import Recovery
@@ -121,7 +122,7 @@ def _manifest(evidence: Evidence) -> str:
             return f"damaged: {'; '.join(problems)}"
         case Manifest() as manifest:
             files = sum(len(part.files) for part in manifest.parts)
-            return f"prepared: {manifest.rows} rows, {manifest.rejected} rejected, {files} files"
+            return f"prepared: {count(manifest.rows, 'row')}, {manifest.rejected} rejected, {count(files, 'file')}"
         case None:
             return "none"
 

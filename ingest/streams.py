@@ -29,26 +29,26 @@ class _Stream:
 
     def write(self, text: str) -> int:
         """See io.TextIOBase."""
-        with self._while_read():
+        try:
             return self._stream.write(text)
-        return len(text)
+        except BrokenPipeError:
+            self._unheard()
+            return len(text)
 
     def flush(self) -> None:
         """See io.TextIOBase."""
-        with self._while_read():
-            self._stream.flush()
-
-    @contextlib.contextmanager
-    def _while_read(self) -> Iterator[None]:
         try:
-            yield
+            self._stream.flush()
         except BrokenPipeError:
-            # What is left in buffers goes nowhere when the interpreter ends, where it would complain.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-            if self._ends:
-                raise SystemExit(BROKEN_PIPE) from None
+            self._unheard()
+
+    def _unheard(self) -> None:
+        # What is left in buffers goes nowhere when the interpreter ends, where it would complain.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        if self._ends:
+            raise SystemExit(BROKEN_PIPE) from None
 
 
 @contextlib.contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from timeline.units import count
+
+__all__ = ["amount", "count", "duration", "number", "shard_name", "shortened", "size"]
+
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-
-
-def count(number: int, noun: str) -> str:
-    """``1 file``, ``1,200 files``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
@@ -42,7 +41,7 @@ def number(value: int | None) -> str:
 
 def amount(units: int, unit: str) -> str:
     """How much of a source: ``11.4 MB`` where it counts bytes, else ``1,200 records``."""
-    return size(units) if unit == "bytes" else f"{units:,} {unit}"
+    return size(units) if unit == "bytes" else count(units, unit.removesuffix("s"))
 
 
 def shortened(text: str, most: int) -> str:

@@ -53,6 +53,7 @@ from timeline.failpoints import reach
 from timeline.fsspec_store import open_store
 from timeline.side_by_side import side_by_side
 from timeline.store import ObjectStore, Retry
+from timeline.units import count
 
 _LOG = logging.getLogger(__name__)
 
@@ -316,7 +317,7 @@ class DeltaSink:
             put.version = table.version + 1
             self.log.append(table, entry)
             self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
-        _LOG.info("%s: %s: version %d, %d rows", self.target, part.epoch, put.version, part.rows)
+        _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
 
     def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
         """After the last attempt: returns when it landed after all, else says which of the two errors it is."""

@@ -10,6 +10,7 @@ from sinks.audit import Audit, Expected, Fate, Finding, Problem
 from sinks.markers import owner_of
 from timeline.epoch import WrittenFile
 from timeline.store import ObjectInfo
+from timeline.units import count
 
 _DATA_FILE = re.compile(
     r"(?:.*/)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-(?P<owner>[0-9a-f]{12})-0_\d+-\d+-\d+_(?P<instant>\d{17})\.parquet"
@@ -69,7 +70,7 @@ class LakeAudit:
             *self._gone(files),
         ]
         size = sum(self.listed[path].size for path in own)
-        return Audit(f"{len(own):,} file{'' if len(own) == 1 else 's'} of {size:,} bytes", findings)
+        return Audit(f"{count(len(own), 'file')} of {size:,} bytes", findings)
 
     def _own_files(self) -> Iterator[tuple[str, str]]:
         owner = owner_of(self.app_id)
@@ -97,7 +98,7 @@ class LakeAudit:
         if there is None:
             if file.path in visible:
                 yield self._finding(
-                    Problem.MISSING, file.path, f"{file.rows:,} rows: the table names it, and it is gone"
+                    Problem.MISSING, file.path, f"{count(file.rows, 'row')}: the table names it, and it is gone"
                 )
             return  # removed from the table by others: compaction, DELETE
         if there.size != file.size:

@@ -40,6 +40,7 @@ from timeline.errors import DataError, InvariantError, StoreError, TargetRefused
 from timeline.refusals import store_error
 from timeline.side_by_side import SIDE_BY_SIDE, side_by_side
 from timeline.store import ObjectWriter
+from timeline.units import count
 
 _PIECE_OVERHEAD_BYTES = 4096
 """What a waiting piece costs beside its values; makes many tiny pieces count."""
@@ -223,7 +224,7 @@ class ParquetBatchWriter:
         columns = [batch.column(name) for name in wanted.names]
         for column, declared in zip(columns, wanted, strict=True):
             if column.null_count and not declared.nullable:
-                raise DataError(f"column {declared.name!r} is not null, but {column.null_count} rows hold null")
+                raise DataError(f"column {declared.name!r} is not null, and null in {count(column.null_count, 'row')}")
         return pa.RecordBatch.from_arrays(columns, schema=wanted.remove_metadata())
 
     def _flush(self, partition: Partition) -> None:

@@ -65,6 +65,8 @@ class WriterRecord:
         beat: grows with every heartbeat.
         released: the owner has ended; nobody needs to wait.
         token: tells this owner from another one's attempt at the same generation.
+        ended_by: of one that is released, the error that ended it, as `timeline.redact.shown_error` shows it; "" where
+            none did.
     """
 
     generation: int
@@ -74,6 +76,7 @@ class WriterRecord:
     beat: int
     released: bool
     token: str
+    ended_by: str = ""
 
 
 WRITER = BodyFormat("writer", WriterRecord)
@@ -221,14 +224,18 @@ class WriterLease:
         self._thread = threading.Thread(target=self._run, name="tideline-lease", daemon=True)
         self._thread.start()
 
-    def release(self) -> None:
-        """End the lease: the next writer need not wait. A store that does not answer is no error here."""
+    def release(self, ended_by: str = "") -> None:
+        """End the lease: the next writer need not wait. A store that does not answer is no error here.
+
+        Args:
+            ended_by: the error that ends this writer; without what may be secret.
+        """
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         if self._lost:
             return
-        self._record = replace(self._record, released=True)
+        self._record = replace(self._record, released=True, ended_by=ended_by)
         try:
             self._retry.call(lambda: self._store.put(writer_path(self.generation), WRITER.dump(self._record)))
         except StoreUnavailableError as error:

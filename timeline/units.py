@@ -84,3 +84,8 @@ ByteSize = Annotated[int, BeforeValidator(parse_byte_size)]
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 """An option in seconds; see `parse_duration`."""
+
+
+def count(number: int, noun: str) -> str:
+    """``1 file``, ``1,200 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ingest.app import AsJson, Conf, app
 from timeline.instant import Action
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ingest.build import Opened
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instants shown; 0: all.")]
 
@@ -38,6 +43,7 @@ def show(
     from ingest.console import output
     from ingest.look.instants import instants_view, shown_instants
     from ingest.look.selection import Selection, parse_since, select
+    from ingest.words import count
     from timeline.rows import as_json as json_word
     from timeline.view import Timeline
 
@@ -54,20 +60,32 @@ def show(
         return
     console = output()
     if not rows:
-        nothing = "no instants yet" if not len(timeline) else f"none of {len(timeline)} instants is asked for"
+        nothing = "no instants yet" if not len(timeline) else f"none of {count(len(timeline), 'instant')} is asked for"
         console.print(f"{opened.store.url}: {nothing}", soft_wrap=True)
+        _print_end(console, opened)
         require_whole(opened)
         return
     console.print(instants_view(rows, console.width))
     if hidden:
-        console.print(f"{hidden} older instants not shown (--limit 0 shows all)")
+        console.print(f"{count(hidden, 'older instant')} not shown (--limit 0 shows all)")
     waiting = len(chosen.pending())
     if waiting:
         words = f"{waiting} pending: tideline recover {conf} --dry-run tells what would become of it"
         console.print(words, style="yellow", soft_wrap=True, highlight=False)
+    _print_end(console, opened)
     for name in timeline.unreadable:
         console.print(f"not read: {name}", style="yellow", soft_wrap=True)
     require_whole(opened)
+
+
+def _print_end(console: Console, opened: Opened) -> None:
+    """Say which error ended the last writer, where one did."""
+    from timeline.lease import latest_writer
+
+    writer = latest_writer(opened.store, opened.retry)
+    if writer is not None and writer.ended_by:
+        words = f"the last writer ({writer.process}, generation {writer.generation}) was ended by: {writer.ended_by}"
+        console.print(words, style="red", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command(short_help="Print everything about one instant.")

@@ -43,7 +43,7 @@ def _page(offsets: JobOffsets, limit: int, width: int) -> Iterator[RenderableTyp
         return
     yield _table(shown, width)
     if len(rows) > len(shown):
-        yield Text(f"{len(rows) - len(shown):,} more shards not shown (--limit 0 shows all)")
+        yield Text(f"{count(len(rows) - len(shown), 'more shard')} not shown (--limit 0 shows all)")
     if any(row.epoch is None and row.committed is not None for row in shown) and offsets.looked_from:
         yield Text(f"no epoch: moved before epoch {offsets.looked_from} (--epochs 0 looks at all)", style="dim")
     for row in shown:

@@ -17,8 +17,11 @@ from ingest.build import Opened
 from ingest.look.offsets import JobOffsets, ShardOffsets, ShardState, job_offsets
 from ingest.look.selection import Selection, select
 from ingest.recovery import StepKind
+from ingest.sources.quarantine import QUARANTINE_SHARD
 from ingest.takeover import Recovery, examine
 from ingest.words import amount, count, duration
+from timeline.decision import Outcome
+from timeline.epoch import ShardCount
 from timeline.errors import TidelineError
 from timeline.history import History
 from timeline.instant import Action
@@ -29,6 +32,7 @@ from timeline.view import Timeline
 _IN_A_ROW = 3
 _MANY_REJECTED = 0.1
 _LONG_OPEN_S = 600.0
+_NOTHING_TO_REPLAY = "could not be read, so that there is nothing to replay"
 _IDLE_S = 600.0
 
 
@@ -46,6 +50,7 @@ class Report:
         offsets: where its shards stand; None where that is not known.
         recovery: what recovery would do; None where that is not known.
         lease: what is known of its latest writer.
+        ended_by: the error that ended that one; "" where none did, or where nothing tells.
         unknown: what could not be looked at, and why.
         unreadable: files in the timeline's folder that are no instants.
     """
@@ -59,6 +64,7 @@ class Report:
     offsets: JobOffsets | None = None
     recovery: Recovery | None = None
     lease: LeaseState | None = None
+    ended_by: str = ""
     unknown: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -138,6 +144,7 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
         offsets=offsets,
         recovery=recovery,
         lease=lease,
+        ended_by=observer.writer.ended_by if observer.writer is not None else "",
         unknown=tuple(unknown),
         unreadable=timeline.unreadable,
     )
@@ -145,7 +152,7 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
 
 def findings(report: Report) -> list[Finding]:
     """Everything that is not as it should be, the most urgent first; empty where all is well."""
-    found = [*_pending(report), *_rollbacks(report), *_source(report), *_unread(report)]
+    found = [*_pending(report), *_writer(report), *_rollbacks(report), *_source(report), *_unread(report)]
     if not report.history.entries:
         found.append(Finding(Level.LOOK, "The job has not begun: there is no instant yet."))
     return sorted(found, key=lambda finding: -list(Level).index(finding.level))
@@ -167,14 +174,43 @@ def newest_offsets(offsets: JobOffsets) -> tuple[dict[str, int] | None, dict[str
     return newest, stands
 
 
+def replayed_records(history: History) -> int:
+    """Records of the quarantine that committed replays have read again: sources' records are counted without them."""
+    return sum(count.read for _, count in _replays(history))
+
+
+def _replays(history: History) -> Iterator[tuple[int, ShardCount]]:
+    """Of each committed replay, the epoch up to which it took what was rejected, and its counts."""
+    for entry in history.entries:
+        if entry.plan is None or entry.manifest is None or entry.outcome is not Outcome.COMMIT:
+            continue
+        until = [offsets.until for offsets in entry.plan.ranges if offsets.shard == QUARANTINE_SHARD]
+        for each in entry.manifest.counts:
+            if until and each.shard == QUARANTINE_SHARD:
+                yield until[0], each
+
+
 def rejected_by_reason(history: History) -> list[tuple[str, int, str]]:
-    """Reason, rows, and a shard or target where it was met; the most frequent first. Of committed epochs only."""
+    """Reason, rows, and a shard or target where it was met; the most frequent first. Of committed epochs only.
+
+    Records that a replay has taken out of the quarantine count no more: what it rejected again counts as its own.
+    """
     rows: dict[str, int] = {}
     where: dict[str, str] = {}
+    before = 0
+    replayed = max((until for until, _ in _replays(history)), default=0)
     for each in history.rejected():
-        if each.outcome == "commit":
+        if each.outcome != "commit":
+            continue
+        if each.target is None and each.epoch < replayed:
+            before += each.rows
+        else:
             rows[each.reason] = rows.get(each.reason, 0) + each.rows
             where[each.reason] = each.shard or each.target or ""
+    # Of what its source could not read, nothing is kept that a replay could decode.
+    left = before - replayed_records(history)
+    if left > 0:
+        rows[_NOTHING_TO_REPLAY], where[_NOTHING_TO_REPLAY] = left, ""
     return sorted(((reason, rows[reason], where[reason]) for reason in rows), key=lambda each: (-each[1], each[0]))
 
 
@@ -228,6 +264,12 @@ def _instants(number: int) -> str:
     return f"{count(number, 'instant')} {'is' if number == 1 else 'are'}"
 
 
+def _writer(report: Report) -> Iterator[Finding]:
+    if report.ended_by:
+        said = f"{report.ended_by}{'' if report.ended_by.endswith(('.', '…')) else '.'}"
+        yield Finding(Level.ACT, f"The last writer was ended by an error: {said} Run: tideline run {report.conf}")
+
+
 def _rollbacks(report: Report) -> Iterator[Finding]:
     number = report.rollbacks_in_a_row
     if number:
@@ -252,9 +294,14 @@ def _source(report: Report) -> Iterator[Finding]:
     if offsets is not None and offsets.lag and is_idle and report.lease not in (LeaseState.LIVE, LeaseState.MINE):
         yield Finding(Level.LOOK, f"{waiting(offsets)}, and no writer is running. Run: tideline run {report.conf}")
     rows = [row for row in report.history.epochs() if row.state == "committed"]
-    read, rejected = sum(row.read or 0 for row in rows), sum(row.rejected or 0 for row in rows)
-    if read and rejected / read > _MANY_REJECTED:
-        yield Finding(Level.LOOK, f"{rejected:,} of {read:,} records were rejected ({rejected / read:.0%}).")
+    replayed = replayed_records(report.history)
+    read = sum(row.read or 0 for row in rows) - replayed
+    rejected = sum(rows for _, rows, _ in rejected_by_reason(report.history))
+    if read > 0 and rejected / read > _MANY_REJECTED:
+        since = f"; {count(replayed, 'record')} that were before have been replayed" if replayed else ""
+        yield Finding(
+            Level.LOOK, f"{rejected:,} of {count(read, 'record')} were rejected ({rejected / read:.0%}){since}."
+        )
 
 
 def _unread(report: Report) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from ingest.look.report import (
     level_of,
     newest_offsets,
     rejected_by_reason,
+    replayed_records,
     situation,
     waiting,
 )
@@ -143,10 +144,16 @@ def _facts(report: Report, epochs: Sequence[EpochRow]) -> list[tuple[str, object
         ("epochs", f"{len(done):,} committed, {undone:,} rolled back"),
         (
             "rows",
-            f"{sum(row.rows or 0 for row in done):,} accepted, {sum(row.rejected or 0 for row in done):,} rejected",
+            f"{sum(row.rows or 0 for row in done):,} accepted, "
+            f"{sum(rows for _, rows, _ in rejected_by_reason(report.history)):,} rejected{_replayed(report)}",
         ),
         ("data files", f"{sum(row.files or 0 for row in done):,}, {size(sum(row.bytes or 0 for row in done))}"),
     ]
+
+
+def _replayed(report: Report) -> str:
+    records = replayed_records(report.history)
+    return f", after {count(records, 'record')} replayed" if records else ""
 
 
 def _last(row: EpochRow, at: datetime) -> str:
@@ -170,6 +177,8 @@ def _writer(report: Report) -> str:
     if writer is None:
         return "none yet" if report.lease is LeaseState.NONE else "not known"
     who = f"{writer.process}, generation {writer.generation}"
+    if writer.released and report.ended_by:
+        return f"none now; the last one ({who}) was ended by: {report.ended_by}"
     if writer.released:
         return f"none now; the last one ended by itself ({who})"
     if report.lease is LeaseState.EXPIRED:

@@ -70,6 +70,8 @@ def _writer_words(writer: Writer | None) -> tuple[str, str]:
     who = f"{writer.process}, generation {writer.generation}"
     silent = f"silent for {duration(writer.silent_s)}, counts as dead after {duration(writer.ttl_s)}"
     match writer.lease:
+        case LeaseState.EXPIRED | LeaseState.NONE if writer.is_released and writer.ended_by:
+            return f"not running, ended by an error: {writer.ended_by} ({who})", "red"
         case LeaseState.EXPIRED | LeaseState.NONE if writer.is_released:
             return f"not running: ended by itself ({who})", ""
         case LeaseState.EXPIRED | LeaseState.NONE:
@@ -100,10 +102,11 @@ def _lag_words(lag: Lag | None, at: datetime) -> tuple[str, str]:
     old = f"{_ago(lag.at, at)}: " if _seconds(lag.at, at) > _FRESH_S else ""
     lost = f"{lag.lost} LOST RECORDS, see tideline offsets; " if lag.lost else ""
     if not lag.units:
-        return f"{old}{lost}nothing behind, {lag.shards:,} shards", "red" if lost else "green"
+        return f"{old}{lost}nothing behind, {count(lag.shards, 'shard')}", "red" if lost else "green"
     most = ", ".join(f"{shard_name(shard)} {amount(units, lag.unit.value)}" for shard, units in lag.most)
     return (
-        f"{old}{lost}{amount(lag.units, lag.unit.value)} in {lag.behind:,} of {lag.shards:,} shards; most: {most}",
+        f"{old}{lost}{amount(lag.units, lag.unit.value)} in {lag.behind:,} of {count(lag.shards, 'shard')}; "
+        f"most: {most}",
         ("red" if lost else "yellow"),
     )
 

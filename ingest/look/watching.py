@@ -79,6 +79,7 @@ class Writer:
         is_released: whether it has ended by itself.
         silent_s: seconds since its record was last seen to change.
         ttl_s: after so many it counts as dead.
+        ended_by: the error that ended it; "" where none did, or where nothing tells.
     """
 
     generation: int
@@ -89,6 +90,7 @@ class Writer:
     is_released: bool
     silent_s: float
     ttl_s: float
+    ended_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,7 @@ class Watcher:
             record.released,
             max(0.0, ttl_s - self._observer.remaining_s()),
             ttl_s,
+            record.ended_by,
         )
 
 

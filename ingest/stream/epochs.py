@@ -18,6 +18,7 @@ from timeline.chain import Chain, write_snapshot
 from timeline.epoch import Json, OffsetRange
 from timeline.errors import SourceChangedError, TidelineError
 from timeline.lease import WriterLease
+from timeline.units import count
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class BatchIngest:
         self._applied_through = self._chain.next_epoch
         self._chain = self._chain.advanced(result.decision)
         write_snapshot(self._job.store, self._chain, self._job.retry)
-        log.info("epoch %d: batch %d, %d rows", result.decision.epoch, batch.number, result.decision.rows)
+        log.info("epoch %d: batch %d, %s", result.decision.epoch, batch.number, count(result.decision.rows, "row"))
 
     def _refusal(self, batch: Batch, committed: Place | None, reason: str) -> str:
         begin = (

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline, require_whole
 from ingest.config import JobConfig, load_config
+from ingest.last_word import last_error
 from ingest.losses import refuse_ahead, refuse_losses
 from ingest.recovery import recover
 from ingest.sources.options import StreamOptions
@@ -31,6 +32,7 @@ from timeline.chain import load_chain
 from timeline.errors import ConfigError, StoppedError, WriterBusyError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
+from timeline.redact import shown_error
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
@@ -231,12 +233,16 @@ class IngestQuery(StreamingQuery):
         self._watcher.join()
 
     def _watch(self) -> None:
+        ended_by = ""
         try:
             self._jsq.awaitTermination()
         except (PySparkException, Py4JError, OSError) as error:
-            log.debug("query ended: %s", error)
+            log.debug("query ended: %s", shown_error(error))
+            failure = self._batches.failure or error
+            if not (isinstance(failure, StoppedError) or self._batches.stop.is_set()):
+                ended_by = last_error(failure)
         finally:
-            self._lease.release()
+            self._lease.release(ended_by)
 
 
 def _stream_config(conf: str | os.PathLike[str] | JobConfig) -> JobConfig:

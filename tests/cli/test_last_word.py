@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from ingest.build import open_timeline
 from ingest.config import load_config
@@ -183,3 +186,21 @@ class TestLastWord:
         plan = Plan(REF, "job", "p", (), (), {}, "t")
         word = self.word(Opened(plan), RolledBack(EpochRef(-1, REF.instant, 3), ""), error=FencedError("fenced"))
         assert "Epoch 7 (instant" in word
+
+
+def test_show_watch_and_the_lease_say_which_error_ended_the_last_writer(job: Job, call: Call) -> None:
+    write_deltalake(job.lake, pa.table({"id": pa.array([], pa.string()), "host": pa.array([], pa.string())}))
+    assert call("run", job.file).code == 5, "before any instant"
+    shown, watched = call("show", job.file).out, call("watch", job.file, "--once", "--json")
+    assert "no instants yet" in shown and "was ended by: TargetRefusedError: " in shown
+    assert watched.json["writer"]["ended_by"].startswith("TargetRefusedError: delta:")
+    assert "ended by an error: TargetRefusedError" in call("watch", job.file, "--once").out
+    shutil.rmtree(job.lake)
+    fail_at("written", ValueError("card 4711"))
+    assert call("run", job.file).code == 1
+    shown = call("show", job.file).out
+    assert re.search(r"generation 1\) was ended by: ValueError at \S+:\d+ in \w+", shown)
+    stored = b"".join(path.read_bytes() for path in (job.lake / ".hoodie").rglob("*") if path.is_file())
+    assert b"card 4711" not in stored and b"ValueError" in stored
+    assert call("run", job.file).code == 0
+    assert "was ended by" not in call("show", job.file).out

@@ -143,11 +143,33 @@ def status(folder: Path) -> str:
         f" (processes {', '.join(map(str, it.pids)) or 'gone'}; data and logs in {os.path.relpath(folder / name)})"
         for name, it in running.items()
     ]
-    lines += ["", "For a job file:", ""]
-    for it in running.values():
-        for block, content in it.settings.items():
-            lines += [f"{block}:", *_indented(content)]
+    lines += ["", "A job file:", "", *job_file([it.settings for it in running.values()])]
     return "\n".join(lines)
+
+
+def job_file(settings: Sequence[Mapping[str, Keys | Sequence[Keys]]]) -> list[str]:
+    """A job file for what runs, line by line: it works as it is, on the bucket that is there."""
+    blocks: dict[str, Keys | Sequence[Keys]] = {}
+    for each in settings:
+        blocks |= each
+    place = f"s3://{BUCKET}/services" if "storage" in blocks else ".services/lake"
+    source: dict[str, str | Sequence[str]] = {"type": "files", "path": "logs", "format": "json"}
+    if "source" in blocks:
+        source = {**_keys(blocks["source"]), "topic_pattern": ".+", "format": "json"}
+    targets: list[Keys] = [{"type": "delta", "path": f"{place}/events"}]
+    if "targets" in blocks:
+        given = [blocks["targets"]] if isinstance(blocks["targets"], Mapping) else blocks["targets"]
+        targets += [{**keys, "prefix": "t_services_", "key": ["id"]} for keys in given]
+    whole: dict[str, Keys | Sequence[Keys]] = {"source": source, "schema": {"id": "bigint"}, "targets": targets}
+    whole |= {name: blocks[name] for name in ("storage", "spark") if name in blocks}
+    lines = ["name: services"]
+    for name, content in whole.items():
+        lines += [f"{name}:", *_indented(content)]
+    return lines
+
+
+def _keys(content: Keys | Sequence[Keys]) -> Keys:
+    return content if isinstance(content, Mapping) else content[0]
 
 
 def _indented(content: Keys | Sequence[Keys]) -> list[str]:

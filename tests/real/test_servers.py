@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from pathlib import Path
@@ -23,6 +23,7 @@ import yaml
 from botocore.exceptions import SSLError
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from ingest.config import load_config
 from tests.conftest import or_absent
 from tests.real import s3_server, services
 from tests.real.kafka_properties import Listener
@@ -264,7 +265,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 def settings_in(text: str) -> str:
-    return text.partition("For a job file:")[2]
+    return text.partition("A job file:")[2]
 
 
 def test_services_are_started_once_and_end_when_told(folder: Path) -> None:
@@ -279,6 +280,35 @@ def test_services_are_started_once_and_end_when_told(folder: Path) -> None:
     assert not any(is_alive(process) for process in processes)
     assert services_say("stop", folder) == "ended: nothing ran\n"
     assert (folder / "s3" / "data" / services.BUCKET).is_dir(), "data stays"
+
+
+def test_the_job_file_that_services_print_works_as_it_is(folder: Path, tmp_path: Path) -> None:
+    with or_absent():
+        s3_server.build()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    (tmp_path / "job.yaml").write_text(settings_in(services_say("start", folder)))
+    command = [sys.executable, "-m", "ingest", "run", "job.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "services: done: 1 epoch, 2 rows committed" in done.stdout
+
+
+@pytest.mark.parametrize("names", [["kafka"], ["kafka", "s3"], ["spark", "s3"], ["kafka", "s3", "tikv"]])
+def test_the_job_file_of_any_services_is_a_whole_one(names: Sequence[str], tmp_path: Path) -> None:
+    told: Mapping[str, Mapping[str, services.Keys | Sequence[services.Keys]]] = {
+        "kafka": {"source": {"type": "kafka", "bootstrap_servers": "127.0.0.1:9092"}},
+        "s3": {"storage": {"endpoint_url": "http://127.0.0.1:7070", "key": "k", "secret": "s"}},
+        "spark": {"spark": {"master": "spark://127.0.0.1:7077"}},
+        "tikv": {"targets": [{"type": "tikv", "pd": ["127.0.0.1:2379"]}]},
+    }
+    settings = [told[name] for name in names]
+    if "spark" in names:
+        settings.append(told["kafka"])  # a cluster reads no file of this machine
+    file = tmp_path / "job.yaml"
+    file.write_text("\n".join(services.job_file(settings)))
+    assert load_config(file, {}).name == "services"
 
 
 def test_services_that_died_are_started_again_with_the_same_credentials(folder: Path) -> None:

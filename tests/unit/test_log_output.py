@@ -9,7 +9,12 @@ import warnings
 import pytest
 from rich.console import Console
 
+from ingest.console import summary_text
+from ingest.fsck import Checkup
 from ingest.logs import configure_logging, report_failure
+from ingest.look.fsck_text import checkup_lines
+from ingest.summary import Summary
+from ingest.words import amount, shortened
 from timeline.epoch import EpochRef
 
 
@@ -68,3 +73,15 @@ def test_a_record_about_an_epoch_has_its_ids_as_fields(capsys: pytest.CaptureFix
         (9, "20260301101530125"),
     ]
     assert (records[-1]["level"], records[-1]["kind"]) == ("ERROR", "TargetError")
+
+
+def test_counts_agree_with_their_nouns_and_texts_are_cut_between_words() -> None:
+    one = Summary(epochs=1, rows=1, rejected=0)
+    assert summary_text("job", one, 1.0) == "job: done: 1 epoch, 1 row committed, 0 quarantined in 1.0 s"
+    assert (amount(1, "records"), amount(1200, "records")) == ("1 record", "1,200 records")
+    found = Checkup(1, 1, {"lake": "1 file of 9 bytes"}, ())
+    assert next(checkup_lines(found)) == "1 completed epoch with 1 row"
+    text = "the Delta table cannot take these rows, column `host` is text"
+    assert shortened(text, 45) == "the Delta table cannot take these rows…"
+    assert shortened("x" * 60, 20) == "x" * 19 + "…"
+    assert all(len(shortened(text, most)) <= most for most in range(2, 80))

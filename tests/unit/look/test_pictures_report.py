@@ -11,6 +11,7 @@ import pytest
 
 from ingest.look.offsets import JobOffsets, ShardState
 from ingest.look.report import (
+    Finding,
     Level,
     Report,
     findings,
@@ -23,10 +24,13 @@ from ingest.look.report import (
 from ingest.look.report_page import page
 from ingest.recovery import StepKind
 from ingest.sources.base import Unit
+from ingest.sources.quarantine import QUARANTINE_SHARD
 from tests.unit.look import made_histories as made
 from tests.unit.look.made_reports import AT, pending, report, shard
 from tests.unit.look.test_pictures import many
 from tests.unit.test_html import elements
+from timeline.entry import Entry
+from timeline.epoch import OffsetRange, ShardCount
 from timeline.instant import Action, Instant, State
 from timeline.lease import LeaseState
 
@@ -201,3 +205,37 @@ def test_a_page_of_10_000_epochs_stays_small() -> None:
     assert len(shown.encode()) < 3_000_000
     assert "950 more" in shown
     assert shown.count("<td") < 50 * 7 + 20 * 6 + 100
+
+
+def replay_of(epoch: int, before: int, *, read: int, rejected: int) -> Entry:
+    """A committed replay of what was rejected before an epoch."""
+    done = made.committed(epoch, made.START_MS + 5000 * epoch)
+    assert done.plan is not None and done.manifest is not None
+    ranges = (OffsetRange(QUARANTINE_SHARD, 0, before),)
+    counts = (
+        ShardCount(QUARANTINE_SHARD, read, read - rejected, rejected, {"still bad": rejected} if rejected else {}),
+    )
+    return replace(done, plan=replace(done.plan, ranges=ranges), manifest=replace(done.manifest, counts=counts))
+
+
+def test_rejected_records_that_a_replay_has_taken_in_count_no_more() -> None:
+    entries = [
+        made.committed(0, made.START_MS, rejected=40),
+        replay_of(1, 1, read=40, rejected=2),
+        made.committed(2, made.START_MS + 20_000, rejected=3),
+    ]
+    whole = report(*entries)
+    assert rejected_by_reason(whole.history) == [("malformed JSON", 3, "events-0"), ("still bad", 2, QUARANTINE_SHARD)]
+    assert findings(whole) == [], "5 of 200 are few"
+    assert "5 rejected, after 40 records replayed" in page(whole)
+    unreadable = report(made.committed(0, made.START_MS, rejected=40), replay_of(1, 1, read=30, rejected=0))
+    assert rejected_by_reason(unreadable.history) == [("could not be read, so that there is nothing to replay", 10, "")]
+
+
+def test_the_error_that_ended_the_last_writer_is_told_first() -> None:
+    ended = replace(report(*made.steady(3)), ended_by="TargetRefusedError: column `id` is text")
+    assert findings(ended)[0] == Finding(
+        Level.ACT,
+        "The last writer was ended by an error: TargetRefusedError: column `id` is text. Run: tideline run job.yaml",
+    )
+    assert "was ended by: TargetRefusedError: column `id` is text" in page(ended)
