@@ -89,6 +89,6 @@ def _remarks(row: ShardOffsets) -> Iterator[Text]:
         words = f"{row.shard}: not read and gone: {row.lost}. tideline run stops there; --accept-loss goes on behind it"
         yield Text(words, style="red")
     elif row.note and row.state is not ShardState.GONE:
-        yield Text(f"{row.shard}: {row.note}", style="red")
+        yield Text(f"{row.shard}: {row.note}", style="red" if row.state is ShardState.LOST else "yellow")
     for known in row.holes:
         yield Text(f"{row.shard}: epoch {known.epoch} went on behind a loss: {known.hole}", style="yellow")

@@ -171,6 +171,15 @@ def _is_whole(options: FilesOptions, one: ShardFile) -> bool:
     return options.format is RecordFormat.PARQUET or options.compression_of(one.file.path) is not None
 
 
+def waits_for(one: ShardFile, options: FilesOptions, now_s: float) -> str:
+    """What of a file does not count before it has settled, for people; "" where nothing may. No byte of it is read."""
+    left_s = _settles_in_s(one, options, now_s)
+    if left_s is None or one.file.size <= one.offset:
+        return ""
+    what = "the whole file counts" if _is_whole(options, one) else "a last line without its end counts"
+    return f"{what} once the file has not changed for close_after, {options.close_after:g} s: {left_s:.0f} s from now"
+
+
 def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float | None:
     """None once the file has not changed for `close_after`; a clock that is behind the store's only waits longer."""
     left_s = options.close_after - (now_s - one.file.mtime_s)

@@ -26,7 +26,7 @@ from ingest.sources.files.line_decoder import LineDecoder, lines_again
 from ingest.sources.files.listing import list_files, resolve
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.parquet import ParquetDecoder, ParquetReader, rows_again
-from ingest.sources.files.plan import first_bytes, plan_files, split_range
+from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.shards import ShardFile, match_shards
 from timeline.epoch import OffsetRange, Position
@@ -86,7 +86,8 @@ class FilesSource:
 
     def _ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         location = resolve(self._options.path, self._storage)
-        found = {one.shard: _end_of(one) for one in match_shards(location, list_files(location), after)}
+        now_s, files = self._now(), list_files(location)
+        found = {one.shard: _end_of(one, self._options, now_s) for one in match_shards(location, files, after)}
         gone = {shard: ShardEnd(after[shard].offset, None, 0, note=_GONE) for shard in after if shard not in found}
         return found | gone
 
@@ -184,9 +185,11 @@ class FilesSource:
         return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
 
 
-def _end_of(one: ShardFile) -> ShardEnd:
+def _end_of(one: ShardFile, options: FilesOptions, now_s: float) -> ShardEnd:
     size = one.file.size
-    note = "" if size >= one.offset else f"only {size} bytes are left of what was read: tideline run stops at this file"
+    note = waits_for(one, options, now_s)
+    if size < one.offset:
+        note = f"only {size} bytes are left of what was read: tideline run stops at this file"
     return ShardEnd(one.offset, size, max(0, size - one.offset), note=note)
 
 

@@ -97,6 +97,19 @@ def test_an_unterminated_line_waits_until_its_file_has_settled(tmp_path: Path) -
     assert _ranges(source_of(tmp_path, close_after="0s", now_s=0.0), {}) == [("a.log", 0, 6)]
 
 
+def test_ends_say_what_waits_for_its_file_to_settle(tmp_path: Path) -> None:
+    _append(tmp_path / "a.log", b"one\ntw", NOW_S - 4)
+    _append(tmp_path / "b.log.gz", b"?", NOW_S - 4)
+    notes = {shard: end.note for shard, end in source_of(tmp_path, close_after="10s").ends({}).items()}
+    waits = "once the file has not changed for close_after, 10 s: 6 s from now"
+    assert notes == {
+        "a.log": f"a last line without its end counts {waits}",
+        "b.log.gz": f"the whole file counts {waits}",
+    }
+    settled = source_of(tmp_path, close_after="10s", now_s=NOW_S + 6).ends({})
+    assert [end.note for end in settled.values()] == ["", ""]
+
+
 def test_what_follows_a_closed_line_is_a_line_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     reading = Reading(source_of(tmp_path, close_after="0s"))
