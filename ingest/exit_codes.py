@@ -43,7 +43,7 @@ EXIT_CODES = (
     ),
     ExitCode(
         2,
-        "wrong command, job file or credentials",
+        "wrong command or job file",
         "the command or the job file is wrong, or names a store that creates no object exclusively, does not accept "
         "the job's key, secret or rights, or has a certificate that is not trusted",
         "mend what the message names",
@@ -72,7 +72,7 @@ EXIT_CODES = (
     ),
     ExitCode(
         6,
-        "storage unclear or full",
+        "storage unclear",
         "storage gives no clear answer, is full, or contradicts the protocol; `check-store`: the store is not safe; "
         "`fsck`: something was found",
         "nothing was concluded; free space if the message says so, and start again once it answers",

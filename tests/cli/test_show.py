@@ -93,7 +93,7 @@ def test_filters_add_up_and_the_limit_counts_what_they_leave(call: Call, past: J
     }
     for options, wanted in times.items():
         assert [row["time"] for row in shown(call, past, *options)] == wanted, options
-    assert "1 older instants not shown (--limit 0 shows all)" in call("show", past.file, "--limit", "2").out
+    assert "1 older instant not shown (--limit 0 shows all)" in call("show", past.file, "--limit", "2").out
     assert "none of 3 instants is asked for" in call("show", past.file, "--epoch", "7").out
 
 
