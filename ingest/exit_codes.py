@@ -66,8 +66,9 @@ EXIT_CODES = (
     ExitCode(
         5,
         "target",
-        "a target cannot take the epoch",
-        "the message holds the difference; a decided epoch stays pending and is applied later",
+        "a target cannot take the epoch, lacks epochs before it, or has some that the timeline has not",
+        "the message holds the difference; a decided epoch stays pending and is applied later. Lost epochs: "
+        "`tideline replay`",
         (errors.TargetError,),
     ),
     ExitCode(

@@ -105,7 +105,8 @@ class Outputs:
             else:
                 accepting.append((name, writer))
         rejecting = begun[quarantine]
-        assert not isinstance(rejecting, SelectiveWriter), "the quarantine takes every row"
+        if isinstance(rejecting, SelectiveWriter):
+            raise InvariantError(f"{quarantine}: a quarantine that refuses rows would lose them")
         return cls(tuple(accepting), (quarantine, rejecting), tuple(keyed), tuple(selective))
 
     @property
