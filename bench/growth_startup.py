@@ -29,6 +29,7 @@ from ingest.job import Job
 from ingest.protocol import claim_commit, open_instant, prepare, read_plan
 from ingest.protocol import finish as complete
 from sinks.base import SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from sinks.parquet import ParquetPartitionWriter
 from tests.fakes import EmptySink
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.epoch import EpochRef, Part, ShardCount, WriteReport
@@ -164,7 +165,9 @@ def commit_last(job: Job) -> None:
     plan = read_plan(job, newest.time)
     assert plan is not None
     sink = job.sinks[0]
-    writer = sink.begin(plan).open(TaskAttempt(0, 0, 0))
+    begun = sink.begin(plan)
+    assert isinstance(begun, ParquetPartitionWriter)
+    writer = begun.open(TaskAttempt(0, 0, 0))
     writer.write(pa.record_batch({"id": pa.array([1], pa.int64()), "part": pa.array(["p0000"])}))
     part = sink.prepare(plan.ref, [writer.close()])
     sink.commit(part)

@@ -29,6 +29,7 @@ from ingest.job import Job
 from ingest.protocol import open_instant, prepare
 from sinks.base import TaskAttempt
 from sinks.markers import draw_file_id, file_id, marker_path
+from sinks.parquet import ParquetPartitionWriter
 from tests.real import s3_server
 from timeline.chain import Chain
 from timeline.epoch import OffsetRange, Plan, ShardCount, WriteReport, WrittenFile
@@ -174,6 +175,7 @@ def leave_pending(place: Place, files: int, *, is_prepared: bool) -> None:
 def write_files(place: Place, job: Job, plan: Plan, files: int) -> Sequence[WrittenFile]:
     """Data files and their markers, in as many partitions as the root of their number."""
     target, app_id = job.sinks[0].begin(plan), f"tideline-{job.identity.timeline_id}"
+    assert isinstance(target, ParquetPartitionWriter)
     partitions = max(1, round(files**0.5))
     made: list[WrittenFile] = []
     for partition in range(partitions):

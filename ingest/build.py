@@ -68,10 +68,7 @@ class Opened:
             ConfigError: the timeline belongs to another job; nothing was touched.
             WriterBusyError: the present writer lives.
         """
-        mine = Owner(self.config.name, _source_of(self.config))
-        owner = read_owner(self.store, self.retry)
-        if owner is not None and not self.is_moved:
-            self._require(owner, mine)
+        self.require_owner()
         lease = take_lease(
             self.store,
             job=self.config.name,
@@ -82,21 +79,43 @@ class Opened:
             force=force,
         )
         try:
-            if owner is None:
-                self._require(claim_timeline(self.store, mine, self.retry), mine)
-            elif owner != mine:
-                move_timeline(self.store, mine, self.retry)
+            if self.is_moved:
+                move_timeline(self.store, self._owner, self.retry)
+            elif self.identity is not None:
+                self.claim()
         except TidelineError:
             lease.release()
             raise
         return lease
 
-    def _require(self, owner: Owner, mine: Owner) -> None:
-        if owner != mine:
+    def require_owner(self) -> None:
+        """Refuse another job's timeline. One that has no epoch yet is nobody's.
+
+        Raises:
+            ConfigError: both jobs are shown.
+        """
+        owner = read_owner(self.store, self.retry)
+        if owner is not None and not self.is_moved:
+            self._require(owner)
+
+    def claim(self) -> None:
+        """Become the owner of a timeline that has none.
+
+        Raises:
+            ConfigError: another job was faster.
+        """
+        self._require(claim_timeline(self.store, self._owner, self.retry))
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.config.name, _source_of(self.config))
+
+    def _require(self, owner: Owner) -> None:
+        if owner != self._owner:
             raise ConfigError(
-                f"{self.store.url} is the timeline of {owner}; this job file is {mine}. Give it a timeline.path of its "
-                "own, or the name and source that the timeline was begun with; where the job itself was renamed, or "
-                "its source moved or was extended, tideline run CONF --new-source goes on"
+                f"{self.store.url} is the timeline of {owner}; this job file is {self._owner}. Give it a timeline.path "
+                "of its own, or that name and source; where the job itself was renamed, or its source moved or was "
+                "extended, tideline run CONF --new-source goes on"
             )
 
 
@@ -137,9 +156,11 @@ def require_whole(opened: Opened) -> None:
 
     Raises:
         InvariantError: it names what; nothing was touched.
+        TargetRefusedError: all of it is gone, and a target has rows of it.
         StoreUnavailableError: it could not be looked at.
     """
     wholeness.require_whole(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry)
+    _require_first(opened)
 
 
 def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuarantine:
@@ -256,10 +277,10 @@ def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = Non
 
     Raises:
         TargetRefusedError: a target has rows of another timeline of this job.
+        ConfigError: another job has begun this one meanwhile.
     """
     config = opened.config
-    if not opened.is_anew:
-        _require_first(opened)
+    _require_first(opened)
     rows = partitioned_schema(config.row_schema(schema) if result is None else result, config.partition_by)
     wanted = TableIdentity(
         timeline_id=uuid.uuid4().hex,
@@ -269,26 +290,38 @@ def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = Non
         partition_columns=tuple(field.column for field in config.partition_by),
         result_schema=None if result is None else {field.name: type_name(field.type) for field in result},
     )
-    return replace(opened, identity=create_identity(opened.store, wanted, opened.retry))
+    born = replace(opened, identity=create_identity(opened.store, wanted, opened.retry))
+    born.claim()
+    return born
 
 
 def _other_timeline(sink: Sink) -> str | None:
     return sink.other_timeline() if isinstance(sink, RememberingSink) else None
 
 
-def _require_first(opened: Opened) -> None:
-    """Refuse to begin a timeline where one of this job is missing: everything would be read again."""
+def lost_timeline(opened: Opened) -> str | None:
+    """In words, a timeline of this job that is gone, as a target has its rows; None where nothing tells of one."""
+    if opened.identity is not None or opened.is_anew:
+        return None
     config = opened.config
     context = SinkContext("", pa.schema([]), storage=config.storage, job=config.name)
     for options in (*config.targets, config.quarantine):
         found = _other_timeline(_open_sink(options, context)) if place_of(options) is not None else None
         if found is not None:
-            raise TargetRefusedError(
+            return (
                 f"{found} has rows of job {config.name!r} from another timeline than {opened.store.url}, which is new: "
                 "was the timeline deleted or moved? A new one would read everything again, and every row would be "
                 "there twice. Restore it, or let timeline.path lead to it; where that is meant, tideline run CONF "
                 "--new-timeline"
             )
+    return None
+
+
+def _require_first(opened: Opened) -> None:
+    """Refuse to begin a timeline where one of this job is missing: everything would be read again."""
+    lost = lost_timeline(opened)
+    if lost is not None:
+        raise TargetRefusedError(lost)
 
 
 def build_job(opened: Opened) -> Job:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ingest.build import Opened, build_job
+from ingest.build import Opened, build_job, lost_timeline
 from ingest.counts import TargetRows, misfits
 from ingest.job import Job
 from ingest.losses import ahead, find_losses, newest_completed
@@ -76,6 +76,7 @@ def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
     """
     if opened.identity is None:
         gone = missing(opened.store, Timeline.load(opened.store, opened.retry), opened.retry)
+        gone += filter(None, [lost_timeline(opened)])
         return Checkup(0, 0, {}, tuple(Finding(Problem.BROKEN_CHAIN, TIMELINE, "timeline", each) for each in gone))
     job = build_job(opened)
     for _ in range(_MOST_COMPARISONS):

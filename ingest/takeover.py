@@ -63,6 +63,7 @@ def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | No
     is found behind the settled mark, the whole timeline is looked at.
     """
     require_whole(opened)
+    opened.require_owner()
     if opened.identity is None:
         return Recovery()
     return _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))[0]
@@ -79,13 +80,14 @@ def run_recovery(
         on_wait: told before the lease of a silent writer is watched, which takes up to its TTL.
 
     Raises:
-        ConfigError: a store does not create objects exclusively; nothing was touched.
+        ConfigError: a store does not create objects exclusively, or the timeline is another job's; nothing was touched.
         InvariantError: something of the timeline is gone; nothing was touched.
         HaltError: storage gives no clear answer; nothing was touched.
         TargetError: a decided epoch could not be applied; it stays pending and decided. Or a target has epochs that
             the timeline has not; nothing was touched.
     """
     require_whole(opened)
+    opened.require_owner()
     if opened.identity is None:
         return Recovery()
     refuse_ahead(build_job(opened))

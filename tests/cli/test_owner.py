@@ -22,8 +22,8 @@ def test_another_job_file_on_the_timeline_is_refused_with_both_shown_until_it_is
     (elsewhere / "x.jsonl").write_text('{"id":7000,"host":"x"}\n')
     mine, other = f"job 'cli', which reads file://{job.folder}/logs/*.jsonl", f"reads file://{elsewhere}/*.jsonl"
     job.write(source=job.source(path=f"{elsewhere}/*.jsonl"))
-    for command in ("run", "recover"):
-        found = call(command, job.file)
+    for command in (["run"], ["recover"], ["recover", "--dry-run"]):
+        found = call(*command, job.file)
         assert found.code == 2, found.err
         assert mine in words(found.err) and other in words(found.err)
     assert job.tideline("run", "--new-source").code == 0
@@ -65,9 +65,10 @@ def test_a_writer_whose_timeline_is_deleted_under_it_stops_and_doubles_nothing(j
 def test_a_new_timeline_beside_rows_of_a_deleted_one_is_refused_until_it_is_meant(job: Job, call: Call) -> None:
     assert job.tideline("run").code == 0
     shutil.rmtree(job.lake / ".hoodie")
-    refused = job.tideline("run")
-    assert refused.code == 5
-    assert "has rows of job 'cli' from another timeline" in words(refused.err)
+    for command, code in {"run": 5, "recover": 5, "show": 5, "fsck": 6}.items():
+        refused = call(command, job.file)
+        assert (command, refused.code) == (command, code)
+        assert "has rows of job 'cli' from another timeline" in words(refused.out + refused.err)
     assert max(job.ids().values()) == 1
     assert job.tideline("run", "--new-timeline").code == 0
     assert set(job.ids().values()) == {2}
@@ -79,3 +80,11 @@ def test_another_job_may_begin_a_timeline_of_its_own_on_the_same_table(job: Job)
     job.write(name="second", timeline={"path": f"{job.folder}/timeline"})
     assert job.tideline("run").code == 0
     assert set(job.ids().values()) == {2}
+
+
+def test_a_path_that_was_wrong_at_the_first_start_binds_nobody(job: Job) -> None:
+    job.write(source=job.source(path=f"{job.folder}/lgos/*.jsonl"))
+    assert job.tideline("run").code == 0
+    job.write()
+    assert job.tideline("run").code == 0
+    assert len(job.ids()) == 100

@@ -18,7 +18,7 @@ from ingest.sources.decode.decimals import to_decimals
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import day_column, format_column, iso_column
-from ingest.sources.decode.values import Number, Rejection, mismatch, parse_json, to_value
+from ingest.sources.decode.values import Number, Rejection, expected_time, mismatch, parse_json, to_value
 
 _INTEGER = r"\A-?[0-9]{1,19}\z"
 _FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"
@@ -52,8 +52,11 @@ def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: T
     if values.null_count == texts.null_count:
         return Converted(values, {})
     missed = positions_of(pc.and_(pc.is_null(values), pc.is_valid(texts)))
-    expected = None if timestamp_format is None else timestamp_format.expected(kind)
-    return Converted(values, {at: mismatch(column, texts[at].as_py(), kind, expected) for at in missed})
+    found = {at: texts[at].as_py() for at in missed}
+    return Converted(
+        values,
+        {at: mismatch(column, text, kind, expected_time(text, kind, timestamp_format)) for at, text in found.items()},
+    )
 
 
 def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> pa.Array:

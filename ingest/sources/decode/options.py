@@ -18,6 +18,7 @@ from timeline.errors import ConfigError
 EPOCH_UNITS: Mapping[str, int] = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 """Timestamp formats that are numbers, and how many microseconds one unit has."""
 
+_FIRST_YEAR = 1000
 _LAST_YEAR = 9999
 _WALL_CLOCK = pa.timestamp("us")
 
@@ -155,8 +156,8 @@ class SourceOptions(SourceBlock):
         words = [word.value for word in cls.year_words]
         if value is None or value in cls.year_words or value in words:
             return value
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LAST_YEAR:
-            raise ValueError(f"a year such as 2026 is allowed, or {', '.join(words)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not _FIRST_YEAR <= value <= _LAST_YEAR:
+            raise ValueError(f"a number of four digits such as 2026 is allowed, or {', '.join(words)}")
         return value
 
     @model_validator(mode="after")

@@ -45,12 +45,10 @@ class TimeFormat:
         """What a value should have been, for people; None where the type's name says it."""
         if not (pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and self.is_of_dates)):
             return None
-        timezone = self.timezone_of(kind) if self.micros_per_unit is None else None
-        if self.pattern is None and timezone is None:
+        if self.pattern is None:
             return None
-        pattern = f" in the format {self.pattern}" if self.pattern is not None else ""
         unknown = ", as no year is known" if self._needs_year and self.year is None else ""
-        return f"a {type_name(kind)}{pattern}{f' of {timezone}' if timezone else ''}{unknown}"
+        return f"a {type_name(kind)} in the format {self.pattern}{unknown}"
 
     @property
     def _needs_year(self) -> bool:

@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import NoReturn, cast
@@ -143,6 +144,16 @@ def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None
     return f"{column}: {shown(value)} is not {expected or _article(type_name(kind))}"
 
 
+def expected_time(value: object, kind: pa.DataType, written: TimeFormat | None) -> str | None:
+    """What a value that does not fit should have been; None where the type's name says it."""
+    if written is None:
+        return None
+    timezone = written.timezone_of(kind)
+    if timezone is not None and _timestamp(value, kind, replace(written, timezone=None)) is not None:
+        return f"a time that clocks of {timezone} showed"
+    return written.expected(kind)
+
+
 def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """What Arrow takes for this value in a column of this type; timestamps as microseconds.
 
@@ -175,7 +186,7 @@ def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: Ti
 
 
 def _refuse(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> NoReturn:
-    raise Rejection(mismatch(column, value, kind, timestamp_format.expected(kind) if timestamp_format else None))
+    raise Rejection(mismatch(column, value, kind, expected_time(value, kind, timestamp_format)))
 
 
 def _key(name: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:

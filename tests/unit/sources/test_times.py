@@ -73,10 +73,10 @@ def test_local_times_are_instants_by_the_zone_and_the_first_of_two() -> None:
 
 
 def test_a_local_time_that_the_clocks_skipped_is_rejected_with_the_zone() -> None:
-    reason = "c: '2026-03-29 02:30' is not a timestamp of Europe/Berlin"
+    reason = "c: '2026-03-29 02:30' is not a time that clocks of Europe/Berlin showed"
     assert decoded(["2026-03-29 01:59", "2026-03-29 02:30"], **BERLIN) == [at(2026, 3, 29, 0, 59), reason]
     assert decoded(["2026/03/29 02:30", "2026/03/29 03:00"], timestamp_format="%Y/%m/%d %H:%M", **BERLIN) == [
-        "c: '2026/03/29 02:30' is not a timestamp in the format %Y/%m/%d %H:%M of Europe/Berlin",
+        "c: '2026/03/29 02:30' is not a time that clocks of Europe/Berlin showed",
         at(2026, 3, 29, 1),
     ]
 
@@ -108,7 +108,8 @@ def test_local_times_inside_of_values_are_of_the_zone_too(kind: str, value: str)
         found = ["10:00:00+00:00", "12:00:00+00:00"]
         assert [str(row).count(", 10, 0") + 2 * str(row).count(", 12, 0") for _, row in good] == [1, 2][: len(block)]
         assert len(good) == min(len(block), len(found))
-        assert all("2026-03-29 02:30' is not a timestamp of Europe/Berlin" in reason for _, reason, _ in bad)
+        never = "2026-03-29 02:30' is not a time that clocks of Europe/Berlin showed"
+        assert all(never in reason for _, reason, _ in bad)
         assert len(good) + len(bad) == len(block)
 
 
@@ -318,7 +319,7 @@ def test_a_wall_clock_beyond_all_years_rejects_its_row_alone(tmp_path: Path, uni
     walls = pa.array([2**63 - 1, 0, -(2**63) + 1], pa.int64()).cast(pa.timestamp(unit))
     good, bad = parquet(tmp_path, {"c": walls}, {"c": "timestamp"}, **BERLIN)
     assert good == [{"c": at(1969, 12, 31, 23)}]
-    assert [reason.endswith(" is not a timestamp of Europe/Berlin") for reason in bad] == [True, True]
+    assert [reason.endswith(" is not a timestamp") for reason in bad] == [True, True]
 
 
 def test_nanoseconds_of_wall_clocks_are_rounded_down_before_1970_too(tmp_path: Path) -> None:
@@ -380,7 +381,7 @@ def test_texts_and_counts_of_parquet_files_are_times_as_in_other_formats(tmp_pat
             "iso": at(2026, 7, 1, 10),
         }
     ]
-    assert bad == ["text: '2026-01-31' is not a timestamp in the format %d/%m/%Y %H:%M of Europe/Berlin"]
+    assert bad == ["text: '2026-01-31' is not a timestamp in the format %d/%m/%Y %H:%M"]
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
