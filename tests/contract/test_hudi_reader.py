@@ -58,9 +58,11 @@ class RowDecoder(NumberDecoder):
     bad_every: int = 0
 
     def decode(self, block: Block) -> Decoded:
-        rows = [row(number) for number in range(block.start, block.start + block.rows)]
+        numbers = range(block.start, block.start + block.rows)
+        rows = [row(number) for number in numbers]
         accepted = pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, values, strict=True)) for values in rows], SCHEMA)
-        return Decoded(accepted, None, pa.RecordBatch.from_pylist([], REJECTED_SCHEMA))
+        offsets = pa.array(numbers, pa.int64())
+        return Decoded(accepted, offsets, pa.RecordBatch.from_pylist([], REJECTED_SCHEMA))
 
 
 @dataclass(frozen=True)
