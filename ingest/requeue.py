@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.build import Opened, known_schema, open_source
+from ingest.isolated import IsolatedDecoder
 from ingest.reasons import Reasons
 from sinks.delta import DeltaOptions
 from timeline.chain import load_chain
@@ -82,7 +83,8 @@ def try_rejected(opened: Opened) -> Trial:
     chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry)
     schema = known_schema(opened)
     assert schema is not None, "the timeline was born"
-    reader, decoder = source.reader(), source.decoder(schema, lineage=False)
+    # What some of these records do to a decoder may be why they were rejected.
+    reader, decoder = source.reader(), IsolatedDecoder(source.decoder(schema, lineage=False))
     records = accepted = 0
     reasons = Reasons()
     for offsets in source.plan_rejected(chain.positions, chain.next_epoch).ranges:

@@ -185,3 +185,9 @@ def test_a_refused_message_keeps_its_key() -> None:
 def test_errors_that_say_what_was_wrong_are_no_crash() -> None:
     assert is_crash(SparkJobError("a worker died")) and is_crash(MemoryError()) and is_crash(ValueError())
     assert not (is_crash(StoreUnavailableError("")) or is_crash(DataError("")) or is_crash(KeyboardInterrupt()))
+
+
+def test_half_a_block_of_rows_is_half_as_large_for_another_process() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": list(range(1000)), "host": ["x" * 1000] * 1000})
+    half, _ = decoder(format="parquet").halves(Block("a.parquet", 0, 1000, rows))
+    assert len(pickle.dumps(half)) < 0.6 * len(pickle.dumps(Block("a.parquet", 0, 1000, rows)))

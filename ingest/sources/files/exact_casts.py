@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 
 from ingest.sources.decode.convert import convert
 from ingest.sources.decode.decimals import to_decimals
+from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import outside
+from ingest.sources.files.parquet_times import converted_times, texts_of, within_years
 
 
 def may_hold_others(kind: pa.DataType) -> bool:
@@ -26,25 +28,30 @@ def may_hold_others(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind))
 
 
-def cast_exactly(values: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> pa.Array:
+def cast_exactly(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
     """The values as of this type; null where one does not fit, as far as that is known without a refusal.
 
     Args:
         values: of any type.
         kind: the type, one that a schema can declare.
-        options: of a cast to it.
+        written: how times are written, at any depth.
 
     Raises:
         pa.ArrowInvalid: a value does not fit.
         pa.ArrowNotImplementedError: none of that type does.
     """
+    options = pc.CastOptions(kind, allow_time_truncate=True)
     if pa.types.is_nested(kind):
-        return pc.cast(_with_parts(values, kind), options=options)
+        return pc.cast(_with_parts(values, kind, written), options=options)
     if pa.types.is_decimal(kind):
         return to_decimals(values, kind)
     texts = _as_texts(values, kind)
     if texts is not None:
-        return convert(texts, "", kind).values
+        return convert(texts, "", kind, written).values
+    if pa.types.is_temporal(values.type):
+        if not (pa.types.is_temporal(kind) or pa.types.is_string(kind)):
+            return pa.nulls(len(values), kind)  # a count of what, since when?
+        values = within_years(values)
     cast = pc.cast(values, options=options)
     if pa.types.is_float32(kind) and pa.types.is_float64(values.type):
         became_zero = pc.and_(_is_zero(cast), pc.invert(_is_zero(values)))
@@ -58,7 +65,11 @@ def _as_texts(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     found = values.type
     if pa.types.is_dictionary(found):
         values, found = values.dictionary_decode(), found.value_type
-    if pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found):
+    if pa.types.is_binary(found) or pa.types.is_large_binary(found):
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            return None
+        values, is_text = texts_of(values), True
+    elif pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found):
         is_text = not (pa.types.is_string(kind) or pa.types.is_binary(kind))
     elif pa.types.is_boolean(kind):
         is_text = pa.types.is_integer(found) or pa.types.is_decimal(found)
@@ -72,10 +83,10 @@ def _as_texts(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     return pc.cast(values, pa.string()) if is_text else None
 
 
-def _with_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_parts(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
     """Structs, lists and maps whose parts are of the type's; others as they are."""
     if not pa.types.is_nested(kind):
-        return _part(values, kind)
+        return _part(values, kind, written)
     if pa.types.is_large_list(values.type) or pa.types.is_fixed_size_list(values.type):
         values = pc.cast(values, pa.list_(values.type.value_type))
     values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
@@ -84,27 +95,33 @@ def _with_parts(values: pa.Array, kind: pa.DataType) -> pa.Array:
         kinds = {field.name: field.type for field in kind}
         names = values.type.names
         fields = [
-            _with_parts(part, kinds[name]) if name in kinds else part
+            _with_parts(part, kinds[name], written) if name in kinds else part
             for name, part in zip(names, values.flatten(), strict=True)
         ]
         return pa.StructArray.from_arrays(fields, names, mask=missing)
     if pa.types.is_list(kind) and pa.types.is_list(values.type):
-        return pa.ListArray.from_arrays(values.offsets, _with_parts(values.values, kind.value_type), mask=missing)
+        return pa.ListArray.from_arrays(
+            values.offsets, _with_parts(values.values, kind.value_type, written), mask=missing
+        )
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
-        parts = _with_parts(values.keys, kind.key_type), _with_parts(values.items, kind.item_type)
-        return pa.MapArray.from_arrays(values.offsets, *parts, mask=missing)
+        keys = _with_parts(values.keys, kind.key_type, written)
+        items = _with_parts(values.items, kind.item_type, written)
+        return pa.MapArray.from_arrays(values.offsets, keys, items, mask=missing)
     return values
 
 
-def _part(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _part(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
     """Values inside of others.
 
     Raises:
         pa.ArrowInvalid: one does not fit.
     """
-    options = pc.CastOptions(kind, allow_time_truncate=True)
-    is_right = values.type == kind and not may_hold_others(kind)
-    parts = values if is_right else cast_exactly(values, kind, options)
+    times = converted_times(values, pa.field("", kind), written)
+    if times is not None:
+        parts = times.values
+    else:
+        is_right = values.type == kind and not may_hold_others(kind)
+        parts = values if is_right else cast_exactly(values, kind, written)
     if pa.types.is_timestamp(kind):
         parts = _without(parts, outside(parts))
     elif pa.types.is_date(kind):

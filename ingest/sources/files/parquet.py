@@ -32,6 +32,7 @@ from ingest.sources.files.parquet_columns import ENTRY, are_texts, refused, shap
 from ingest.sources.files.parquet_times import converted_times, has_local_times, with_instants
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
+from ingest.sources.files.shown import plain
 from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
@@ -198,10 +199,10 @@ def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) 
         return converted
     values = shaped(values, field.type)
     found, never = values, None
-    timezone = None if written is None else written.timezone
-    if has_local_times(values.type, field.type) and (timezone is not None or pa.types.is_nested(field.type)):
-        values, never = with_instants(values, field.type, timezone)
-    cast = _cast_together(values, field.type)
+    is_local = written is not None and written.timezone is not None
+    if has_local_times(values.type, field.type) and (is_local or pa.types.is_nested(field.type)):
+        values, never = with_instants(values, field.type, written)
+    cast = _cast_together(values, field.type, written)
     wrong = pc.and_(pc.is_null(cast), pc.is_valid(found))
     if pa.types.is_timestamp(field.type):
         wrong = pc.or_(wrong, pc.fill_null(outside(cast), False))
@@ -213,44 +214,25 @@ def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) 
     if never is not None:
         wrong = pc.or_(wrong, pa.array(never))
     expected = None if written is None else written.expected(field.type)
-    bad = {at: mismatch(field.name, str(_plain(found[at])), field.type, expected) for at in positions_of(wrong)}
+    bad = {at: mismatch(field.name, str(plain(found[at])), field.type, expected) for at in positions_of(wrong)}
     return Converted(pc.if_else(wrong, pa.scalar(None, field.type), cast) if bad else cast, bad)
 
 
-def _cast_together(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_together(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
     """The values as of this type; null where one cannot be."""
     if values.type == kind and not may_hold_others(kind):
         return values
-    options = pc.CastOptions(kind, allow_time_truncate=True)
     try:
-        return cast_exactly(values, kind, options)
+        return cast_exactly(values, kind, written)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.concat_arrays([_cast_alone(values.take(pa.array([at])), kind, options) for at in range(len(values))])
+        return pa.concat_arrays([_cast_alone(values.take(pa.array([at])), kind, written) for at in range(len(values))])
 
 
-def _cast_alone(value: pa.Array, kind: pa.DataType, options: pc.CastOptions) -> pa.Array:
+def _cast_alone(value: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
     try:
-        return cast_exactly(value, kind, options)
+        return cast_exactly(value, kind, written)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return pa.nulls(1, kind)
-
-
-def _plain(value: pa.Scalar) -> object:
-    """A value for people; as text where Python has no such value (nanoseconds, years beyond 9999)."""
-    if not value.is_valid:
-        return None
-    if isinstance(value, pa.MapScalar):
-        return [dict(zip(ENTRY, map(_plain, entry.values()), strict=True)) for entry in value.values]
-    if isinstance(value, pa.StructScalar):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, pa.ListScalar):
-        return [_plain(each) for each in value.values]
-    try:
-        return value.as_py()
-    except UnicodeDecodeError:
-        return value.as_buffer().to_pybytes()
-    except (ValueError, OverflowError):
-        return value.cast(pa.string()).as_py()
 
 
 def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
@@ -262,7 +244,13 @@ def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
             reason = f"{name}: two fields of one struct have this name"
             yield Block(shard, offset, 1, None, {"reason": reason, _TEXT: raw.decode()})
             continue
-        values = [pa.array([value]) for _, value in columns]
+        try:
+            values = [pa.array([value]) for _, value in columns]
+        except (pa.ArrowException, OverflowError, TypeError) as error:
+            # Types that JSON does not tell apart, or numbers that are larger than any of Arrow's.
+            reason = f"the row cannot be made of its JSON again: {type(error).__name__}"
+            yield Block(shard, offset, 1, None, {"reason": reason, _TEXT: raw.decode()})
+            continue
         yield Block(shard, offset, 1, pa.RecordBatch.from_arrays(values, [name for name, _ in columns]))
 
 
@@ -282,7 +270,7 @@ def _text(value: pa.Scalar) -> str:
         return _object(value.items())
     if value.is_valid and isinstance(value, pa.ListScalar):
         return f"[{', '.join(map(_text, value.values))}]"
-    return _json(_plain(value))
+    return _json(plain(value))
 
 
 def _json(value: object) -> str:
@@ -307,7 +295,10 @@ def _from_json(fields: list[tuple[str, object]]) -> object:
     content = dict(fields)
     if len(content) < len(fields):
         return _Twice(fields)
-    return base64.b64decode(str(content[_BINARY])) if content.keys() == {_BINARY} else content
+    try:
+        return base64.b64decode(str(content[_BINARY]), validate=True) if content.keys() == {_BINARY} else content
+    except ValueError:  # a field of the file's own that has this name
+        return content
 
 
 def _named_twice(value: object) -> str | None:

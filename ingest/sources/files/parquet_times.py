@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.convert import Converted, convert
-from ingest.sources.decode.lines import positions_of
+from ingest.sources.decode.lines import as_text, positions_of
 from ingest.sources.decode.time_format import TimeFormat
-from ingest.sources.decode.timestamp_columns import epoch_column, iso_column, local
+from ingest.sources.decode.timestamp_columns import epoch_column, local
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, FIRST_MICROS, LAST_MICROS, epoch_scale
 from ingest.sources.decode.values import Number, mismatch
+from ingest.sources.files.shown import plain
 
 _WALL_CLOCK = pa.timestamp("us")
 _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000}
+_FIRST_DAY = FIRST_MICROS // 86_400_000_000
+_LAST_DAY = LAST_MICROS // 86_400_000_000
 
 
 def converted_times(values: pa.Array, field: pa.Field, written: TimeFormat | None) -> Converted | None:
@@ -27,6 +30,8 @@ def converted_times(values: pa.Array, field: pa.Field, written: TimeFormat | Non
         return None
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        values = texts_of(values)
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return convert(pc.cast(values, pa.string()), field.name, field.type, written)
@@ -50,12 +55,43 @@ def converted_times(values: pa.Array, field: pa.Field, written: TimeFormat | Non
 
 
 def _days(values: pa.Array, field: pa.Field) -> Converted:
-    """Times as days; one with a time of day, in UTC where it has a zone, does not fit."""
-    times = pc.cast(values, pa.timestamp(values.type.unit))
+    """Times as days; one with a time of day, in UTC where it has a zone, or beyond all years does not fit."""
+    written = pc.cast(values, pa.timestamp(values.type.unit))
+    times = within_years(written)
     days = pc.cast(pc.floor_temporal(times, unit="day"), field.type)
-    has_time = pc.not_equal(pc.cast(days, times.type), times)
-    bad = {at: mismatch(field.name, str(times[at]), field.type) for at in positions_of(has_time)}
-    return Converted(pc.if_else(has_time, pa.scalar(None, field.type), days) if bad else days, bad)
+    fits = pc.fill_null(pc.equal(pc.cast(days, times.type), times), False)
+    bad = {
+        at: mismatch(field.name, str(plain(written[at])), field.type)
+        for at in positions_of(pc.and_(pc.invert(fits), values.is_valid()))
+    }
+    return Converted(pc.if_else(fits, days, pa.scalar(None, field.type)) if bad else days, bad)
+
+
+def within_years(values: pa.Array) -> pa.Array:
+    """Times and days of the years 1 to 9999; null for others, of which Arrow says anything."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        first, last = _FIRST_DAY, _LAST_DAY
+        counts = pc.cast(values, pa.int32())
+    elif pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+        unit = kind.unit if pa.types.is_timestamp(kind) else "ms"
+        per_unit = _MICROS_PER_UNIT.get(unit, 1)
+        first, last = FIRST_MICROS // per_unit, LAST_MICROS // per_unit
+        if unit == "ns":  # all of its years are among them; its least count stands for no time
+            first, last = -(2**63) + 1, 2**63 - 1
+        counts = pc.cast(values, pa.int64())
+    else:
+        return values
+    inside = pc.and_(
+        pc.greater_equal(counts, pa.scalar(first, counts.type)), pc.less_equal(counts, pa.scalar(last, counts.type))
+    )
+    return values if pc.all(inside).as_py() is not False else pc.if_else(inside, values, pa.scalar(None, kind))
+
+
+def texts_of(values: pa.Array) -> pa.Array:
+    """Binary values as texts: some writers do not mark texts as such. Null where one is not UTF-8."""
+    texts = as_text(pc.fill_null(pc.cast(values, pa.binary()), b"")).texts
+    return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
 def _converted(times: pa.Array, values: pa.Array, field: pa.Field, written: TimeFormat | None) -> Converted:
@@ -73,22 +109,22 @@ def has_local_times(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def with_instants(
-    values: pa.Array, wanted: pa.DataType, timezone: str | None
+    values: pa.Array, wanted: pa.DataType, written: TimeFormat | None
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Values with their local times as instants, and in which of them a time never was.
 
     Args:
         values: with `has_local_times`. Texts are there where a rejected row was made a row again.
         wanted: the column's type.
-        timezone: the zone whose clocks showed them; None is UTC.
+        written: how texts are written, and the zone whose clocks showed local times; None is ISO 8601 and UTC.
     """
     if not has_local_times(values.type, wanted):
         return values, np.zeros(len(values), np.bool_)
     if pa.types.is_timestamp(values.type) or pa.types.is_string(values.type):
         if pa.types.is_string(values.type):
-            instants = iso_column(values, zoned=True, timezone=timezone)
+            instants = convert(values, "", wanted, written).values
         else:
-            instants = local(_in_micros(values), timezone or "UTC")
+            instants = local(_in_micros(values), (written.timezone if written else None) or "UTC")
         missed = pc.and_(pc.is_null(instants), pc.is_valid(values))
         return instants, missed.to_numpy(zero_copy_only=False)
     values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
@@ -99,15 +135,15 @@ def with_instants(
         for name, part in zip(values.type.names, values.flatten(), strict=True):
             at = wanted.get_field_index(name)
             if at >= 0:
-                part, wrong = with_instants(part, wanted.field(at).type, timezone)
+                part, wrong = with_instants(part, wanted.field(at).type, written)
                 bad |= wrong
             parts.append(part)
         return pa.StructArray.from_arrays(parts, values.type.names, mask=missing), bad
     if pa.types.is_map(values.type):
-        items, wrong = with_instants(values.items, wanted.item_type, timezone)
+        items, wrong = with_instants(values.items, wanted.item_type, written)
         return pa.MapArray.from_arrays(values.offsets, values.keys, items, mask=missing), _rows_of(wrong, values)
     values = pc.cast(values, pa.list_(values.type.value_type))
-    items, wrong = with_instants(values.values, wanted.value_type, timezone)
+    items, wrong = with_instants(values.values, wanted.value_type, written)
     return pa.ListArray.from_arrays(values.offsets, items, mask=missing), _rows_of(wrong, values)
 
 

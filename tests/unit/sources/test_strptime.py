@@ -68,10 +68,10 @@ def test_a_format_that_says_day_and_year_is_taken(pattern: str) -> None:
         ({"timestamp_format": "%Y-%m-%d", "year": 2026}, "there is none; leave year out"),
         ({"timestamp_format": "epoch_ms", "year": 2026}, "there is none; leave year out"),
         ({"year": "file"}, "there is none; leave year out"),
-        ({"timestamp_format": "%m-%d", "year": "message"}, "a year such as 2026 is allowed, or file"),
-        ({"timestamp_format": "%m-%d", "year": 0}, "a year such as 2026 is allowed, or file"),
-        ({"timestamp_format": "%m-%d", "year": True}, "a year such as 2026 is allowed, or file"),
-        ({"timestamp_format": "%m-%d", "year": "2026"}, "a year such as 2026 is allowed, or file"),
+        ({"timestamp_format": "%m-%d", "year": "message"}, "a number of four digits such as 2026 is allowed, or file"),
+        ({"timestamp_format": "%m-%d", "year": 0}, "a number of four digits such as 2026 is allowed, or file"),
+        ({"timestamp_format": "%m-%d", "year": True}, "a number of four digits such as 2026 is allowed, or file"),
+        ({"timestamp_format": "%m-%d", "year": "2026"}, "a number of four digits such as 2026 is allowed, or file"),
         ({"timestamp_format": "%m-%d", "year": "file", "format": "parquet"}, "for parquet year: <n> is allowed"),
         ({"timezone": "Berlin"}, "'Berlin' is no name of the IANA time zone database"),
         ({"timezone": "../etc/passwd"}, "no name of the IANA time zone database"),
@@ -88,7 +88,7 @@ def test_a_year_or_zone_that_nothing_tells_is_refused_when_the_job_file_is_read(
 def test_the_year_of_messages_is_told_by_messages_and_raw_ones_have_no_times() -> None:
     kafka = {"bootstrap_servers": "x:1", "topics": ["t"], "format": "json"}
     assert KafkaOptions.model_validate(kafka | {"timestamp_format": "%m-%d", "year": "message"}).needs_times
-    with pytest.raises(ValidationError, match="a year such as 2026 is allowed, or message"):
+    with pytest.raises(ValidationError, match="a number of four digits such as 2026 is allowed, or message"):
         KafkaOptions.model_validate(kafka | {"timestamp_format": "%m-%d", "year": "file"})
     with pytest.raises(ValidationError, match="format raw has none"):
         KafkaOptions.model_validate(kafka | {"format": "raw", "timezone": "Europe/Berlin"})
