@@ -121,7 +121,9 @@ _WHEREVER = (errors.StoreFullError, errors.StoreRefusedError, errors.UntrustedSt
 def exit_code(error: TidelineError) -> int:
     """The exit code of a command that an error ends: of its own class, or of the store's error that has caused it."""
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:  # an error may be raised from itself
+        seen.add(id(cause))
         if isinstance(cause, _WHEREVER):
             return code_of(type(cause))
         cause = cause.__cause__

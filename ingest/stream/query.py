@@ -224,7 +224,9 @@ class IngestQuery(StreamingQuery):
         try:
             super().processAllAvailable()
         except StreamingQueryException as error:
-            raise self._batches.failure or error from error
+            if self._batches.failure is None:
+                raise
+            raise self._batches.failure from error
 
     def stop(self) -> None:
         """End the query. An epoch that is not prepared yet is rolled back; one that is, is finished."""

@@ -196,7 +196,10 @@ class QueryPipeline:
         try:
             (result,) = self.runner.with_session(lambda _: [_run(write)], tasks, stop)
         except SparkJobError as error:
-            raise _as_data_error(plan, error) or error from error
+            wrong_value = _as_data_error(plan, error)
+            if wrong_value is None:
+                raise
+            raise wrong_value from error
         reports = reports_of(plan, result.reports, write.name, tasks)
         if write.sets_aside and not any(report.failure is not None for report in reports):
             reports += reports_of(plan, result.reports, write.aside, tasks)

@@ -132,3 +132,9 @@ def test_a_source_file_that_cannot_be_read_ends_with_code_4_and_its_path(failure
 def test_a_store_that_does_not_answer_is_asked_for_a_source_file_again(failure: OSError) -> None:
     with pytest.raises(StoreUnavailableError):
         unavailable("lake/a.jsonl", failure)
+
+
+def test_an_error_that_was_raised_from_itself_has_its_exit_code() -> None:
+    error = errors.SparkJobError("a task failed")
+    error.__cause__ = error
+    assert exit_code(error) == 8
