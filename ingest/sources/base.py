@@ -104,7 +104,7 @@ class Block:
 
 
 def halves_of_batch(block: Block, second: int) -> Sequence[Block]:
-    """A block of rows in a record batch as two.
+    """A block of rows in a record batch as two, each with its own rows only: a slice is pickled with all of them.
 
     Args:
         block: its data is a record batch with a row for each record.
@@ -112,9 +112,18 @@ def halves_of_batch(block: Block, second: int) -> Sequence[Block]:
     """
     assert isinstance(block.data, pa.RecordBatch)
     middle = block.rows // 2
-    # Copied: a slice keeps, and sends to another process, the rows of the other half.
-    first, last = (block.data.take(pa.arange(*bounds)) for bounds in ((0, middle), (middle, block.rows)))
+    first, last = (_copied(part) for part in (block.data.slice(0, middle), block.data.slice(middle)))
     return [replace(block, rows=middle, data=first), replace(block, start=second, rows=block.rows - middle, data=last)]
+
+
+def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """These rows in buffers of their own, without the dictionaries of others."""
+    whole = rows.take(pa.arange(0, rows.num_rows))
+    is_coded = [pa.types.is_dictionary(column.type) for column in whole.columns]
+    columns = [
+        column.dictionary_decode() if coded else column for column, coded in zip(whole.columns, is_coded, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, whole.schema.names) if any(is_coded) else whole
 
 
 @dataclass(frozen=True)

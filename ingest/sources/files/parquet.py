@@ -6,11 +6,8 @@ in the file. A row group that cannot be read further is one rejected row; the ot
 
 from __future__ import annotations
 
-import base64
-import datetime
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 
 import pyarrow as pa
@@ -25,14 +22,12 @@ from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.time_format import TimeFormat
-from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
-from ingest.sources.files.exact_casts import cast_exactly, may_hold_others
-from ingest.sources.files.parquet_columns import ENTRY, are_texts, refused, shaped
-from ingest.sources.files.parquet_times import converted_times, has_local_times, with_instants
+from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
+from ingest.sources.files.parquet_columns import are_texts, fitted, refused
+from ingest.sources.files.parquet_rows import row_text, shown_as
 from ingest.sources.files.raw import RawFile, unavailable
 from ingest.sources.files.read import locate, range_gone
-from ingest.sources.files.shown import plain
 from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
@@ -123,18 +118,26 @@ class ParquetDecoder:
     def decode(self, block: Block) -> Decoded:
         """See Decoder."""
         if block.data is None:
-            reason, text = str(block.detail["reason"]), block.detail.get(_TEXT)
-            raw = None if text is None else str(text).encode()
-            return unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage, raw=raw)
+            return self._unreadable(block)
         batch = block.data
         assert isinstance(batch, pa.RecordBatch)
         columns, bad = self._columns(block, batch)
         offsets = pa.arange(block.start, block.start + batch.num_rows)
         raw = pa.nulls(batch.num_rows, pa.binary())
         if bad:
-            shown = {index: _row_text(batch, index) for index in bad}
+            shown = {index: row_text(batch, index) for index in bad}
             raw = pa.array([shown.get(index) for index in range(batch.num_rows)], pa.binary())
-        return select(TextRecords(block.shard, raw, offsets), self.schema, columns, bad, lineage=self.lineage)
+        records = TextRecords(block.shard, raw, offsets)
+        return with_types(select(records, self.schema, columns, bad, lineage=self.lineage), batch.schema)
+
+    def _unreadable(self, block: Block) -> Decoded:
+        """The one rejected row of a block without data, with the bytes and context that it had before."""
+        reason, text = str(block.detail["reason"]), block.detail.get(TEXT)
+        raw = None if text is None else str(text).encode(errors="surrogateescape")
+        found = unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage, raw=raw)
+        context = pa.array([block.detail.get(CONTEXT)], pa.string())
+        at = found.rejected.schema.get_field_index("context")
+        return replace(found, rejected=found.rejected.set_column(at, found.rejected.schema.field(at), context))
 
     def _columns(self, block: Block, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
         """The job's columns, and the rows that do not fit."""
@@ -176,9 +179,10 @@ class ParquetDecoder:
         if block.data is None:
             return self.decode(block)
         assert isinstance(block.data, pa.RecordBatch)
-        raw = pa.array([_row_text(block.data, index) for index in range(block.rows)], pa.binary())
+        raw = pa.array([row_text(block.data, index) for index in range(block.rows)], pa.binary())
         records = TextRecords(block.shard, raw, pa.arange(block.start, block.start + block.rows))
-        return refuse_all(records, self.schema, reason, lineage=self.lineage)
+        refused_rows = refuse_all(records, self.schema, reason, lineage=self.lineage)
+        return with_types(refused_rows, block.data.schema)
 
 
 def _not_utf8(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
@@ -194,119 +198,11 @@ def _not_utf8(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
 
 def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) -> Converted:
     """The column in the job's type; a value that the type does not hold is named."""
-    converted = converted_times(values, field, written)
-    if converted is not None:
-        return converted
-    values = shaped(values, field.type)
-    found, never = values, None
-    is_local = written is not None and written.timezone is not None
-    if has_local_times(values.type, field.type) and (is_local or pa.types.is_nested(field.type)):
-        values, never = with_instants(values, field.type, written)
-    cast = _cast_together(values, field.type, written)
-    wrong = pc.and_(pc.is_null(cast), pc.is_valid(found))
-    if pa.types.is_timestamp(field.type):
-        wrong = pc.or_(wrong, pc.fill_null(outside(cast), False))
-    elif pa.types.is_date(field.type):
-        in_range = pc.and_(pc.greater_equal(cast, datetime.date.min), pc.less_equal(cast, datetime.date.max))
-        wrong = pc.or_(wrong, pc.invert(pc.fill_null(in_range, True)))
-    elif pa.types.is_float32(field.type) and pa.types.is_float64(values.type):
-        wrong = pc.or_(wrong, pc.fill_null(pc.and_(pc.is_inf(cast), pc.is_finite(values)), False))
-    if never is not None:
-        wrong = pc.or_(wrong, pa.array(never))
+    cast, wrong = fitted(values, field.type, written)
+    if wrong is None:
+        return Converted(cast, {})
     expected = None if written is None else written.expected(field.type)
-    bad = {at: mismatch(field.name, str(plain(found[at])), field.type, expected) for at in positions_of(wrong)}
-    return Converted(pc.if_else(wrong, pa.scalar(None, field.type), cast) if bad else cast, bad)
-
-
-def _cast_together(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
-    """The values as of this type; null where one cannot be."""
-    if values.type == kind and not may_hold_others(kind):
-        return values
-    try:
-        return cast_exactly(values, kind, written)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.concat_arrays([_cast_alone(values.take(pa.array([at])), kind, written) for at in range(len(values))])
-
-
-def _cast_alone(value: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
-    try:
-        return cast_exactly(value, kind, written)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.nulls(1, kind)
-
-
-def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`: each row from its JSON, alone, since the decoder numbers rows by itself."""
-    for offset, raw in zip(*(rejected.column(name).to_pylist() for name in ("offset", "raw")), strict=True):
-        row = json.loads(raw, object_pairs_hook=_from_json)
-        columns = row if isinstance(row, _Twice) else row.items()
-        if (name := next(filter(None, (_named_twice(value) for _, value in columns)), None)) is not None:
-            reason = f"{name}: two fields of one struct have this name"
-            yield Block(shard, offset, 1, None, {"reason": reason, _TEXT: raw.decode()})
-            continue
-        try:
-            values = [pa.array([value]) for _, value in columns]
-        except (pa.ArrowException, OverflowError, TypeError) as error:
-            # Types that JSON does not tell apart, or numbers that are larger than any of Arrow's.
-            reason = f"the row cannot be made of its JSON again: {type(error).__name__}"
-            yield Block(shard, offset, 1, None, {"reason": reason, _TEXT: raw.decode()})
-            continue
-        yield Block(shard, offset, 1, pa.RecordBatch.from_arrays(values, [name for name, _ in columns]))
-
-
-def _row_text(batch: pa.RecordBatch, index: int) -> bytes:
-    """A rejected row as JSON: Parquet has no bytes of one row. A name that is there twice is there twice."""
-    return _object(zip(batch.schema.names, (column[index] for column in batch.columns), strict=True)).encode()
-
-
-def _object(fields: Iterable[tuple[str, pa.Scalar]]) -> str:
-    return f"{{{', '.join(f'{_json(name)}: {_text(value)}' for name, value in fields)}}}"
-
-
-def _text(value: pa.Scalar) -> str:
-    if value.is_valid and isinstance(value, pa.MapScalar):
-        return f"[{', '.join(_object(zip(ENTRY, entry.values(), strict=True)) for entry in value.values)}]"
-    if value.is_valid and isinstance(value, pa.StructScalar):
-        return _object(value.items())
-    if value.is_valid and isinstance(value, pa.ListScalar):
-        return f"[{', '.join(map(_text, value.values))}]"
-    return _json(plain(value))
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, default=_as_json, ensure_ascii=False)
-
-
-_BINARY = "$binary"
-_TEXT = "text"
-"""Key of a block's detail: the row as JSON, where it is rejected without being read."""
-
-
-def _as_json(value: object) -> object:
-    """What JSON has no word for: bytes in a form that is no text by chance, all else as text that Arrow can cast."""
-    return {_BINARY: base64.b64encode(value).decode()} if isinstance(value, bytes) else str(value)
-
-
-class _Twice(list[tuple[str, object]]):
-    """Fields of a JSON object of which two have one name."""
-
-
-def _from_json(fields: list[tuple[str, object]]) -> object:
-    content = dict(fields)
-    if len(content) < len(fields):
-        return _Twice(fields)
-    try:
-        return base64.b64decode(str(content[_BINARY]), validate=True) if content.keys() == {_BINARY} else content
-    except ValueError:  # a field of the file's own that has this name
-        return content
-
-
-def _named_twice(value: object) -> str | None:
-    """The name that an object in this value has twice."""
-    if isinstance(value, _Twice):
-        names = [name for name, _ in value]
-        return next(name for name in names if names.count(name) > 1)
-    if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
-        return next(filter(None, map(_named_twice, inner)), None)
-    return None
+    bad = {
+        at: mismatch(field.name, shown_as(values[at], field.type), field.type, expected) for at in positions_of(wrong)
+    }
+    return Converted(pc.if_else(wrong, pa.scalar(None, field.type), cast), bad)

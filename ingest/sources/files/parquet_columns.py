@@ -1,15 +1,18 @@
-"""A Parquet file's columns held against the job's: which of them are meant, and values in a form that Arrow casts."""
+"""A Parquet file's columns held against the job's: which of them are meant, and in the job's types at any depth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.sources.decode.time_format import TimeFormat
+from ingest.sources.files.exact_casts import cast_exactly
+
 ENTRY = ["key", "value"]
 """Fields of a map's entries where they are written as a list."""
-_NANOS = 1000
 
 
 def refused(found: pa.Schema, wanted: pa.Schema) -> str | None:
@@ -47,7 +50,7 @@ def _refused_inside(found: pa.DataType, wanted: pa.DataType, path: str) -> str |
         return None
     if pa.types.is_map(found) and pa.types.is_map(wanted):
         return _refused_inside(found.item_type, wanted.item_type, f"{path}[]")
-    if _is_list(found) and pa.types.is_list(wanted):
+    if is_list(found) and pa.types.is_list(wanted):
         return _refused_inside(found.value_type, wanted.value_type, f"{path}[]")
     return None
 
@@ -56,7 +59,8 @@ def _listed(names: Sequence[str]) -> str:
     return ",".join(names)[:200]
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is of lists, in one of the forms that Arrow has for them."""
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -82,84 +86,107 @@ def are_texts(values: pa.Array) -> bool:
     if pa.types.is_map(kind):
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         return all(are_texts(each.slice(first, last - first)) for each in (values.keys, values.items))
-    return are_texts(values.flatten()) if _is_list(kind) else True
+    return are_texts(values.flatten()) if is_list(kind) else True
 
 
-def shaped(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as Arrow casts it without a wrong value; the column itself where it needs nothing, as most do.
+def fitted(values: pa.Array, kind: pa.DataType, written: TimeFormat | None = None) -> tuple[pa.Array, pa.Array | None]:
+    """A column as of this type, and in which rows something of it does not fit; None where all do.
 
-    Wherever the type has a map, lists of keys and values become maps: so maps come back from the quarantine. Wherever
-    it has a timestamp, nanoseconds become microseconds, rounded down: Arrow cuts toward 1970, and a text's digits
-    beyond microseconds are dropped, which is down.
+    By one and the same way at any depth. Lists of keys and values become maps: so maps came back from the quarantine
+    before it kept types.
 
     Args:
         values: the file's column.
         kind: the job's type.
+        written: how times are written.
     """
-    return _shaped(values, kind) if _has_map(kind) or _has_nanoseconds(values.type) else values
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    if not pa.types.is_nested(kind):
-        return False
-    return pa.types.is_map(kind) or any(_has_map(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def _has_nanoseconds(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _has_nanoseconds(kind.value_type)
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "ns")
-    if not pa.types.is_nested(kind):
-        return False
-    return any(_has_nanoseconds(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def _shaped(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = values.type
-    if pa.types.is_dictionary(found):
-        return _shaped(pc.cast(values, found.value_type), kind)
-    if pa.types.is_timestamp(found) and found.unit == "ns" and pa.types.is_timestamp(kind):
-        return _floored(values)
-    if not pa.types.is_nested(found) or found == kind:
-        return values
-    if _is_list(found) and not pa.types.is_list(found):
-        values = pc.cast(values, pa.list_(found.value_type))
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if values.type == kind and not _is_bounded(kind):
+        return values, None
+    if not pa.types.is_nested(values.type) or not pa.types.is_nested(kind):
+        nested = pa.types.is_nested(values.type)
+        cast = pa.nulls(len(values), kind) if nested else cast_exactly(values, kind, written)
+        return cast, _if_any(pc.and_(pc.is_null(cast), pc.is_valid(values)))
+    if is_list(values.type) and not pa.types.is_list(values.type):
+        values = pc.cast(values, pa.list_(values.type.value_type))
     values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
-    missing = values.is_null()
-    if pa.types.is_struct(kind) and pa.types.is_struct(found):
-        kinds = {field.name: field.type for field in kind}
-        names = found.names
-        fields = [_shaped(part, kinds.get(name, part.type)) for name, part in zip(names, values.flatten(), strict=True)]
-        return pa.StructArray.from_arrays(fields, names, mask=missing)
-    if pa.types.is_map(found) and pa.types.is_map(kind):
-        keys, items = _shaped(values.keys, kind.key_type), _shaped(values.items, kind.item_type)
-        return pa.MapArray.from_arrays(values.offsets, keys, items, mask=missing)
-    if not pa.types.is_list(values.type):
-        return values
-    if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(values.offsets, _shaped(values.values, kind.value_type), mask=missing)
-    return _entries_as_map(values, kind, missing) if pa.types.is_map(kind) else values
+    if pa.types.is_map(kind) and pa.types.is_list(values.type):
+        values = _entries_as_map(values, kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+        return _fitted_struct(values, kind, written)
+    if pa.types.is_map(kind) and pa.types.is_map(values.type):
+        return _fitted_map(values, kind, written)
+    if pa.types.is_list(kind) and pa.types.is_list(values.type):
+        items, wrong = fitted(values.values, kind.value_type, written)
+        lists = pa.ListArray.from_arrays(values.offsets, items, type=kind, mask=values.is_null())
+        return lists, _holding(wrong, values)
+    return pa.nulls(len(values), kind), _if_any(values.is_valid())
 
 
-def _entries_as_map(values: pa.Array, kind: pa.DataType, missing: pa.Array) -> pa.Array:
-    entries = values.values
+def _fitted_struct(
+    values: pa.StructArray, kind: pa.StructType, written: TimeFormat | None
+) -> tuple[pa.Array, pa.Array | None]:
+    found = dict(zip(values.type.names, values.flatten(), strict=True))
+    parts, wrong = [], None
+    for field in kind:
+        part = found.get(field.name)
+        if part is None:
+            parts.append(pa.nulls(len(values), field.type))
+            continue
+        part, misfits = fitted(part, field.type, written)
+        parts.append(part)
+        wrong = _either(wrong, misfits)
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null()), wrong
+
+
+def _fitted_map(values: pa.MapArray, kind: pa.MapType, written: TimeFormat | None) -> tuple[pa.Array, pa.Array | None]:
+    keys, misfits = fitted(values.keys, kind.key_type, written)
+    wrong = _holding(misfits, values)
+    if wrong is not None:
+        # Without these rows, as no key is null.
+        at = pc.if_else(wrong, pa.scalar(None, pa.int64()), pa.arange(0, len(values)))
+        values = values.take(at)
+        keys, _ = fitted(values.keys, kind.key_type, written)
+    items, misfits = fitted(values.items, kind.item_type, written)
+    maps = pa.MapArray.from_arrays(values.offsets, keys, items, type=kind, mask=values.is_null())
+    return maps, _either(wrong, _holding(misfits, values))
+
+
+def _entries_as_map(values: pa.ListArray, kind: pa.MapType) -> pa.Array:
+    entries, missing = values.values, values.is_null()
     if not len(entries):
         none = pa.array([], kind.key_type), pa.array([], kind.item_type)
         return pa.MapArray.from_arrays(values.offsets, *none, mask=missing)
     if pa.types.is_struct(entries.type) and entries.type.names == ENTRY:
         keys, items = entries.flatten()
         if not keys.null_count:
-            return pa.MapArray.from_arrays(values.offsets, keys, _shaped(items, kind.item_type), mask=missing)
+            return pa.MapArray.from_arrays(values.offsets, keys, items, mask=missing)
     return values
 
 
-def _floored(values: pa.Array) -> pa.Array:
-    """Nanoseconds as microseconds, rounded down; as they are where Arrow's cast does the same, since 1970."""
-    nanos = values.view(pa.int64())
-    smallest = pc.min(nanos).as_py()
-    if smallest is None or smallest >= 0:
-        return values
-    micros = pc.divide(nanos, _NANOS)  # toward 0
-    above = pc.greater(pc.multiply(micros, _NANOS), nanos)
-    return pc.subtract(micros, pc.cast(above, pa.int64())).view(pa.timestamp("us", values.type.tz))
+def _holding(items: pa.Array | None, lists: pa.Array) -> pa.Array | None:
+    """Which lists hold one of these items."""
+    if items is None:
+        return None
+    ends = np.cumsum(np.concatenate([[0], items.to_numpy(zero_copy_only=False)]))[lists.offsets.to_numpy()]
+    return pa.array(np.diff(ends) > 0)
+
+
+def _either(first: pa.Array | None, second: pa.Array | None) -> pa.Array | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return pc.or_(first, second)
+
+
+def _if_any(flags: pa.Array) -> pa.Array | None:
+    return flags if pc.any(flags).as_py() else None
+
+
+def _is_bounded(kind: pa.DataType) -> bool:
+    """Whether a file's column of this very type can hold what the type does not allow: digits, years."""
+    if pa.types.is_nested(kind):
+        return any(_is_bounded(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))

@@ -25,7 +25,8 @@ from ingest.sources.decode.options import RecordFormat, UnknownField
 from ingest.sources.files.line_decoder import LineDecoder, lines_again
 from ingest.sources.files.listing import list_files, resolve
 from ingest.sources.files.options import FilesOptions
-from ingest.sources.files.parquet import ParquetDecoder, ParquetReader, rows_again
+from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
+from ingest.sources.files.parquet_again import rows_again
 from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.shards import ShardFile, match_shards
