@@ -1,0 +1,203 @@
+"""The ordinary world as a player: between any two runs a table or the timeline is changed, or a file renamed.
+
+Each run ends exact (every line that was written is in the table once), or it is refused with a word. What was refused
+is exact again once the change is undone.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import yaml
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from ingest.build import open_timeline
+from ingest.config import load_config
+from ingest.loop import IngestLoop
+from ingest.runner import LocalRunner
+from ingest.summary import Mode
+from ingest.takeover import run_recovery
+from tests.watched_run import Unseen
+from timeline import failpoints
+from timeline.errors import TidelineError
+from timeline.fsspec_store import open_store
+from timeline.instant import Action
+from timeline.view import Timeline, states_before
+
+POINTS = ("inflight", "written", "manifest", "decided", "part-committed", "applied", "completed")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class World(RuleBasedStateMachine):
+    """A job over files that are renamed, one Delta table, and a timeline beside it."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tideline-world-"))
+        self.logs, self.lake, self.timeline = (self.folder / name for name in ("logs", "lake", "timeline"))
+        self.logs.mkdir()
+        self.written = 0
+        self.rotated = 0
+        self.undo: Path | None = None
+        job = {
+            "name": "world",
+            "source": {"type": "files", "path": f"{self.logs}/a.log*", "format": "json", "close_after": "0s"},
+            "schema": {"id": "bigint"},
+            "targets": [{"type": "delta", "path": str(self.lake)}],
+            "timeline": {"path": str(self.timeline)},
+            "writer": {"lease_ttl": "3s"},
+        }
+        (self.folder / "job.yaml").write_text(yaml.safe_dump(job))
+        self.append(5)
+        self.run()
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            try:
+                self.run()
+            finally:
+                shutil.rmtree(self.folder)
+
+    @rule(lines=st.integers(1, 40))
+    def append(self, lines: int) -> None:
+        with (self.logs / "a.log").open("a") as out:
+            out.writelines(f"{json.dumps({'id': self.written + number})}\n" for number in range(lines))
+        self.written += lines
+
+    @rule()
+    def run(self) -> None:
+        """A run is exact, or refused; then what was changed is undone, and it is exact."""
+        try:
+            self._run()
+        except TidelineError as refused:
+            assert self.undo is not None, f"refused though nobody had changed anything: {refused}"
+            self._restore()
+            self._run()
+        self._forget()
+        ids = Counter(DeltaTable(self.lake).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+        assert ids == Counter(range(self.written))
+
+    @rule(point=st.sampled_from(POINTS))
+    def killed(self, point: str) -> None:
+        """A run that ends in the middle; what it was refused for, the next one is too."""
+
+        def reached(name: str) -> None:
+            if name == point:
+                raise Killed
+
+        failpoints.arm(reached)
+        try:
+            self._run()
+        except (Killed, TidelineError):
+            pass
+        finally:
+            failpoints.arm(None)
+
+    @rule()
+    def recover(self) -> None:
+        try:
+            run_recovery(open_timeline(load_config(self.folder / "job.yaml")))
+        except TidelineError as refused:
+            assert self.undo is not None, f"refused though nobody had changed anything: {refused}"
+
+    @rule()
+    def rename(self) -> None:
+        """What logrotate does by default: older ones move on, and a new file begins."""
+        self.rotated += 1
+        (self.logs / "a.log").rename(self.logs / f"a.log.{self.rotated}")
+        (self.logs / "a.log").touch()
+
+    @precondition(lambda self: self.undo is None)
+    @rule(back=st.integers(1, 3))
+    def restore_table(self, back: int) -> None:
+        table = DeltaTable(self.lake)
+        if table.version() >= back:
+            self._keep()
+            table.restore(table.version() - back)
+
+    @precondition(lambda self: self.undo is None)
+    @rule()
+    def remove_table(self) -> None:
+        self._keep()
+        shutil.rmtree(self.lake)
+
+    @precondition(lambda self: self.undo is None)
+    @rule()
+    def overwrite_table(self) -> None:
+        self._keep()
+        write_deltalake(self.lake, pa.table({"id": pa.array([], pa.int64())}), mode="overwrite")
+
+    @precondition(lambda self: self.undo is None)
+    @rule()
+    def make_table_anew(self) -> None:
+        self._keep()
+        shutil.rmtree(self.lake)
+        write_deltalake(self.lake, pa.table({"id": pa.array([], pa.int64())}))
+
+    @precondition(lambda self: self.undo is None)
+    @rule(which=st.sampled_from(["decision", "plan", "manifest", "completed", "newest", "instants", "all"]))
+    def delete_of_timeline(self, which: str) -> None:
+        store = open_store(str(self.timeline))
+        instants = Timeline.load(store).completed().by_action(Action.COMMIT).instants
+        if not instants:
+            return
+        self._keep()
+        files = self.timeline / ".hoodie" / "timeline"
+        plan, manifest = (files / name for name in states_before(instants[-1]))
+        completed = files / instants[-1].file_name
+        decisions = sorted((self.timeline / ".hoodie" / "decisions").iterdir())
+        gone = {
+            "decision": [decisions[-1]],
+            "plan": [plan],
+            "manifest": [manifest],
+            "completed": [completed],
+            "newest": [plan, manifest, completed, decisions[-1]],
+            "instants": list(files.iterdir()),
+            "all": [],
+        }[which]
+        for path in gone:
+            path.unlink(missing_ok=True)
+        if which == "all":
+            shutil.rmtree(self.timeline)
+
+    def _run(self) -> None:
+        opened = open_timeline(load_config(self.folder / "job.yaml"))
+        IngestLoop(opened, LocalRunner, mode=Mode.ONCE, stop=threading.Event(), observer=Unseen()).run()
+
+    def _keep(self) -> None:
+        """Keep what is there, to undo a change."""
+        self.undo = Path(tempfile.mkdtemp(prefix="tideline-world-"))
+        for place in (self.lake, self.timeline):
+            shutil.copytree(place, self.undo / place.name)
+
+    def _restore(self) -> None:
+        assert self.undo is not None
+        for place in (self.lake, self.timeline):
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(self.undo / place.name, place)
+
+    def _forget(self) -> None:
+        if self.undo is not None:
+            shutil.rmtree(self.undo)
+            self.undo = None
+
+
+TestWorld = World.TestCase
+TestWorld.settings = settings(
+    max_examples=25,
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
