@@ -6,12 +6,13 @@ is not, and must never look like one.
 
 from __future__ import annotations
 
+import errno
 import io
 from typing import BinaryIO, NoReturn, cast
 
 from fsspec import AbstractFileSystem
 
-from timeline.errors import StoreUnavailableError
+from timeline.errors import SourceError, StoreUnavailableError
 
 
 class RawFile(io.RawIOBase):
@@ -77,6 +78,23 @@ class RawFile(io.RawIOBase):
             unavailable(self._path, self.failure)
 
 
+def require_allowed(path: str, failure: OSError) -> None:
+    """Tell a file that this process may never read from one that cannot be read now.
+
+    Raises:
+        SourceError: its permissions, or a loop of links, forbid it: trying again does not help.
+    """
+    if isinstance(failure, PermissionError) or failure.errno == errno.ELOOP:
+        raise SourceError(
+            f"{path} cannot be opened: {failure}; let this user read it, mend the link, or exclude it by source.path"
+        ) from failure
+
+
 def unavailable(path: str, failure: OSError) -> NoReturn:
-    """Raise StoreUnavailableError for a file that cannot be read now."""
+    """Raise StoreUnavailableError for a file that cannot be read now.
+
+    Raises:
+        SourceError: see `require_allowed`.
+    """
+    require_allowed(path, failure)
     raise StoreUnavailableError(f"{path} cannot be read now: {failure}; the task is tried again") from failure
