@@ -26,8 +26,8 @@ from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, 
 from ingest.sources.decode.timestamp_columns import outside
 from ingest.sources.decode.values import mismatch
 from ingest.sources.files.exact_casts import cast_exactly, may_hold_others
+from ingest.sources.files.locate import locate, range_gone
 from ingest.sources.files.raw import RawFile, unavailable
-from ingest.sources.files.read import locate, range_gone
 from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
@@ -47,7 +47,9 @@ class ParquetReader:
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
         """See RangeReader."""
-        path = locate(self.fs, offsets)
+        if offsets.start == offsets.until:
+            return
+        path = locate(self.fs, offsets).path
         try:
             source = RawFile(self.fs, path)
         except FileNotFoundError as failure:
