@@ -41,7 +41,15 @@ from ingest.watched_sink import WatchedSink
 from ingest.writers import Writers
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import Decision, Outcome, read_decision
-from timeline.errors import ConfigError, FencedError, OutrunError, StoppedError, StoreUnavailableError, TargetBusyError
+from timeline.errors import (
+    ConfigError,
+    FencedError,
+    OutrunError,
+    RangeRewrittenError,
+    StoppedError,
+    StoreUnavailableError,
+    TargetBusyError,
+)
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
 from timeline.view import Timeline
@@ -53,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUSY_TRIES = 5
-"""Times in a row that an epoch is tried again because someone else writes the same rows."""
+"""Times in a row that an epoch is tried again because someone else writes the same rows, or its files are rewritten."""
 
 _FIRST_BUSY_WAIT_S = 0.5
 
@@ -236,6 +244,12 @@ class IngestLoop:
             log.warning("%s", outrun)
         except TargetBusyError as busy:
             self._wait_for_target(busy)
+        except RangeRewrittenError as rewritten:
+            # A log that is truncated in place: the next plan goes on in its copy, or stops with what is lost.
+            if self._busy >= BUSY_TRIES:
+                raise
+            self._busy += 1
+            log.warning("%s; planning again (%d of %d)", rewritten, self._busy, BUSY_TRIES)
         else:
             self._busy = 0
             return result
