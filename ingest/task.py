@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeGuard
 
 import pyarrow as pa
 
@@ -130,10 +130,11 @@ class OpenOutputs:
         opened = cls(outputs.quarantine[0])
         try:
             for name, writer in [*outputs.accepting, outputs.quarantine]:
-                if name != opened.quarantine and isinstance(writer, RefusingWriter) and writer.may_refuse:
-                    opened.selective[name] = _Refusing(writer, writer.open(attempt))
+                batches = writer.open(attempt)
+                if name != opened.quarantine and _may_refuse(writer):
+                    opened.selective[name] = _Refusing(writer, batches)
                 else:
-                    opened.writers[name] = writer.open(attempt)
+                    opened.writers[name] = batches
             for name, keyed in outputs.keyed:
                 opened.keyed[name] = keyed.open(attempt)
             for name, selective in outputs.selective:
@@ -181,7 +182,7 @@ class OpenOutputs:
         return {**self.writers, **self.selective, **self.keyed}
 
 
-def _may_refuse(writer: PartitionWriter) -> bool:
+def _may_refuse(writer: PartitionWriter) -> TypeGuard[RefusingWriter]:
     return isinstance(writer, RefusingWriter) and writer.may_refuse
 
 

@@ -295,11 +295,7 @@ def take_lease(
             # Someone was faster, and the next look shows who.
             unseen[record.generation] += 1
             if unseen[record.generation] >= _MOST_UNSEEN:
-                raise StoreUnavailableError(
-                    f"{store.url}/{writer_path(record.generation)} exists, but {_MOST_UNSEEN} listings of "
-                    f"{WRITERS_FOLDER} do not show it: the store does not list what it holds. Check the path's "
-                    "spelling and what lies between this machine and the store (tideline check-store tells more)"
-                )
+                raise _unlisted(store, record.generation)
             if unseen[record.generation] > 1:
                 sleep(_UNSEEN_PAUSE_S * unseen[record.generation])
             continue
@@ -317,6 +313,14 @@ def take_lease(
                 observer.remaining_s(),
             )
         sleep(min(observer.remaining_s(), max(0.05, writer.ttl_ms / 12000)))
+
+
+def _unlisted(store: ObjectStore, generation: int) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"{store.url}/{writer_path(generation)} exists, but {_MOST_UNSEEN} listings of {WRITERS_FOLDER} do not show "
+        "it: the store does not list what it holds. Check the path's spelling and what lies between this machine "
+        "and the store (tideline check-store tells more)"
+    )
 
 
 def _next_record(latest: WriterRecord | None, process: ProcessId, job: str, ttl_ms: int) -> WriterRecord:
