@@ -256,4 +256,4 @@ def test_executors_without_the_packages_are_named_before_an_epoch_begins(world: 
     assert ended.code == 8, ended.err
     assert f"{empty}/bin/python on {os.uname().nodename}: pyarrow cannot be imported" in ended.err
     assert "s3fs cannot be imported" in ended.err and "spark.archives" in ended.err
-    assert world.job.tideline("show").out.endswith("no instants yet\n")
+    assert ": no instants yet\n" in world.job.tideline("show").out

@@ -246,7 +246,7 @@ def test_tasks_that_fail_on_spark_show_no_secret(job: SecretJob) -> None:
     authority.unlink()
     process.send_signal(signal.SIGCONT)
     ended = job.finish(process)
-    assert ended.code == 8, ended.err
+    assert ended.code == 2, ended.err
     assert_nothing_leaked(job)
 
 

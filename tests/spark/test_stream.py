@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections import Counter
@@ -240,7 +239,7 @@ def test_a_query_with_state_goes_on_with_its_checkpoint_only(world: World) -> No
 def test_a_row_that_spark_cannot_make_fails_the_query_and_the_next_start_goes_on(world: World) -> None:
     world.feed(range(5), range(5, 9))
     broken = world.rows().withColumn("host", F.expr("if(id = 7, raise_error('seven'), host)"))
-    with pytest.raises(SparkJobError, match="seven"):
+    with pytest.raises(SparkJobError, match="USER_RAISED_EXCEPTION"):
         world.run(broken)
     assert world.ids() == once(range(5))
     assert not len(world.timeline().pending())
@@ -340,7 +339,6 @@ def test_a_timeline_of_another_source_is_refused_and_released(world: World) -> N
     (path,) = [info.path for info in store.list(".hoodie/decisions")]
     decision = json.loads(store.get(path))
     decision["positions"] = {"a.jsonl": {"offset": 5, "detail": {}}}
-    shutil.rmtree(world.folder / "lake" / ".hoodie" / "timeline")
     (world.folder / "lake" / path).write_text(json.dumps(decision))
     for _ in range(2):
         with pytest.raises(TidelineError, match="written from another source"):
