@@ -59,7 +59,7 @@ EXIT_CODES = (
     ExitCode(
         4,
         "source",
-        "the source cannot be read as planned, a file of it cannot be opened, or a row stops the job",
+        "the source cannot be read as planned, a file of it cannot be read, or a row stops the job",
         "the message names shard and range, or the file",
         (errors.SourceError, errors.DataError),
     ),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from ingest.sources.files.raw import require_readable
+from ingest.sources.files.walk import cannot_be_listed, walk_files
 from timeline.errors import SourceError
 from timeline.redact import without_credentials, without_secrets
 from timeline.trust import check_authorities, untrusted
@@ -32,6 +34,7 @@ class FileInfo:
         mtime_s: last change, seconds since 1970; 0 where the store does not say.
         identity: stays with the file when it is renamed (local: inode; object stores: etag); None where there is none.
         is_link: the path is a link to the file.
+        names: all paths of a file that has several (hard links), its own first; else empty.
     """
 
     path: str
@@ -39,6 +42,13 @@ class FileInfo:
     mtime_s: float
     identity: str | None
     is_link: bool = False
+    names: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> tuple[str, int, float]:
+        """What stays as it is while the file does, also when it is renamed where renaming keeps the identity."""
+        is_inode = self.identity is not None and self.identity.startswith("ino:")
+        return (str(self.identity) if is_inode else self.path, self.size, self.mtime_s)
 
 
 @dataclass(frozen=True)
@@ -87,26 +97,34 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
     return Location(fs, "/".join(parts[:fixed]), glob=path)
 
 
-def list_files(location: Location) -> list[FileInfo]:
+def list_files(location: Location, known: Collection[str], *, may_be_missing: bool = False) -> list[FileInfo]:
     """Every file of the source now, by path; hidden ones (``.`` and ``_``) and second names of one file left out.
 
+    Args:
+        location: the source's path.
+        known: paths that records were read from before.
+        may_be_missing: a folder that no record was read from yet is no error, it may come.
+
     Raises:
-        SourceError: the store cannot be listed.
+        SourceError: the folder, or the bucket, does not exist, or some folder or link cannot be read.
     """
     fs = location.fs
     fs.invalidate_cache()
     try:
         if location.single is not None:
-            found = {location.single: fs.info(location.single)}
-        elif location.glob is not None:
-            found = fs.glob(location.glob, detail=True)
+            found: Mapping[str, Mapping[str, Any]] = {location.single: fs.info(location.single)}
         else:
-            found = fs.find(location.root, detail=True)
+            found = walk_files(fs, location.root, location.glob)
     except FileNotFoundError:
-        return []
+        found = {}
+    except SourceError:
+        raise
     except Exception as failure:  # see resolve
-        said = untrusted(failure) or without_secrets(str(failure), fs.storage_options)
-        raise SourceError(f"{location.root} cannot be listed: {said}") from failure
+        raise cannot_be_listed(fs, location.single or location.root, failure) from failure
+    if not found:
+        was_folder = any(path.startswith(f"{location.single}/") for path in known)
+        if known or location.fs.async_impl or not may_be_missing:
+            _require_place(location, is_known=bool(known), was_folder=was_folder)
     named = [
         (path, info)
         for path, info in sorted(found.items())
@@ -116,7 +134,77 @@ def list_files(location: Location) -> list[FileInfo]:
     for file in files:
         _require_text(file.path)
     real = {(file.identity, file.size, file.mtime_s) for file in files if not file.is_link}
-    return [file for file in files if not (file.is_link and (file.identity, file.size, file.mtime_s) in real)]
+    return _one_of_each(
+        fs, [file for file in files if not (file.is_link and (file.identity, file.size, file.mtime_s) in real)]
+    )
+
+
+def _require_place(location: Location, *, is_known: bool, was_folder: bool) -> None:
+    """Where nothing is listed, tell an empty place from one that is not there.
+
+    Object stores have no folders: there, only the bucket has to exist.
+    """
+    fs = location.fs
+    if fs.async_impl:
+        missing = location.root.lstrip("/").partition("/")[0]
+        is_there = _bucket_is_there(fs, missing)
+    elif location.single is not None and not was_folder and (is_known or fs.exists(location.single)):
+        # A file is missing for a moment while it is rotated; its folder is not.
+        missing, is_there = location.root or "/", fs.exists(location.root or "/")
+    else:
+        missing = location.single or location.root
+        is_there = fs.exists(missing)
+    if is_there:
+        return
+    if is_known:
+        raise SourceError(
+            f"{missing} does not exist any more, though records were read from there: is it mounted, was it moved? "
+            "Bring it back, or correct source.path"
+        )
+    raise SourceError(f"{missing} does not exist; give a folder, a file or a glob")
+
+
+def _bucket_is_there(fs: AbstractFileSystem, bucket: str) -> bool:
+    try:
+        fs.invalidate_cache()
+        fs.ls(bucket, detail=False)
+    except FileNotFoundError:
+        return False
+    except Exception:  # who may list a prefix need not be allowed to list the whole bucket
+        return True
+    return True
+
+
+def _one_of_each(fs: AbstractFileSystem, files: list[FileInfo]) -> list[FileInfo]:
+    """The files, with those of one inode as one: hard links, or a file that was renamed while it was listed.
+
+    Inode numbers count within one device, which a listing does not tell.
+    """
+    if not isinstance(fs, LocalFileSystem):
+        return files
+    groups: dict[str | None, list[FileInfo]] = {}
+    for file in files:
+        groups.setdefault(file.identity, []).append(file)
+    kept: list[FileInfo] = []
+    for group in groups.values():
+        if len(group) == 1:
+            kept += group
+            continue
+        devices: dict[int | None, list[FileInfo]] = {}
+        for file in group:
+            devices.setdefault(_device(file.path), []).append(file)
+        # A path that is not there any more is the old name of one of the others.
+        gone = devices.pop(None, [])
+        kept += [replace(same[0], names=tuple(each.path for each in same)) for same in devices.values()]
+        kept += [] if devices else gone[:1]
+    return sorted(kept, key=lambda file: file.path)
+
+
+def _device(path: str) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except FileNotFoundError:
+        return None
 
 
 def file_info(fs: AbstractFileSystem, path: str) -> FileInfo:
@@ -140,7 +228,11 @@ def find_renamed(fs: AbstractFileSystem, path: str, identity: str) -> FileInfo |
 
 def read_bytes(fs: AbstractFileSystem, path: str, start: int, until: int) -> bytes:
     """Bytes ``[start, until)`` of a file, fewer where it ends before."""
-    return bytes(fs.cat_file(path, start=start, end=until)) if until > start else b""
+    try:
+        return bytes(fs.cat_file(path, start=start, end=until)) if until > start else b""
+    except OSError as failure:
+        require_readable(path, failure)
+        raise
 
 
 def tail_hash(tail: bytes) -> str:
@@ -161,6 +253,9 @@ def _file_info(fs: AbstractFileSystem, path: str, info: Mapping[str, Any]) -> Fi
             info = fs.info(os.path.realpath(path))
         except FileNotFoundError:
             return None
+        except OSError as failure:
+            require_readable(path, failure)
+            raise
     if info["type"] != "file":
         return None
     return FileInfo(path, int(info["size"] or 0), _mtime_s(info), _identity(info), is_link)

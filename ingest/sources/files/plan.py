@@ -26,7 +26,7 @@ from ingest.sources.files.listing import (
     tail_hash,
 )
 from ingest.sources.files.options import FilesOptions
-from ingest.sources.files.shards import Place, ShardFile, match_shards, require_same
+from ingest.sources.files.shards import Place, ShardFile, known_paths, match_shards, require_same
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 
@@ -97,11 +97,7 @@ def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
 
 
 def _plan_once(location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float) -> SourcePlan:
-    files = list_files(location)
-    if not files and not after and location.glob is None:
-        where = location.single or location.root
-        if not location.fs.exists(where):
-            raise SourceError(f"{where} does not exist; give a folder, a file or a glob")
+    files = list_files(location, known_paths(after))
     ranges: list[OffsetRange] = []
     settles: list[float] = []
     behind = behind_shards = 0

@@ -82,12 +82,11 @@ class RawFile(io.RawIOBase):
             unavailable(self._path, self.failure)
 
 
-def unavailable(path: str, failure: OSError) -> NoReturn:
-    """Raise what a file that cannot be read means.
+def require_readable(path: str, failure: OSError) -> None:
+    """Tell a file that cannot be read until a person has looked from one that cannot be read now.
 
     Raises:
-        SourceError: it will not be readable the next time either; a person has to look.
-        StoreUnavailableError: it cannot be read now; another attempt may.
+        SourceError: its permissions, a loop of links, or a failing disk forbid it: trying again does not help.
     """
     # Object stores' own failures come with a number of the system's and words of theirs: those pass.
     is_systems = failure.errno is not None and failure.strerror == os.strerror(failure.errno)
@@ -99,4 +98,14 @@ def unavailable(path: str, failure: OSError) -> NoReturn:
             f"source file {path} cannot be read: {said}; let the user of this process read it, or keep it out of "
             "source.path, then start again"
         ) from failure
+
+
+def unavailable(path: str, failure: OSError) -> NoReturn:
+    """Raise what a file that cannot be read means.
+
+    Raises:
+        SourceError: see `require_readable`.
+        StoreUnavailableError: it cannot be read now; another attempt may.
+    """
+    require_readable(path, failure)
     raise StoreUnavailableError(f"{path} cannot be read now: {failure}; start again once it can") from failure

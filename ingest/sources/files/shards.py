@@ -88,6 +88,11 @@ class ShardFile:
     checked: bool = False
 
 
+def known_paths(after: Mapping[str, Position]) -> set[str]:
+    """Where files were that records were read from."""
+    return {Place.of(position.detail).path for position in after.values()}
+
+
 def match_shards(location: Location, files: Sequence[FileInfo], after: Mapping[str, Position]) -> list[ShardFile]:
     """Every shard that has a file now, known and new ones, oldest file first.
 
@@ -96,7 +101,7 @@ def match_shards(location: Location, files: Sequence[FileInfo], after: Mapping[s
     Raises:
         SourceChangedError: a shard's file shrank, or holds other bytes than were read.
     """
-    by_path = {file.path: file for file in files}
+    by_path = {name: file for file in files for name in file.names or (file.path,)}
     by_identity = {file.identity: file for file in files if file.identity is not None}
     places = {shard: Place.of(position.detail) for shard, position in after.items()}
     found: dict[str, ShardFile] = {}

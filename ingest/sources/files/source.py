@@ -29,7 +29,7 @@ from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
 from ingest.sources.files.parquet_again import rows_again
 from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
-from ingest.sources.files.shards import ShardFile, match_shards
+from ingest.sources.files.shards import ShardFile, known_paths, match_shards
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, SourceChangedError, SourceError
 from timeline.redact import without_credentials, without_secrets
@@ -87,7 +87,7 @@ class FilesSource:
 
     def _ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         location = resolve(self._options.path, self._storage)
-        now_s, files = self._now(), list_files(location)
+        now_s, files = self._now(), list_files(location, known_paths(after), may_be_missing=True)
         found = {one.shard: _end_of(one, self._options, now_s) for one in match_shards(location, files, after)}
         gone = {shard: ShardEnd(after[shard].offset, None, 0, note=_GONE) for shard in after if shard not in found}
         return found | gone

@@ -1,0 +1,99 @@
+"""All files below a folder or of a glob, where a folder that cannot be read is an error and never "no files".
+
+fsspec's own `find` and `glob` leave out what they cannot list. A listing that lacks a folder looks like
+files that were deleted, so each folder is listed here by itself, and only those that the glob can match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from fsspec import AbstractFileSystem
+from fsspec.utils import glob_translate
+
+from timeline.errors import SourceError
+from timeline.redact import without_secrets
+from timeline.trust import untrusted
+
+_RECURSIVE = "**"
+
+
+def walk_files(fs: AbstractFileSystem, root: str, glob: str | None) -> dict[str, Mapping[str, Any]]:
+    """What is below a folder, or matches a glob, by path: everything that is no folder.
+
+    Hidden folders (``.`` and ``_``) and links to folders are not entered.
+
+    Args:
+        fs: the store.
+        root: the folder; of a glob, its part without wildcards.
+        glob: the pattern; None: everything below the folder.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        SourceError: a folder cannot be listed; it is named.
+    """
+    if fs.async_impl and (glob is None or _RECURSIVE in glob):
+        # An object store lists a whole tree in pages, without asking for each folder.
+        found = dict(_listed(fs, root, partial(fs.find, root, detail=True)))
+    else:
+        found = dict(_walk(fs, root, _enters(root, glob)))
+    if glob is None:
+        return found
+    matches = re.compile(glob_translate(glob)).match
+    return {path: info for path, info in found.items() if matches(path)}
+
+
+def cannot_be_listed(fs: AbstractFileSystem, path: str, failure: Exception) -> SourceError:
+    """The error of a folder that is there and cannot be read; whatever its SDK said, without credentials."""
+    said = untrusted(failure) or without_secrets(str(failure), fs.storage_options)
+    return SourceError(f"{path} cannot be listed: {said}")
+
+
+def _walk(fs: AbstractFileSystem, root: str, enters: Callable[[str], bool]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        try:
+            infos = _listed(fs, folder, partial(fs.ls, folder, detail=True))
+        except FileNotFoundError:
+            if folder == root:
+                raise
+            continue  # removed since its parent was listed, like a file
+        for info in infos:
+            path = str(info["name"]).rstrip("/")
+            if info["type"] != "directory":
+                yield path, info
+            elif path != folder and not path.rpartition("/")[2].startswith((".", "_")) and enters(path):
+                folders.append(path)
+
+
+def _listed(fs: AbstractFileSystem, folder: str, ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except FileNotFoundError:
+        raise
+    except Exception as failure:  # of fsspec, or whatever the SDK of its storage raises when that does not answer
+        raise cannot_be_listed(fs, folder, failure) from failure
+
+
+def _enters(root: str, glob: str | None) -> Callable[[str], bool]:
+    """Whether files that the glob matches can be below a folder."""
+    if glob is None:
+        return lambda _: True
+    parts = glob.split("/")
+    fixed = parts.index(_RECURSIVE) if _RECURSIVE in parts else len(parts)
+    # The last part names files; a part with ** stands for any depth.
+    levels = {
+        depth: re.compile(glob_translate("/".join(parts[:depth])))
+        for depth in range(root.count("/") + 1, min(fixed, len(parts) - 1) + 1)
+    }
+
+    def enters(path: str) -> bool:
+        depth = path.count("/") + 1
+        level = levels.get(depth)
+        return depth > fixed if level is None else level.match(path) is not None
+
+    return enters
