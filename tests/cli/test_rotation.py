@@ -19,3 +19,19 @@ def test_a_folder_that_vanished_ends_the_run_with_its_path_and_its_lag_is_unknow
     assert offsets["total"]["lag"] is None
     assert [row["lag"] for row in offsets["shards"]] == [None]
     assert "does not exist any more" in offsets["unknown"]
+
+
+def test_a_truncated_log_stops_the_job_or_leaves_a_hole_that_show_tells(job: Job) -> None:
+    assert job.tideline("run").code == 0
+    before = set(job.ids())
+    (job.folder / "logs" / "a.jsonl").write_text("")
+    job.append("a.jsonl", [5001])
+    stopped = job.tideline("run")
+    assert stopped.code == 4
+    assert "or set source.on_truncate: restart" in " ".join(stopped.err.split())
+    job.write(source=job.source(on_truncate="restart"))
+    assert job.tideline("run").code == 0
+    assert set(job.ids()) == before | {5001}
+    assert "truncated or replaced" in " ".join(job.tideline("show").out.split())
+    holes = [row["holes"] for row in job.tideline("offsets", "--json").json["shards"] if row["shard"] == "a.jsonl"]
+    assert "truncated or replaced" in str(holes)

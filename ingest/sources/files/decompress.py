@@ -1,8 +1,9 @@
-"""Compressed files as one stream that ends where the file is broken, and says why."""
+"""Compressed files as one stream that ends where the file is broken, and says why; and as a file with offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -71,3 +72,36 @@ class DecompressedStream:
         except OSError:
             self._raw.require_store()
         return bytes(found)
+
+
+class DecompressedFile:
+    """The decompressed bytes of a file at any offset, like a plain file; going back starts at its beginning again."""
+
+    def __init__(self, open_raw: Callable[[], RawFile], compression: str) -> None:
+        """Open it; see `DecompressedStream`."""
+        self._open = partial(DecompressedStream, open_raw, compression)
+        self._stream = self._open()
+        self._at = 0
+
+    @property
+    def broken(self) -> str | None:
+        """Why nothing can be read any more."""
+        return self._stream.broken
+
+    def seek(self, offset: int) -> None:
+        """Move to an offset, or to the end if that comes first."""
+        if offset < self._at:
+            self.close()
+            self._stream, self._at = self._open(), 0
+        while self._at < offset and self.read(min(_STEP, offset - self._at)):
+            pass
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; empty at the end."""
+        data = self._stream.read(size)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._stream.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -216,14 +216,13 @@ def file_info(fs: AbstractFileSystem, path: str) -> FileInfo:
     return found
 
 
-def find_renamed(fs: AbstractFileSystem, path: str, identity: str) -> FileInfo | None:
-    """The file of this identity in the folder of `path`, after a rotation renamed it."""
+def files_beside(fs: AbstractFileSystem, path: str) -> Iterator[FileInfo]:
+    """The files in the folder of `path`."""
     fs.invalidate_cache()
     for info in fs.ls(path.rpartition("/")[0], detail=True):
         found = _file_info(fs, info["name"], info)
-        if found is not None and found.identity == identity:
-            return found
-    return None
+        if found is not None:
+            yield found
 
 
 def read_bytes(fs: AbstractFileSystem, path: str, start: int, until: int) -> bytes:
@@ -238,6 +237,11 @@ def read_bytes(fs: AbstractFileSystem, path: str, start: int, until: int) -> byt
 def tail_hash(tail: bytes) -> str:
     """What a position keeps of the bytes before it: enough to notice other content, too little to read."""
     return hashlib.blake2b(tail[-TAIL_BYTES:], digest_size=12).hexdigest()
+
+
+def head_hash(head: bytes) -> str:
+    """The same of a file's first bytes, all of them."""
+    return hashlib.blake2b(head, digest_size=12).hexdigest()
 
 
 def tail_before(fs: AbstractFileSystem, path: str, offset: int) -> str:

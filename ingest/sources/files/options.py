@@ -21,6 +21,8 @@ class FilesOptions(SourceOptions):
         close_after: seconds a file must be unchanged before its unterminated last line, or a compressed or
             Parquet file as a whole, counts. 0: at once.
         compression: ``auto`` goes by the name's ending (.gz, .zst).
+        on_truncate: what happens when a file was truncated or replaced, and what it held is in no other file of
+            `path`: ``stop`` the job, or ``restart`` with the new content and record the hole.
     """
 
     formats: ClassVar[tuple[RecordFormat, ...]] = (
@@ -38,6 +40,7 @@ class FilesOptions(SourceOptions):
     max_files_per_epoch: int = Field(default=10_000, gt=0)
     close_after: Duration = Field(default=10.0, ge=0)
     compression: Literal["auto", "none", "gzip", "zstd"] = "auto"
+    on_truncate: Literal["stop", "restart"] = "stop"
 
     @model_validator(mode="after")
     def _compresses_once(self) -> Self:

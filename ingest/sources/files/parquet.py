@@ -23,11 +23,11 @@ from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import mismatch
+from ingest.sources.files.locate import locate, range_gone
 from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
 from ingest.sources.files.parquet_columns import are_texts, fitted, refused
 from ingest.sources.files.parquet_rows import row_text, shown_as
 from ingest.sources.files.raw import RawFile, unavailable
-from ingest.sources.files.read import locate, range_gone
 from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
@@ -47,7 +47,9 @@ class ParquetReader:
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
         """See RangeReader."""
-        path = locate(self.fs, offsets)
+        if offsets.start == offsets.until:
+            return
+        path = locate(self.fs, offsets).path
         try:
             source = RawFile(self.fs, path)
         except FileNotFoundError as failure:

@@ -9,26 +9,22 @@ Compressed and Parquet files count whole, once settled.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import SourcePlan
 from ingest.sources.decode.options import RecordFormat
-from ingest.sources.files.listing import (
-    TAIL_BYTES,
-    FileInfo,
-    Location,
-    list_files,
-    read_bytes,
-    tail_before,
-    tail_hash,
-)
+from ingest.sources.files.contents import Archives, Contents, end_span, tail_span
+from ingest.sources.files.listing import FileInfo, Location, head_hash, list_files, read_bytes, tail_hash
 from ingest.sources.files.options import FilesOptions
-from ingest.sources.files.shards import Place, ShardFile, known_paths, match_shards, require_same
+from ingest.sources.files.place import HEAD_BYTES, Place
+from ingest.sources.files.shards import Matched, ShardFile, Torn, known_paths, match_shards
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
+from timeline.holes import Hole, holes_json
 
 _FIRST_CHUNK = 4 * 1024
 _LEAST_SAMPLE = 64 * 1024
@@ -54,18 +50,28 @@ class Share:
     settles_in_s: float | None = None
 
 
-def plan_files(location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float) -> SourcePlan:
+def plan_files(
+    location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float, archives: Archives
+) -> SourcePlan:
     """The next epoch's ranges; see `Source.plan`.
 
     A file that is rotated between being listed and being looked into reads as changed; a second
-    look tells the two apart.
+    look tells the two apart, and only then the job goes on without what is lost.
+
+    Args:
+        location: the source's path.
+        options: the job's.
+        after: committed positions.
+        now_s: seconds since 1970.
+        archives: kept from plan to plan.
     """
+    plan_once = partial(_plan_once, location, options, after, now_s, archives)
     try:
-        return _plan_once(location, options, after, now_s)
+        return plan_once(restarts=False)
     except (SourceChangedError, FileNotFoundError):
         pass
     try:
-        return _plan_once(location, options, after, now_s)
+        return plan_once(restarts=options.on_truncate == "restart")
     except FileNotFoundError as failure:
         raise SourceError(f"a file vanished while it was planned: {failure}; start again") from failure
 
@@ -96,71 +102,96 @@ def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
     ]
 
 
-def _plan_once(location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float) -> SourcePlan:
+def _plan_once(
+    location: Location,
+    options: FilesOptions,
+    after: Mapping[str, Position],
+    now_s: float,
+    archives: Archives,
+    misplaced: frozenset[str] = frozenset(),
+    *,
+    restarts: bool,
+) -> SourcePlan:
+    contents = Contents(location.fs, archives)
     files = list_files(location, known_paths(after))
+    archives.keep(files)
+    matched, misplaced = _match(location, options, after, now_s, files, contents, misplaced)
+    for torn in matched.torn:
+        if torn.still_begins or not restarts:
+            raise torn.error
     ranges: list[OffsetRange] = []
-    settles: list[float] = []
+    settles: list[float] = [] if matched.settles_in_s is None else [matched.settles_in_s]
     behind = behind_shards = 0
     budget = options.max_bytes_per_epoch
-    shards = match_shards(location, files, after)
-    tails = _Tails(location.fs, _likely(shards, options))
-    for one in shards:
-        if one.unchanged or one.file.size == 0 == one.offset:
-            continue
-        if one.file.size < one.offset:
-            require_same(location.fs, one.shard, one.file, after[one.shard])
-        whole = _is_whole(options, one)
-        size = one.file.size - one.offset
+    for one in matched.shards:
+        whole, size = _is_whole(options, one), one.end - one.offset
         if size == 0:
-            require_same(location.fs, one.shard, one.file, after[one.shard])
             continue
         if budget <= 0 or len(ranges) >= options.max_files_per_epoch or (whole and ranges and size > budget):
             behind, behind_shards, budget = behind + size, behind_shards + 1, 0
             continue
-        if not one.checked:
-            require_same(location.fs, one.shard, one.file, after[one.shard])
-        share = (_whole_file if whole else _lines)(tails, one, options, now_s, budget)
+        if not _is_its_file(contents, one, after):
+            with_it = misplaced | {one.shard}
+            return _plan_once(location, options, after, now_s, archives, with_it, restarts=restarts)
+        share = (_whole_file if whole else _lines)(contents, one, options, now_s, budget)
         if share.settles_in_s is not None:
             settles.append(share.settles_in_s)
         if share.until > one.offset:
-            ranges.append(_range(one, options, share))
+            ranges.append(_range(contents, one, options, share))
             budget -= share.until - one.offset
             if share.until < share.limit:
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
+    ranges += [lost_range(torn) for torn in matched.torn]
+    if ranges:
+        ranges += [_moved(contents, one, options) for one in matched.shards if one.is_worth_a_position]
     return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
 
 
-def _likely(shards: Sequence[ShardFile], options: FilesOptions) -> list[FileInfo]:
-    """The files that the next epoch will most likely take from: those that have something new, up to its limits."""
-    files: list[FileInfo] = []
+def _match(
+    location: Location,
+    options: FilesOptions,
+    after: Mapping[str, Position],
+    now_s: float,
+    files: Sequence[FileInfo],
+    contents: Contents,
+    misplaced: frozenset[str],
+) -> tuple[Matched, frozenset[str]]:
+    """The shards' files, compared where this epoch is likely to read them; and shards whose files hold other bytes."""
+    while True:
+        matched = match_shards(location, files, after, contents, options.compression_of, now_s, misplaced)
+        likely = _likely(matched.shards, options)
+        contents.fetch(span for one in likely for span in _spans(one, options))
+        wrong = {one.shard for one in likely if not _is_its_file(contents, one, after)}
+        if not wrong:
+            return matched, misplaced
+        misplaced |= wrong
+
+
+def _is_its_file(contents: Contents, one: ShardFile, after: Mapping[str, Position]) -> bool:
+    """Whether a file that grew still has the bytes before the offset; read once."""
+    return one.checked or contents.tail(one.file, one.offset) == after[one.shard].detail.get("tail")
+
+
+def _likely(shards: Sequence[ShardFile], options: FilesOptions) -> list[ShardFile]:
+    """What the next epoch may take from: shards that have something new, up to its limits."""
+    found: list[ShardFile] = []
     budget = options.max_bytes_per_epoch
     for one in shards:
-        if budget <= 0 or len(files) >= options.max_files_per_epoch:
+        if budget <= 0 or len(found) >= options.max_files_per_epoch:
             break
-        if not one.unchanged and one.file.size > one.offset:
-            files.append(one.file)
-            budget -= one.file.size - one.offset
-    return files
+        if one.end > one.offset:
+            found.append(one)
+            budget -= one.end - one.offset
+    return found
 
 
-class _Tails:
-    """The last bytes of files, fetched ahead side by side: an object store answers one by one a hundred times slower.
-
-    Attributes:
-        fs: the store.
-    """
-
-    def __init__(self, fs: AbstractFileSystem, ahead: Sequence[FileInfo]) -> None:
-        self.fs = fs
-        starts = [max(0, file.size - TAIL_BYTES) for file in ahead]
-        found = fs.cat_ranges([file.path for file in ahead], starts, [file.size for file in ahead], on_error="return")
-        # What could not be fetched is asked for again when it is needed, and says then what is wrong.
-        self._fetched = {file: tail for file, tail in zip(ahead, found, strict=True) if isinstance(tail, bytes)}
-
-    def of(self, file: FileInfo) -> bytes:
-        """The file's last bytes."""
-        tail = self._fetched.get(file)
-        return read_bytes(self.fs, file.path, max(0, file.size - TAIL_BYTES), file.size) if tail is None else tail
+def _spans(one: ShardFile, options: FilesOptions) -> Iterator[tuple[FileInfo, int, int]]:
+    """The places of a file that planning it reads."""
+    yield (one.file, *end_span(one.file))
+    if not one.checked:
+        yield tail_span(one.file, one.offset)
+    if _needs_head(one, options):
+        yield one.file, 0, min(HEAD_BYTES, one.file.size)
 
 
 def _is_whole(options: FilesOptions, one: ShardFile) -> bool:
@@ -170,10 +201,15 @@ def _is_whole(options: FilesOptions, one: ShardFile) -> bool:
 def waits_for(one: ShardFile, options: FilesOptions, now_s: float) -> str:
     """What of a file does not count before it has settled, for people; "" where nothing may. No byte of it is read."""
     left_s = _settles_in_s(one, options, now_s)
-    if left_s is None or one.file.size <= one.offset:
+    if left_s is None or one.end <= one.offset:
         return ""
     what = "the whole file counts" if _is_whole(options, one) else "a last line without its end counts"
     return f"{what} once the file has not changed for close_after, {options.close_after:g} s: {left_s:.0f} s from now"
+
+
+def _needs_head(one: ShardFile, options: FilesOptions) -> bool:
+    """Whether the position behind the next range says more of the file's beginning than the one before it."""
+    return not _is_whole(options, one) and (one.place is None or one.place.head_bytes < HEAD_BYTES)
 
 
 def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float | None:
@@ -182,24 +218,26 @@ def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float 
     return left_s if left_s > 0 and options.close_after > 0 else None
 
 
-def _whole_file(tails: _Tails, one: ShardFile, options: FilesOptions, now_s: float, _budget: int) -> Share:
-    size = one.file.size
-    if one.offset > 0:
+def _whole_file(contents: Contents, one: ShardFile, options: FilesOptions, now_s: float, _budget: int) -> Share:
+    end = one.end
+    if one.offset > 0 and one.content is None:
         raise SourceChangedError(
             f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has "
-            f"{size}: a compressed or Parquet file cannot be continued. Write new records to a new file; "
+            f"{end}: a compressed or Parquet file cannot be continued. Write new records to a new file; "
             "raise close_after if the file is written for longer"
         )
     settles_in_s = _settles_in_s(one, options, now_s)
     if settles_in_s is not None:
-        return Share(0, 0, settles_in_s=settles_in_s)
-    return Share(size, size, tail_hash(tails.of(one.file)))
+        return Share(one.offset, one.offset, settles_in_s=settles_in_s)
+    if one.content is None:
+        return Share(end, end, tail_hash(contents.end_of(one.file)))
+    return Share(end, end, tail_hash(one.content.end), closed=not one.content.end.endswith(b"\n"))
 
 
-def _lines(tails: _Tails, one: ShardFile, options: FilesOptions, now_s: float, budget: int) -> Share:
-    fs, size = tails.fs, one.file.size
+def _lines(contents: Contents, one: ShardFile, options: FilesOptions, now_s: float, budget: int) -> Share:
+    fs, size = contents.fs, one.file.size
     wanted = min(size, one.offset + budget)
-    end = tails.of(one.file)
+    end = contents.end_of(one.file)
     terminated = end.endswith(b"\n")
     settles_in_s = None if terminated else _settles_in_s(one, options, now_s)
     if wanted == size and settles_in_s is None:
@@ -208,7 +246,7 @@ def _lines(tails: _Tails, one: ShardFile, options: FilesOptions, now_s: float, b
     limit = size if settles_in_s is None else complete_until
     # A closed unterminated line is never cut: what is appended later is not part of it.
     until = wanted if wanted <= complete_until else limit
-    tail = tail_before(fs, one.file.path, until) if until > one.offset else ""
+    tail = contents.tail(one.file, until) if until > one.offset else ""
     return Share(until, limit, tail, until > complete_until, settles_in_s)
 
 
@@ -224,8 +262,9 @@ def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) ->
     return start
 
 
-def _range(one: ShardFile, options: FilesOptions, share: Share) -> OffsetRange:
-    place = Place(one.file.path, one.file.identity, one.file.mtime_s, share.tail, fresh_line=share.closed)
+def _range(contents: Contents, one: ShardFile, options: FilesOptions, share: Share) -> OffsetRange:
+    place = _place(contents, one, options, share.until)
+    place = replace(place, tail=share.tail, fresh_line=share.closed)
     detail: dict[str, Json] = {
         "path": one.file.path,
         "id": one.file.identity,
@@ -235,7 +274,45 @@ def _range(one: ShardFile, options: FilesOptions, share: Share) -> OffsetRange:
         "fresh_line": one.fresh_line,
         "compression": options.compression_of(one.file.path),
     }
+    if one.archive is not None:
+        # The offsets count decompressed bytes; the file itself is found by its own size and last bytes.
+        detail |= {"archive_size": one.file.size, "archive_tail": contents.tail(one.file, one.file.size)}
     return OffsetRange(one.shard, one.offset, share.until, detail, place.to_json())
+
+
+def _moved(contents: Contents, one: ShardFile, options: FilesOptions) -> OffsetRange:
+    """No records: where a shard is that a rotation moved, so that no later start compares contents for it."""
+    place = _place(contents, one, options, one.offset)
+    return OffsetRange(one.shard, one.offset, one.offset, {"compression": None}, place.to_json())
+
+
+def lost_range(torn: Torn) -> OffsetRange:
+    """No records: the end of a shard whose file was truncated or replaced before it was read to its end, maybe."""
+    hole = Hole(torn.position.offset, None, f"{torn.file.path} {torn.found}: truncated or replaced")
+    place = replace(Place.of(torn.position), is_ended=True)
+    offset = torn.position.offset
+    return OffsetRange(torn.shard, offset, offset, {"compression": None}, place.to_json() | holes_json([hole]))
+
+
+def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> Place:
+    """The place behind a range; its tail is that of the place before."""
+    old = one.place or Place("", None, 0.0, "")
+    head, head_bytes = old.head, old.head_bytes
+    if _needs_head(one, options) and until > head_bytes:
+        head_bytes = min(HEAD_BYTES, until)
+        head = head_hash(contents.read(one.file, 0, min(HEAD_BYTES, one.file.size))[:head_bytes])
+    return Place(
+        one.file.path,
+        one.file.identity,
+        one.file.mtime_s,
+        old.tail,
+        old.fresh_line,
+        head,
+        head_bytes,
+        one.archive,
+        one.file.size if one.archive is not None else 0,
+        one.copies,
+    )
 
 
 def first_bytes(ranges: Sequence[OffsetRange], most: int) -> list[OffsetRange]:

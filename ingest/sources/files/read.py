@@ -12,22 +12,19 @@ gives the same rows however much the file has grown since.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import Block
 from ingest.sources.decode.lines import TextBlock
-from ingest.sources.files.decompress import DecompressedStream
-from ingest.sources.files.listing import FileInfo, file_info, find_renamed, tail_before
+from ingest.sources.files.decompress import DecompressedFile, DecompressedStream
+from ingest.sources.files.locate import Located, is_of_archive, limit_of, locate, range_gone, require_still
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange
-from timeline.errors import RangeGoneError
 
 BLOCK_BYTES = 4 * 1024 * 1024
 MTIME = "mtime"
@@ -60,20 +57,36 @@ class LineReader:
         Where a compressed file is broken, one block of one row without data, with the reason in its detail,
         stands for all that follows.
         """
-        path = locate(self.fs, offsets)
-        compression = offsets.detail["compression"]
+        if offsets.start == offsets.until:
+            return
+        place = locate(self.fs, offsets)
         try:
-            if compression is None:
-                with RawFile(self.fs, path) as file:
+            if place.archive is not None:
+                yield from self._read_archive(offsets, place)
+            elif offsets.detail["compression"] is None:
+                with RawFile(self.fs, place.path) as file:
                     yield from self._read_plain(offsets, file)
+                require_still(self.fs, offsets, place.path)
             else:
-                yield from self._read_compressed(offsets, path, str(compression))
+                yield from self._read_compressed(offsets, place.path, str(offsets.detail["compression"]))
         except FileNotFoundError as failure:
-            raise range_gone(offsets, f"file {path} does not exist any more") from failure
+            raise range_gone(offsets, f"file {place.path} does not exist any more") from failure
         except OSError as failure:
-            unavailable(path, failure)
+            unavailable(place.path, failure)
 
-    def _read_plain(self, offsets: OffsetRange, file: RawFile) -> Iterator[Block]:
+    def _read_archive(self, offsets: OffsetRange, place: Located) -> Iterator[Block]:
+        """A range of decompressed bytes: what was a plain file when its beginning was read, or when it was planned."""
+        file = DecompressedFile(lambda: RawFile(self.fs, place.path, place.size), str(place.archive))
+        try:
+            yield from self._read_plain(offsets, file)
+            while is_of_archive(offsets) and file.read(BLOCK_BYTES):
+                pass  # the rest of a line that a break cuts
+            if is_of_archive(offsets) and file.broken is not None:
+                yield _broken(offsets, offsets.until, place.path, file.broken)
+        finally:
+            file.close()
+
+    def _read_plain(self, offsets: OffsetRange, file: RawFile | DecompressedFile) -> Iterator[Block]:
         def feed_at(position: int) -> _Feed:
             return _Feed(_Planned(file, offsets, position).read, position)
 
@@ -99,8 +112,7 @@ class LineReader:
             detail = _time_of(offsets) | self._read_head(feed)
             yield from self._blocks(feed, offsets.shard, sys.maxsize, detail)
             if stream.broken is not None:
-                reason: dict[str, Json] = {"reason": f"{path}: nothing can be read from here on: {stream.broken}"}
-                yield Block(offsets.shard, feed.position, 1, None, reason)
+                yield _broken(offsets, feed.position, path, stream.broken)
         finally:
             stream.close()
 
@@ -126,6 +138,11 @@ class LineReader:
                     yield Block(shard, start + first, lines.bounds.rows, lines, detail)
 
 
+def _broken(offsets: OffsetRange, at: int, path: str, why: str) -> Block:
+    """One row without data, for all that cannot be read from there on."""
+    return Block(offsets.shard, at, 1, None, {"reason": f"{path}: nothing can be read from here on: {why}"})
+
+
 def _pieces(text: TextBlock, most_lines: int) -> Iterator[tuple[int, TextBlock]]:
     """A block cut after so many lines, each piece with where it begins in the block."""
     starts = text.bounds.starts
@@ -134,36 +151,6 @@ def _pieces(text: TextBlock, most_lines: int) -> Iterator[tuple[int, TextBlock]]
         return
     for first, end in itertools.pairwise([*starts[::most_lines].tolist(), len(text.data)]):
         yield first, TextBlock.of(text.data[first:end])
-
-
-def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> str:
-    """The path where the range's file is now: as planned, or renamed since by a rotation.
-
-    Raises:
-        RangeGoneError: the file is gone, shorter than planned, or has other content.
-        SourceError: it is there and cannot be read.
-        StoreUnavailableError: the store does not answer.
-    """
-    path = str(offsets.detail["path"])
-    identity = offsets.detail.get("id")
-    found: FileInfo | None = None
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            found = file_info(fs, path)
-        if identity is not None and (found is None or found.identity != identity):
-            found = find_renamed(fs, path, str(identity)) or found
-        if found is None:
-            raise range_gone(offsets, f"file {path} does not exist any more")
-        if found.size < limit_of(offsets):
-            raise range_gone(offsets, f"file {found.path} has {found.size} of {limit_of(offsets)} bytes")
-        at = cast(int, offsets.detail["tail_at"])
-        if tail_before(fs, found.path, at) != offsets.detail["tail"]:
-            raise range_gone(offsets, f"file {found.path} has other bytes before {at} than when it was planned")
-    except FileNotFoundError as failure:
-        raise range_gone(offsets, f"file {path} does not exist any more") from failure
-    except OSError as failure:
-        unavailable(path, failure)
-    return found.path
 
 
 def _time_of(offsets: OffsetRange) -> dict[str, Json]:
@@ -175,23 +162,10 @@ def _time_of(offsets: OffsetRange) -> dict[str, Json]:
     return {MTIME: mtime_s} if isinstance(mtime_s, int | float) and mtime_s > 0 else {}
 
 
-def limit_of(offsets: OffsetRange) -> int:
-    """How far the file counted when the range was planned."""
-    return cast(int, offsets.detail["limit"])
-
-
-def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
-    """The error of a range that can no longer be read as planned."""
-    return RangeGoneError(
-        f"shard {offsets.shard}, range [{offsets.start}, {offsets.until}): {found}; bring the planned file back, or "
-        "roll the epoch back with `tideline recover` and start again"
-    )
-
-
 class _Planned:
     """The planned bytes of a file from a position on: ends at the limit, and fails where the file ends before it."""
 
-    def __init__(self, file: RawFile, offsets: OffsetRange, position: int) -> None:
+    def __init__(self, file: RawFile | DecompressedFile, offsets: OffsetRange, position: int) -> None:
         file.seek(position)
         self._file = file
         self._offsets = offsets

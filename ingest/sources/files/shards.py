@@ -1,12 +1,16 @@
-"""Which listed file each known shard is now: the same one, one renamed by a rotation, or none any more.
+"""Which listed file each known shard is now: the same one, one that a rotation made of it, or none any more.
 
 ::
 
     at its path, same identity ─────────────────────────────────→ the shard's file
-    identity found elsewhere, same bytes before the offset ─────→ the shard's file, renamed
-    another identity at its path, same bytes before the offset ─→ the shard's file, written anew and longer
-    ... other bytes, or shorter than what was read ─────────────→ SourceChangedError
-    neither path nor identity listed ───────────────────────────→ gone: nothing to read, no error
+    identity found elsewhere, same content ─────────────────────→ the shard's file, renamed
+    another identity at its path, same content ─────────────────→ the shard's file, written anew and longer
+    a file that no shard has, same content ─────────────────────→ the shard's file, compressed, copied or moved
+    ... none of these, and its path has other content ──────────→ torn: the job stops, or goes on without the rest
+    ... none of these, and its path is not listed ──────────────→ gone: nothing to read, no error
+
+Content is the same where the first bytes and those before the offset are. At its path, with its identity
+and longer than before, a file was appended to: only the bytes before the offset are compared, when it is read.
 
 What is listed and belongs to no shard is a new shard, named by its path below the source's root; a
 name that is taken gets ``#2``, ``#3``, ...
@@ -14,57 +18,15 @@ name that is taken gets ``#2``, ``#3``, ...
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from fsspec import AbstractFileSystem
-
-from ingest.sources.files.listing import FileInfo, Location, tail_before
-from timeline.epoch import Json, Position
+from ingest.sources.files.contents import Archive, Contents, tail_span
+from ingest.sources.files.listing import FileInfo, Location
+from ingest.sources.files.place import Copy, Place
+from ingest.sources.files.rotated import CopyOf, Follows, Holder, Known, Misplaced, Rotations, Waits
+from timeline.epoch import Position
 from timeline.errors import SourceChangedError
-
-
-@dataclass(frozen=True)
-class Place:
-    """How far a file was read, and what tells that it is still the same file.
-
-    Attributes:
-        path: where the file was.
-        identity: see `FileInfo`.
-        mtime_s: its last change when the position was planned.
-        tail: hash of the bytes before the offset.
-        fresh_line: the bytes at the offset begin a line even though no line end stands before them, because
-            an unterminated last line was closed there.
-    """
-
-    path: str
-    identity: str | None
-    mtime_s: float
-    tail: str
-    fresh_line: bool = False
-
-    def to_json(self) -> dict[str, Json]:
-        """As it stands in `Position.detail`."""
-        return {
-            "path": self.path,
-            "id": self.identity,
-            "mtime": self.mtime_s,
-            "tail": self.tail,
-            "fresh_line": self.fresh_line,
-        }
-
-    @staticmethod
-    def of(detail: Mapping[str, Json]) -> Place:
-        """Read back from `Position.detail`."""
-        identity = detail.get("id")
-        mtime = detail.get("mtime")
-        return Place(
-            str(detail["path"]),
-            str(identity) if identity is not None else None,
-            float(mtime) if isinstance(mtime, int | float) else 0.0,
-            str(detail["tail"]),
-            detail.get("fresh_line") is True,
-        )
 
 
 @dataclass(frozen=True)
@@ -75,104 +37,283 @@ class ShardFile:
         shard: its stable name.
         file: the file.
         offset: first byte that is not committed yet.
-        fresh_line: see `Place`.
+        place: what the shard's position says; None of a new one.
         unchanged: identity, size and time say that there is nothing new.
-        checked: the bytes before the offset were compared already.
+        checked: the content was compared already.
+        archive: compression of a file whose decompressed bytes go on where the shard was read; None otherwise.
+        content: that file, decompressed; None where nothing of it is new.
+        copies: files that are copies of this one.
     """
 
     shard: str
     file: FileInfo
     offset: int = 0
-    fresh_line: bool = False
+    place: Place | None = None
     unchanged: bool = False
     checked: bool = False
+    archive: str | None = None
+    content: Archive | None = None
+    copies: tuple[Copy, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The offset behind all that is there."""
+        if self.archive is None:
+            return self.file.size
+        return self.offset if self.content is None else self.content.size
+
+    @property
+    def fresh_line(self) -> bool:
+        """See `Place`."""
+        return self.place is not None and self.place.fresh_line
+
+    @property
+    def is_worth_a_position(self) -> bool:
+        """Whether nothing of it is new, and a new position would spare the next start a comparison."""
+        if self.place is None or not self.unchanged:
+            return False
+        return self.file.identity != self.place.identity or not set(self.copies) <= set(self.place.copies)
+
+
+@dataclass(frozen=True)
+class Torn:
+    """A shard whose file was truncated or replaced, and is nowhere else.
+
+    Attributes:
+        shard: it.
+        file: what is at its path now.
+        position: how far it was read.
+        still_begins: the file still begins with what was read: to read it from there would repeat that.
+    """
+
+    shard: str
+    file: FileInfo
+    position: Position
+    still_begins: bool
+
+    @property
+    def found(self) -> str:
+        """What happened to it, for people."""
+        is_short = self.file.size < self.position.offset
+        return f"is only {self.file.size} bytes long" if is_short else "has other bytes before it"
+
+    @property
+    def error(self) -> SourceChangedError:
+        """What stops the job."""
+        told = (
+            f"file {self.file.path} (shard {self.shard}) was read up to byte {self.position.offset} and now "
+            f"{self.found} (size {self.file.size}): truncated or replaced. "
+        )
+        if self.still_begins:
+            return SourceChangedError(
+                f"{told}It still begins with what was read, so reading it anew would repeat that: put the read content "
+                "back, or move the new file to a name of its own"
+            )
+        return SourceChangedError(
+            f"{told}Only appended files can be continued; put the read content back, let path match the name that the "
+            "old file was rotated or copied to, or set source.on_truncate: restart, which reads the new content from "
+            "its beginning and records on the timeline that the rest of the old one is lost"
+        )
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What the listed files are.
+
+    Attributes:
+        shards: every shard that has a file now, known and new ones, oldest file first.
+        torn: shards whose files were truncated or replaced; what is at their paths is a new shard's.
+        settles_in_s: when archives that are being written will tell what they are; None where there is none.
+    """
+
+    shards: list[ShardFile]
+    torn: list[Torn]
+    settles_in_s: float | None = None
 
 
 def known_paths(after: Mapping[str, Position]) -> set[str]:
     """Where files were that records were read from."""
-    return {Place.of(position.detail).path for position in after.values()}
+    return {str(position.detail.get("path")) for position in after.values()}
 
 
-def match_shards(location: Location, files: Sequence[FileInfo], after: Mapping[str, Position]) -> list[ShardFile]:
-    """Every shard that has a file now, known and new ones, oldest file first.
+def match_shards(
+    location: Location,
+    files: Sequence[FileInfo],
+    after: Mapping[str, Position],
+    contents: Contents,
+    compression_of: Callable[[str], str | None],
+    now_s: float,
+    misplaced: Collection[str] = (),
+) -> Matched:
+    """What each listed file is; reads nothing of files that are at their path with their identity.
 
-    Reads nothing of files that are at their path with their identity.
-
-    Raises:
-        SourceChangedError: a shard's file shrank, or holds other bytes than were read.
-    """
-    by_path = {name: file for file in files for name in file.names or (file.path,)}
-    by_identity = {file.identity: file for file in files if file.identity is not None}
-    places = {shard: Place.of(position.detail) for shard, position in after.items()}
-    found: dict[str, ShardFile] = {}
-    taken: set[str] = set()
-
-    def assign(shard: str, file: FileInfo, *, checked: bool) -> None:
-        found[shard] = _known(shard, file, after[shard], places[shard], checked=checked)
-        taken.add(file.path)
-
-    elsewhere: list[str] = []
-    for shard, place in places.items():
-        file = by_path.get(place.path)
-        if file is not None and file.identity == place.identity is not None:
-            assign(shard, file, checked=False)
-        else:
-            elsewhere.append(shard)
-    still: list[str] = []
-    for shard in elsewhere:
-        file = by_identity.get(places[shard].identity or "")
-        if file is not None and file.path not in taken and _same(location.fs, file, after[shard], places[shard]):
-            assign(shard, file, checked=True)
-        else:
-            still.append(shard)
-    for shard in still:
-        file = by_path.get(places[shard].path)
-        if file is not None and file.path not in taken:
-            require_same(location.fs, shard, file, after[shard])
-            assign(shard, file, checked=True)
-    names = set(after)
-    for file in files:
-        if file.path not in taken:
-            shard = _free_name(location.name_of(file.path), names)
-            names.add(shard)
-            found[shard] = ShardFile(shard, file, checked=True)
-    return sorted(found.values(), key=lambda one: (one.file.mtime_s, one.file.path))
-
-
-def require_same(fs: AbstractFileSystem, shard: str, file: FileInfo, position: Position) -> None:
-    """Check that a file still begins with what was read of it, by the bytes before the offset.
+    Args:
+        location: the source's path.
+        files: as listed.
+        after: committed positions.
+        contents: reads the files.
+        compression_of: the compression of a file, by its path.
+        now_s: seconds since 1970.
+        misplaced: shards whose files, though at their paths with their identities, hold other bytes.
 
     Raises:
-        SourceChangedError: it does not.
+        SourceChangedError: the archive that a shard goes on in breaks before the shard's offset.
     """
-    found = "has other bytes before it"
-    if file.size < position.offset:
-        found = f"is only {file.size} bytes long"
-    elif tail_before(fs, file.path, position.offset) == Place.of(position.detail).tail:
-        return
-    raise SourceChangedError(
-        f"file {file.path} (shard {shard}) was read up to byte {position.offset} and now {found} (size {file.size}): "
-        "truncated or replaced. Only appended files can be continued; put the read content back, let path match the "
-        "name that the old file was rotated to, or move the new file to a name of its own"
-    )
+    denied = set(misplaced)
+    while True:
+        matching = _Matching(files, after, contents, compression_of, denied)
+        matching.place_known()
+        waits, wrong = matching.follow_rotations(now_s)
+        if wrong is None:
+            return matching.result(location, waits)
+        denied.add(wrong)
 
 
-def _known(shard: str, file: FileInfo, position: Position, place: Place, *, checked: bool) -> ShardFile:
-    same_time = file.mtime_s == place.mtime_s and file.identity == place.identity
-    return ShardFile(
-        shard,
-        file,
-        position.offset,
-        place.fresh_line,
-        unchanged=file.size == position.offset and (same_time or checked),
-        checked=checked,
-    )
+class _Matching:
+    """Files and shards on the way to each other."""
 
+    def __init__(
+        self,
+        files: Sequence[FileInfo],
+        after: Mapping[str, Position],
+        contents: Contents,
+        compression_of: Callable[[str], str | None],
+        denied: Collection[str],
+    ) -> None:
+        self._files = files
+        self._by_path = {name: file for file in files for name in file.names or (file.path,)}
+        self._by_identity = {file.identity: file for file in files if file.identity is not None}
+        self._after = after
+        self._places = {shard: Place.of(position) for shard, position in after.items()}
+        self._contents = contents
+        self._compression_of = compression_of
+        self._denied = denied
+        self._found: dict[str, ShardFile] = {}
+        self._held: dict[str, Holder] = {}
+        self._taken: set[str] = set()
+        self._torn: dict[str, FileInfo] = {}
 
-def _same(fs: AbstractFileSystem, file: FileInfo, position: Position, place: Place) -> bool:
-    if file.size == position.offset and file.mtime_s == place.mtime_s:
+    def place_known(self) -> None:
+        """Every shard that is found by path or identity."""
+        claims: dict[str, list[str]] = {}
+        for shard, place in self._places.items():
+            file = self._by_path.get(place.path)
+            is_there = file is not None and file.identity == place.identity is not None
+            if file is not None and is_there and not place.is_ended and shard not in self._denied:
+                claims.setdefault(file.path, []).append(shard)
+        for path, shards in claims.items():
+            # A file that was truncated in place is claimed by all that it held: the newest one first.
+            for shard in sorted(shards, key=lambda each: -self._places[each].mtime_s):
+                if self._assign(shard, self._by_path[path], may_be_longer=len(shards) == 1):
+                    break
+        left = [shard for shard, place in self._places.items() if shard not in self._found and not place.is_ended]
+        for shard in left:
+            file = self._by_identity.get(self._places[shard].identity or "")
+            if file is not None and (file.path != self._places[shard].path or shard not in self._denied):
+                self._assign(shard, file)
+        self._place_rewritten([shard for shard in left if shard not in self._found])
+
+    def _place_rewritten(self, left: Sequence[str]) -> None:
+        there = [(shard, self._by_path.get(self._places[shard].path)) for shard in left]
+        found = [(shard, file) for shard, file in there if file is not None and file.path not in self._taken]
+        plain = [(file, shard) for shard, file in found if self._places[shard].archive is None]
+        self._contents.fetch(
+            span
+            for file, shard in plain
+            if file.size >= self._after[shard].offset
+            for span in (tail_span(file, self._after[shard].offset), (file, 0, self._places[shard].head_bytes))
+        )
+        for shard, file in found:
+            if not self._assign(shard, file) and file.path not in self._taken:
+                self._torn[shard] = file
+
+    def _assign(self, shard: str, file: FileInfo, *, may_be_longer: bool = False) -> bool:
+        """Give a shard its file, if that holds what was read.
+
+        Args:
+            shard: it.
+            file: found by path or identity.
+            may_be_longer: a file that grew is taken for granted here, and compared when it is read.
+        """
+        if file.path in self._taken:
+            return False
+        place, offset = self._places[shard], self._after[shard].offset
+        is_same_state = file.identity == place.identity is not None and file.mtime_s == place.mtime_s
+        content: Archive | None = None
+        checked = True
+        if is_same_state and file.size == (offset if place.archive is None else place.archive_size):
+            pass
+        elif may_be_longer and place.archive is None and file.size > offset:
+            checked = False
+        elif not self._contents.holds(file, place, offset, place.archive, from_head=True):
+            return False
+        elif place.archive is not None:
+            content = self._contents.archive(file, place.archive, [offset])
+        self._put(ShardFile(shard, file, offset, place, checked=checked, archive=place.archive, content=content))
         return True
-    return file.size >= position.offset and tail_before(fs, file.path, position.offset) == place.tail
+
+    def _put(self, one: ShardFile) -> None:
+        self._found[one.shard] = replace(one, unchanged=one.checked and one.end == one.offset)
+        self._held[one.shard] = Holder(one.file, one.archive, one.checked)
+        self._taken.add(one.file.path)
+
+    def follow_rotations(self, now_s: float) -> tuple[float | None, str | None]:
+        """Shards that go on in files that nobody knows, and copies.
+
+        Returns:
+            Seconds until an archive that is being written is complete, if there is one; and a shard whose file turned
+            out to hold other bytes, if there is one: then nothing else of this object counts.
+        """
+        unknown = [file for file in self._files if file.path not in self._taken]
+        if not unknown or not self._places:
+            return None, None
+        copies = {copy: shard for shard in self._found for copy in self._places[shard].copies}
+        known = [
+            Known(shard, self._after[shard].offset, place, self._is_whole(place))
+            for shard, place in self._places.items()
+        ]
+        rotations = Rotations(self._contents, known, self._held, now_s)
+        waits: list[float] = []
+        for file in sorted(unknown, key=lambda each: (self._compression_of(each.path) is not None, each.path)):
+            compression = self._compression_of(file.path)
+            copied = copies.get(file.state)
+            match CopyOf(copied) if copied is not None else rotations.judge(file, compression):
+                case Follows(shard, archive):
+                    place, kind = self._places[shard], compression if archive is not None else None
+                    one = ShardFile(shard, file, self._after[shard].offset, place, checked=True, archive=kind)
+                    self._put(replace(one, content=archive))
+                    self._torn.pop(shard, None)
+                case CopyOf(shard):
+                    self._taken.add(file.path)
+                    own = self._found[shard]
+                    self._found[shard] = replace(own, copies=(*own.copies, file.state))
+                case Waits(left_s):
+                    self._taken.add(file.path)
+                    waits.append(left_s)
+                case Misplaced(shard):
+                    return None, shard
+                case None:
+                    pass
+        return min(waits, default=None), None
+
+    def _is_whole(self, place: Place) -> bool:
+        return place.archive is None and self._compression_of(place.path) is not None
+
+    def result(self, location: Location, settles_in_s: float | None) -> Matched:
+        """All shards, with new ones for what is left."""
+        names = set(self._after)
+        for file in self._files:
+            if file.path not in self._taken:
+                shard = _free_name(location.name_of(file.path), names)
+                names.add(shard)
+                self._found[shard] = ShardFile(shard, file, checked=True, unchanged=file.size == 0)
+        torn = [
+            Torn(shard, file, self._after[shard], self._contents.begins_as(file, self._places[shard]))
+            for shard, file in self._torn.items()
+            if file.path not in self._taken
+        ]
+        shards = sorted(self._found.values(), key=lambda one: (one.file.mtime_s, one.file.path))
+        return Matched(shards, torn, settles_in_s)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

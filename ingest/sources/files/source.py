@@ -22,6 +22,7 @@ from ingest.sources.decode.decoder import (
 from ingest.sources.decode.infer import infer_groups, infer_json, infer_parquet, infer_texts
 from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import RecordFormat, UnknownField
+from ingest.sources.files.contents import Archives, Contents
 from ingest.sources.files.line_decoder import LineDecoder, lines_again
 from ingest.sources.files.listing import list_files, resolve
 from ingest.sources.files.options import FilesOptions
@@ -29,7 +30,7 @@ from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
 from ingest.sources.files.parquet_again import rows_again
 from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
-from ingest.sources.files.shards import ShardFile, known_paths, match_shards
+from ingest.sources.files.shards import ShardFile, Torn, known_paths, match_shards
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, SourceChangedError, SourceError
 from timeline.redact import without_credentials, without_secrets
@@ -63,10 +64,12 @@ class FilesSource:
         self._on_unknown_field = on_unknown_field
         self._storage = dict(storage or {})
         self._now = now
+        self._archives = Archives()
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
         """See Source."""
-        return plan_files(resolve(self._options.path, self._storage), self._options, after, self._now())
+        location = resolve(self._options.path, self._storage)
+        return plan_files(location, self._options, after, self._now(), self._archives)
 
     def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         """See Source; a file's end is its size, whether or not its last line or the whole file counts yet."""
@@ -88,7 +91,13 @@ class FilesSource:
     def _ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         location = resolve(self._options.path, self._storage)
         now_s, files = self._now(), list_files(location, known_paths(after), may_be_missing=True)
-        found = {one.shard: _end_of(one, self._options, now_s) for one in match_shards(location, files, after)}
+        contents = Contents(location.fs, self._archives)
+        matched = match_shards(location, files, after, contents, self._options.compression_of, now_s)
+        restarts = self._options.on_truncate == "restart"
+        torn = {one.shard: _torn_end(one, restarts=restarts) for one in matched.torn}
+        stops_at = set() if restarts else {one.file.path for one in matched.torn}
+        still = [one for one in matched.shards if one.file.path not in stops_at]
+        found = {one.shard: _end_of(one, self._options, now_s) for one in still} | torn
         gone = {shard: ShardEnd(after[shard].offset, None, 0, note=_GONE) for shard in after if shard not in found}
         return found | gone
 
@@ -187,11 +196,18 @@ class FilesSource:
 
 
 def _end_of(one: ShardFile, options: FilesOptions, now_s: float) -> ShardEnd:
-    size = one.file.size
-    note = waits_for(one, options, now_s)
-    if size < one.offset:
-        note = f"only {size} bytes are left of what was read: tideline run stops at this file"
-    return ShardEnd(one.offset, size, max(0, size - one.offset), note=note)
+    return ShardEnd(one.offset, one.end, max(0, one.end - one.offset), note=waits_for(one, options, now_s))
+
+
+def _torn_end(torn: Torn, *, restarts: bool) -> ShardEnd:
+    offset, size = torn.position.offset, torn.file.size
+    if restarts and not torn.still_begins:
+        return ShardEnd(offset, None, 0, note=f"{torn.file.path} {torn.found}: read anew, and the hole is recorded")
+    if size >= offset:
+        raise torn.error
+    return ShardEnd(
+        offset, size, 0, note=f"only {size} bytes are left of what was read: tideline run stops at this file"
+    )
 
 
 def _text(block: Block) -> TextBlock:

@@ -137,10 +137,9 @@ def test_a_file_that_cannot_be_opened_is_named_by_plan_and_reader(folder: Path) 
             list(source.reader().read(offsets))
 
 
-class Buckets(AsyncFileSystem):
+class Buckets(AsyncFileSystem):  # type: ignore[misc]
     """An object store with one bucket, whose listings say of what is not there what S3's do."""
 
-    protocol = "buckets"
     cachable = False
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:

@@ -1,0 +1,163 @@
+"""Where the file of a planned range is when a task reads it: as planned, or made another by a rotation since.
+
+::
+
+    at its path, or renamed in its folder ── same bytes before the range's end ──→ read there
+    another file in its folder, by its name a rotation's: a copy, or compressed ── same bytes ──→ read there
+    nothing of that ──→ RangeGoneError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from fsspec import AbstractFileSystem
+
+from ingest.sources.files.decompress import DecompressedFile
+from ingest.sources.files.listing import TAIL_BYTES, FileInfo, file_info, files_beside, tail_before, tail_hash
+from ingest.sources.files.names import may_become
+from ingest.sources.files.raw import RawFile, unavailable
+from timeline.epoch import OffsetRange
+from timeline.errors import RangeGoneError
+
+_KINDS = ((".gz", "gzip"), (".zst", "zstd"))
+
+
+@dataclass(frozen=True)
+class Located:
+    """A range's file now.
+
+    Attributes:
+        path: it.
+        size: bytes, as stored.
+        archive: its compression where the range's offsets count decompressed bytes.
+    """
+
+    path: str
+    size: int
+    archive: str | None = None
+
+
+def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
+    """Find the file of a range, and compare its content with what was planned.
+
+    Raises:
+        RangeGoneError: the file is gone, shorter than planned, or has other content.
+        SourceError: it cannot be opened.
+        StoreUnavailableError: the store does not answer.
+    """
+    path = str(offsets.detail["path"])
+    try:
+        found = _find(fs, offsets)
+        why = f"file {path} does not exist any more" if found is None else _difference(fs, offsets, found)
+        if found is not None and why is None:
+            kind = str(offsets.detail["compression"]) if is_of_archive(offsets) else None
+            return Located(found.path, found.size, kind)
+        for archive in _made_of(fs, offsets):
+            return archive
+    except FileNotFoundError as failure:
+        raise range_gone(offsets, f"file {path} does not exist any more") from failure
+    except OSError as failure:
+        unavailable(path, failure)
+    raise range_gone(offsets, str(why))
+
+
+def require_still(fs: AbstractFileSystem, offsets: OffsetRange, path: str) -> None:
+    """Check, behind the last row, that a local file was not truncated and written anew while it was read.
+
+    Objects of a store are replaced as a whole and are not asked for again.
+
+    Raises:
+        RangeGoneError: it was.
+    """
+    identity = offsets.detail.get("id")
+    if isinstance(identity, str) and identity.startswith("ino:"):
+        at = _tail_at(offsets)
+        try:
+            is_same = tail_before(fs, path, at) == offsets.detail["tail"]
+        except FileNotFoundError:
+            return  # removed or renamed behind the reader, who had it open
+        if not is_same:
+            # The path may be another file's by now: the reader's own was checked when it was opened.
+            now = _find(fs, offsets)
+            if now is not None and now.identity == identity and _difference(fs, offsets, now) is not None:
+                raise range_gone(offsets, f"file {path} was truncated or rewritten while it was read")
+
+
+def is_of_archive(offsets: OffsetRange) -> bool:
+    """Whether a range was planned as decompressed bytes of a compressed file."""
+    return "archive_size" in offsets.detail
+
+
+def limit_of(offsets: OffsetRange) -> int:
+    """How far the file counted when the range was planned."""
+    return cast(int, offsets.detail["limit"])
+
+
+def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
+    """The error of a range that can no longer be read as planned."""
+    return RangeGoneError(
+        f"shard {offsets.shard}, range [{offsets.start}, {offsets.until}): {found}; bring the planned file back, or "
+        "roll the epoch back with `tideline recover` and start again"
+    )
+
+
+def _tail_at(offsets: OffsetRange) -> int:
+    return cast(int, offsets.detail["tail_at"])
+
+
+def _find(fs: AbstractFileSystem, offsets: OffsetRange) -> FileInfo | None:
+    """By path, or by identity in the same folder."""
+    path, identity = str(offsets.detail["path"]), offsets.detail.get("id")
+    try:
+        found: FileInfo | None = file_info(fs, path)
+    except FileNotFoundError:
+        found = None
+    if identity is None or (found is not None and found.identity == identity):
+        return found
+    return next((file for file in files_beside(fs, path) if file.identity == identity), found)
+
+
+def _difference(fs: AbstractFileSystem, offsets: OffsetRange, found: FileInfo) -> str | None:
+    """What tells a file from the planned one, for people; None where nothing does."""
+    detail = offsets.detail
+    size, at, tail = limit_of(offsets), _tail_at(offsets), detail["tail"]
+    if is_of_archive(offsets):
+        size = at = cast(int, detail["archive_size"])
+        tail = detail["archive_tail"]
+    if found.size < size or (is_of_archive(offsets) and found.size != size):
+        return f"file {found.path} has {found.size} of {size} bytes"
+    if tail_before(fs, found.path, at) != tail:
+        return f"file {found.path} has other bytes before {at} than when it was planned"
+    return None
+
+
+def _made_of(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[Located]:
+    """Files of the same folder that a rotation may have made of a plain one, and that have its content."""
+    path = str(offsets.detail["path"])
+    if offsets.detail.get("compression") is not None or "fresh_line" not in offsets.detail:
+        return
+    for file in files_beside(fs, path):
+        if not may_become(path, file.path):
+            continue
+        kind = next((kind for ending, kind in _KINDS if file.path.endswith(ending)), None)
+        if kind is None:
+            if _difference(fs, offsets, file) is None:
+                yield Located(file.path, file.size)
+        elif _holds(fs, offsets, file, kind):
+            yield Located(file.path, file.size, kind)
+
+
+def _holds(fs: AbstractFileSystem, offsets: OffsetRange, file: FileInfo, kind: str) -> bool:
+    """Whether a compressed file has what was planned: all of it, and the bytes before its end."""
+    at, limit = _tail_at(offsets), limit_of(offsets)
+    content = DecompressedFile(lambda: RawFile(fs, file.path, file.size), kind)
+    try:
+        content.seek(max(0, at - TAIL_BYTES))
+        tail = content.read(min(at, TAIL_BYTES))
+        content.seek(limit - 1)
+        return tail_hash(tail) == offsets.detail["tail"] and len(content.read(1)) == 1
+    finally:
+        content.close()

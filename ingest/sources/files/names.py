@@ -1,0 +1,74 @@
+"""The names that a rotation gives a log: ``app.log`` becomes ``app.log.1``, ``app.log-20261123.gz``, ``app.1.log.zst``.
+
+Names alone prove nothing; they bound which contents are compared, and keep two files whose contents happen
+to be equal (a status of one line, a snapshot a day) from being taken for one log and its copy.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_ENDINGS = (".gz", ".zst")
+_ASIDE = ".tmp"
+"""The name of a log while logrotate copies it to another device (renamecopy)."""
+
+_DATE = re.compile(r"[-._](\d{4}[-_.]?\d{2}[-_.]?\d{2}(?:[-_.T]?\d{2}(?:[:_.-]?\d{2}){0,2})?|\d{10})(?=$|\.)")
+_NUMBER = re.compile(r"\.(\d{1,3})(?=$|\.[^.\d][^.]*$)")
+
+
+@dataclass(frozen=True)
+class LogName:
+    """The path of a log, taken apart.
+
+    Attributes:
+        folder: its folder.
+        family: the file's name before any rotation.
+        date: the date that a rotation has put into it; "" without one.
+        number: how often it was rotated; None where the name does not say.
+        is_compressed: it ends as compressed files do.
+    """
+
+    folder: str
+    family: str
+    date: str
+    number: int | None
+    is_compressed: bool
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether the name tells of a rotation."""
+        return self.is_compressed or bool(self.date) or self.number is not None
+
+
+@lru_cache(maxsize=100_000)
+def log_name(path: str) -> LogName:
+    """A path taken apart."""
+    folder, _, name = path.rpartition("/")
+    ending = next((each for each in _ENDINGS if name.endswith(each)), "")
+    family = name.removesuffix(ending).removesuffix(_ASIDE)
+    date = _DATE.search(family)
+    if date is not None:
+        family = family[: date.start()] + family[date.end() :]
+    number = _NUMBER.search(family)
+    if number is not None:
+        family = family[: number.start()] + family[number.end() :]
+    return LogName(
+        folder, family, date.group(1) if date else "", int(number.group(1)) if number else None, bool(ending)
+    )
+
+
+def may_become(before: str, after: str) -> bool:
+    """Whether a rotation can have made one path of another; a log never gets its old name back."""
+    one, other = log_name(before), log_name(after)
+    if before == after or one.family != other.family or not other.is_rotated:
+        return False
+    if (one.date and one.date != other.date) or (one.is_compressed and not other.is_compressed):
+        return False
+    if one.number is None:
+        return True
+    if other.number is None or other.number < one.number:
+        return False
+    # Only a file that is made anew has another identity, and what is only renamed is not made anew.
+    return other.is_compressed

@@ -1,0 +1,215 @@
+"""Tells whether a file that no shard has is a log that was read before: compressed, copied or moved by a rotation.
+
+::
+
+    begins as a shard's file, which is gone or has other content now
+        and holds the same bytes before the shard's offset ──────────→ the shard goes on in it
+    begins as a shard's file, which is there as it was
+        and everything in it is in that file too ────────────────────→ a copy: nothing to read
+    compressed, ends in the middle, and was changed just now ────────→ being written: wait
+    anything else ───────────────────────────────────────────────────→ a new file
+
+Contents are compared where the names allow it (`ingest.sources.files.names`), or where a plain file of at least
+4 KiB is gone and a compressed one begins alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ingest.sources.files.contents import Archive, Contents
+from ingest.sources.files.listing import FileInfo, file_info, head_hash, tail_before, tail_hash
+from ingest.sources.files.names import log_name, may_become
+from ingest.sources.files.place import HEAD_BYTES, Place
+from timeline.errors import SourceChangedError
+
+log = logging.getLogger(__name__)
+
+_WRITTEN_FOR_S = 10.0
+"""A compressed file that ends in the middle is being written for so long after its last change."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A shard as its position says it.
+
+    Attributes:
+        shard: its name.
+        offset: how far it was read.
+        place: what the position says besides.
+        is_whole: offsets count compressed bytes, and the file was read whole.
+    """
+
+    shard: str
+    offset: int
+    place: Place
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The file that a shard has now.
+
+    Attributes:
+        file: it.
+        archive: its compression where the shard's offset counts decompressed bytes.
+        checked: its content was compared.
+    """
+
+    file: FileInfo
+    archive: str | None
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Follows:
+    """The shard goes on in the file; `archive` is its content where it is compressed."""
+
+    shard: str
+    archive: Archive | None
+
+
+@dataclass(frozen=True)
+class CopyOf:
+    """The file holds nothing but what the shard's file holds too."""
+
+    shard: str
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The file is being written."""
+
+    settles_in_s: float
+
+
+@dataclass(frozen=True)
+class Misplaced:
+    """The shard's own file does not hold what was read of it: look again, without it."""
+
+    shard: str
+
+
+Verdict: TypeAlias = Follows | CopyOf | Waits | Misplaced | None
+"""None: a new file."""
+
+
+class Rotations:
+    """Finds the shard of a file that nobody knows."""
+
+    def __init__(self, contents: Contents, known: Sequence[Known], held: Mapping[str, Holder], now_s: float) -> None:
+        """Index the shards; nothing is read.
+
+        Args:
+            contents: reads files.
+            known: every shard.
+            held: what files shards have now; changes while files are judged.
+            now_s: seconds since 1970.
+        """
+        self._contents = contents
+        self._held = held
+        self._now_s = now_s
+        self._families: dict[str, list[Known]] = {}
+        self._gone: list[Known] = []
+        for one in sorted(known, key=lambda each: -each.place.mtime_s):
+            self._families.setdefault(log_name(one.place.path).family, []).append(one)
+            if one.shard not in held and not one.is_whole and one.place.head_bytes == HEAD_BYTES:
+                self._gone.append(one)
+
+    def judge(self, file: FileInfo, compression: str | None) -> Verdict:
+        """What a file is that has no shard.
+
+        Raises:
+            SourceChangedError: it is what a shard went on in, and breaks before that shard's offset.
+        """
+        near = self._near(file, compression)
+        if not near or not file.size:
+            return None
+        head = self._contents.head(file, compression)
+        alike = [one for one in near if _begins(head, one) or (one.is_whole and one.offset == file.size)]
+        archive = None
+        if not alike:
+            # Its beginning alone may be there by now: then nothing can be told yet.
+            is_short = compression is not None and len(head) < HEAD_BYTES
+            archive = self._contents.archive(file, compression, ()) if compression and is_short else None
+            return self._waits(file) if archive is not None and archive.broken is not None else None
+        if compression is not None:
+            archive = self._contents.archive(file, compression, {one.offset for one in alike if not one.is_whole})
+            if archive.broken is not None and (waits := self._waits(file)) is not None:
+                return waits
+        for one in alike:
+            if one.shard not in self._held and self._goes_on(one, file, archive):
+                if archive is not None and archive.broken is not None:
+                    log.warning(
+                        "%s breaks at byte %d, nothing behind can be read: %s", file.path, archive.size, archive.broken
+                    )
+                return Follows(one.shard, None if one.is_whole else archive)
+        for one in alike:
+            if one.shard in self._held and not one.is_whole:
+                verdict = self._copy(one, file, archive)
+                if verdict is not None:
+                    return verdict
+        self._require_unbroken(alike, file, archive)
+        return None
+
+    def _near(self, file: FileInfo, compression: str | None) -> list[Known]:
+        found: list[Known] = []
+        family = log_name(file.path).family
+        for one in self._families.get(family, ()):
+            holder = self._held.get(one.shard)
+            if may_become(one.place.path if holder is None else holder.file.path, file.path):
+                found.append(one)
+        if compression is not None:
+            found += [one for one in self._gone if log_name(one.place.path).family != family]
+        return found
+
+    def _goes_on(self, one: Known, file: FileInfo, archive: Archive | None) -> bool:
+        if one.is_whole:
+            return file.size == one.offset and self._contents.tail(file, one.offset) == one.place.tail
+        if archive is not None:
+            return archive.tails.get(one.offset) == one.place.tail
+        return file.size >= one.offset and self._contents.tail(file, one.offset) == one.place.tail
+
+    def _copy(self, one: Known, file: FileInfo, archive: Archive | None) -> Verdict:
+        """Whether all of a file is in the shard's own file, which has to hold what was read of it."""
+        contents, holder = self._contents, self._held[one.shard]
+        if not holder.checked and not contents.holds(
+            holder.file, one.place, one.offset, holder.archive, from_head=True
+        ):
+            return Misplaced(one.shard)
+        size = file.size if archive is None else archive.size
+        end = contents.end_of(file) if archive is None else archive.end
+        if holder.archive is not None:
+            own = contents.archive(holder.file, holder.archive, ())
+            return CopyOf(one.shard) if (own.size, own.end) == (size, end) else None
+        own_size = holder.file.size
+        if own_size < size:  # it may have grown since it was listed, before it was copied
+            own_size = file_info(contents.fs, holder.file.path).size
+        is_copy = size <= own_size and tail_before(contents.fs, holder.file.path, size) == tail_hash(end)
+        return CopyOf(one.shard) if is_copy else None
+
+    def _waits(self, file: FileInfo) -> Waits | None:
+        left_s = _WRITTEN_FOR_S - (self._now_s - file.mtime_s)
+        return Waits(left_s) if left_s > 0 else None
+
+    def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: Archive | None) -> None:
+        if archive is None or archive.broken is None:
+            return
+        for one in alike:
+            if one.shard not in self._held and one.place.head and one.offset > archive.size:
+                raise SourceChangedError(
+                    f"file {file.path} is what {one.place.path} (shard {one.shard}, read up to byte {one.offset}) was "
+                    f"compressed to, and breaks at byte {archive.size}: {archive.broken}. Put a whole one there, or "
+                    "move it away: what was not read of it is lost then"
+                )
+
+
+def _begins(head: bytes, one: Known) -> bool:
+    """Whether a file's first bytes are those of a shard; of positions of older versions only the tail tells."""
+    place = one.place
+    if one.is_whole or len(head) < place.head_bytes:
+        return False
+    return not place.head or head_hash(head[: place.head_bytes]) == place.head
