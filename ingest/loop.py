@@ -48,6 +48,7 @@ from timeline.errors import (
     FencedError,
     InvariantError,
     OutrunError,
+    RangeRewrittenError,
     StoppedError,
     StoreUnavailableError,
     TargetBusyError,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUSY_TRIES = 5
-"""Times in a row that an epoch is tried again because someone else writes the same rows."""
+"""Times in a row that an epoch is tried again because someone else writes the same rows, or its files are rewritten."""
 
 _FIRST_BUSY_WAIT_S = 0.5
 
@@ -267,6 +268,12 @@ class IngestLoop:
             log.warning("%s", outrun)
         except TargetBusyError as busy:
             self._wait_for_target(busy)
+        except RangeRewrittenError as rewritten:
+            # A log that is truncated in place: the next plan goes on in its copy, or stops with what is lost.
+            if self._busy >= BUSY_TRIES:
+                raise
+            self._busy += 1
+            log.warning("%s; planning again (%d of %d)", rewritten, self._busy, BUSY_TRIES)
         else:
             self._busy = 0
             return result

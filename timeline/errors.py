@@ -17,6 +17,7 @@
     │   └── OutrunError           it was a writer before this one: recover and go on, or stop
     ├── SourceError               the source cannot be read as planned
     │   ├── RangeGoneError        a planned range is no longer there
+    │   │   └── RangeRewrittenError   its file was truncated or written anew since: plan again
     │   └── SourceChangedError    a shard shrank or changed below its committed offset
     ├── DataError                 a row stops the job because the job file asks for that
     ├── TargetError               a target cannot take the epoch
@@ -94,6 +95,10 @@ class SourceError(TidelineError):
 
 class RangeGoneError(SourceError):
     """A planned offset range is no longer there, in whole or in part; the message names it."""
+
+
+class RangeRewrittenError(RangeGoneError):
+    """A planned range's file was truncated or written anew in place; a new plan finds its content, or the loss."""
 
 
 class SourceChangedError(SourceError):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socketserver
 import subprocess
@@ -17,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.real.processes import HOST
-from tests.real.toolchain import MissingToolchainError
+from tests.real.toolchain import MissingToolchainError, apt_install
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 TIMEOUT_S = 60
-INSTALL_S = 900
 
 # Nothing of its own over the network, and no sandbox, which root does not get.
 _FLAGS = (
@@ -61,24 +59,7 @@ def ensure() -> Path:
     there = find()
     if there is not None:
         return there
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        raise MissingToolchainError(f"the page's test needs {' or '.join(NAMES)}: apt-get install chromium")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-        try:
-            done = subprocess.run(
-                [apt, *command],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_S,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise MissingToolchainError(f"apt-get {command[0]} did not end in {INSTALL_S} s") from error
-        if done.returncode:
-            raise MissingToolchainError(f"apt-get {' '.join(command)} failed: {done.stderr[-500:]}")
+    apt_install("chromium", "the page's test")
     there = find()
     if there is None:
         raise MissingToolchainError("apt-get installed chromium, but it is not on the path")

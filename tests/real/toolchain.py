@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+INSTALL_S = 900
+
 
 class MissingToolchainError(Exception):
     """A server cannot be made here; the message says what is missing."""
@@ -27,6 +29,32 @@ def find_tool(name: str, needed_for: str, advice: str) -> str:
     if path is None:
         raise MissingToolchainError(f"{needed_for} needs {name}: {advice}")
     return path
+
+
+def apt_install(package: str, needed_for: str) -> None:
+    """Install one of Debian's packages, where this process may.
+
+    Raises:
+        MissingToolchainError: it may not, or apt-get does not find it.
+    """
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise MissingToolchainError(f"{needed_for} needs {package}: apt-get install {package}")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+        try:
+            done = subprocess.run(
+                [apt, *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MissingToolchainError(f"apt-get {command[0]} did not end in {INSTALL_S} s") from error
+        if done.returncode:
+            raise MissingToolchainError(f"apt-get {' '.join(command)} failed: {done.stderr[-500:]}")
 
 
 def find_java(needed_for: str) -> str:

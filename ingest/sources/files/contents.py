@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fsspec import AbstractFileSystem
@@ -60,10 +60,12 @@ class Contents:
 
     Attributes:
         fs: the store.
+        compression_of: the compression of a file, by its path.
     """
 
-    def __init__(self, fs: AbstractFileSystem, archives: Archives) -> None:
+    def __init__(self, fs: AbstractFileSystem, archives: Archives, compression_of: Callable[[str], str | None]) -> None:
         self.fs = fs
+        self.compression_of = compression_of
         self._archives = archives
         self._fetched: dict[_Span, bytes] = {}
 

@@ -225,6 +225,14 @@ def files_beside(fs: AbstractFileSystem, path: str) -> Iterator[FileInfo]:
             yield found
 
 
+def files_below(fs: AbstractFileSystem, root: str, glob: str | None) -> Iterator[FileInfo]:
+    """All files of a source, when one of them is looked for; see `walk_files`."""
+    for path, info in walk_files(fs, root, glob).items():
+        found = _file_info(fs, path, info)
+        if found is not None:
+            yield found
+
+
 def read_bytes(fs: AbstractFileSystem, path: str, start: int, until: int) -> bytes:
     """Bytes ``[start, until)`` of a file, fewer where it ends before."""
     try:

@@ -2,8 +2,8 @@
 
 ::
 
-    at its path, or renamed in its folder ── same bytes before the range's end ──→ read there
-    another file in its folder, by its name a rotation's: a copy, or compressed ── same bytes ──→ read there
+    at its path, or renamed ── same bytes before the range's end ──→ read there
+    another file, by its name a rotation's: a copy, or compressed ── same bytes ──→ read there
     nothing of that ──→ RangeGoneError
 """
 
@@ -16,11 +16,19 @@ from typing import cast
 from fsspec import AbstractFileSystem
 
 from ingest.sources.files.decompress import DecompressedFile
-from ingest.sources.files.listing import TAIL_BYTES, FileInfo, file_info, files_beside, tail_before, tail_hash
+from ingest.sources.files.listing import (
+    TAIL_BYTES,
+    FileInfo,
+    file_info,
+    files_below,
+    files_beside,
+    tail_before,
+    tail_hash,
+)
 from ingest.sources.files.names import may_become
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import OffsetRange
-from timeline.errors import RangeGoneError
+from timeline.errors import RangeGoneError, RangeRewrittenError
 
 _KINDS = ((".gz", "gzip"), (".zst", "zstd"))
 
@@ -43,12 +51,21 @@ class Located:
 def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
     """Find the file of a range, and compare its content with what was planned.
 
+    A rotation between two looks at the folder hides a file from both of its names; a second look tells.
+
     Raises:
         RangeGoneError: the file is gone, shorter than planned, or has other content.
         SourceError: it cannot be opened.
         StoreUnavailableError: the store does not answer.
     """
-    path = str(offsets.detail["path"])
+    try:
+        return _locate_once(fs, offsets)
+    except RangeGoneError:
+        return _locate_once(fs, offsets)
+
+
+def _locate_once(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
+    path, identity = str(offsets.detail["path"]), offsets.detail.get("id")
     try:
         found = _find(fs, offsets)
         why = f"file {path} does not exist any more" if found is None else _difference(fs, offsets, found)
@@ -61,6 +78,8 @@ def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
         raise range_gone(offsets, f"file {path} does not exist any more") from failure
     except OSError as failure:
         unavailable(path, failure)
+    if found is not None and found.identity == identity is not None:
+        raise rewritten(offsets, str(why))
     raise range_gone(offsets, str(why))
 
 
@@ -83,7 +102,7 @@ def require_still(fs: AbstractFileSystem, offsets: OffsetRange, path: str) -> No
             # The path may be another file's by now: the reader's own was checked when it was opened.
             now = _find(fs, offsets)
             if now is not None and now.identity == identity and _difference(fs, offsets, now) is not None:
-                raise range_gone(offsets, f"file {path} was truncated or rewritten while it was read")
+                raise rewritten(offsets, f"file {path} was truncated or rewritten while it was read")
 
 
 def is_of_archive(offsets: OffsetRange) -> bool:
@@ -104,6 +123,15 @@ def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
     )
 
 
+def rewritten(offsets: OffsetRange, found: str) -> RangeGoneError:
+    """The error of a range whose file was truncated in place, or rewritten.
+
+    Only a committed position lets the next plan notice that; a file that no epoch has read stops the job.
+    """
+    gone = range_gone(offsets, found)
+    return RangeRewrittenError(str(gone)) if offsets.start > 0 else gone
+
+
 def _tail_at(offsets: OffsetRange) -> int:
     return cast(int, offsets.detail["tail_at"])
 
@@ -117,7 +145,15 @@ def _find(fs: AbstractFileSystem, offsets: OffsetRange) -> FileInfo | None:
         found = None
     if identity is None or (found is not None and found.identity == identity):
         return found
-    return next((file for file in files_beside(fs, path) if file.identity == identity), found)
+    return next((file for file in _elsewhere(fs, offsets) if file.identity == identity), found)
+
+
+def _elsewhere(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[FileInfo]:
+    """Files where a rotation can have put the range's: in its folder first, then all that the job's path matches."""
+    yield from files_beside(fs, str(offsets.detail["path"]))
+    root, glob = offsets.detail.get("root"), offsets.detail.get("glob")
+    if isinstance(root, str):
+        yield from files_below(fs, root, glob if isinstance(glob, str) else None)
 
 
 def _difference(fs: AbstractFileSystem, offsets: OffsetRange, found: FileInfo) -> str | None:
@@ -135,11 +171,11 @@ def _difference(fs: AbstractFileSystem, offsets: OffsetRange, found: FileInfo) -
 
 
 def _made_of(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[Located]:
-    """Files of the same folder that a rotation may have made of a plain one, and that have its content."""
+    """Files that a rotation may have made of a plain one, and that have its content."""
     path = str(offsets.detail["path"])
     if offsets.detail.get("compression") is not None or "fresh_line" not in offsets.detail:
         return
-    for file in files_beside(fs, path):
+    for file in _elsewhere(fs, offsets):
         if not may_become(path, file.path):
             continue
         kind = next((kind for ending, kind in _KINDS if file.path.endswith(ending)), None)

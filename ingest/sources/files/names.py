@@ -14,7 +14,7 @@ _ENDINGS = (".gz", ".zst")
 _ASIDE = ".tmp"
 """The name of a log while logrotate copies it to another device (renamecopy)."""
 
-_DATE = re.compile(r"[-._](\d{4}[-_.]?\d{2}[-_.]?\d{2}(?:[-_.T]?\d{2}(?:[:_.-]?\d{2}){0,2})?|\d{10})(?=$|\.)")
+_DATE = re.compile(r"[-._](\d{4}[-_.]?\d{2}[-_.]?\d{2}\d*(?:[-_T:]\d+)*|\d{10})(?=$|\.)")
 _NUMBER = re.compile(r"\.(\d{1,3})(?=$|\.[^.\d][^.]*$)")
 
 

@@ -65,7 +65,7 @@ def plan_files(
         now_s: seconds since 1970.
         archives: kept from plan to plan.
     """
-    plan_once = partial(_plan_once, location, options, after, now_s, archives)
+    plan_once = partial(_plan_once, _Look(location, options, after, now_s, archives))
     try:
         return plan_once(restarts=False)
     except (SourceChangedError, FileNotFoundError):
@@ -102,25 +102,29 @@ def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
     ]
 
 
-def _plan_once(
-    location: Location,
-    options: FilesOptions,
-    after: Mapping[str, Position],
-    now_s: float,
-    archives: Archives,
-    misplaced: frozenset[str] = frozenset(),
-    *,
-    restarts: bool,
-) -> SourcePlan:
-    contents = Contents(location.fs, archives)
+@dataclass(frozen=True)
+class _Look:
+    """What one plan goes by; see `plan_files`."""
+
+    location: Location
+    options: FilesOptions
+    after: Mapping[str, Position]
+    now_s: float
+    archives: Archives
+
+
+def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts: bool) -> SourcePlan:
+    location, options, after, now_s = look.location, look.options, look.after, look.now_s
+    contents = Contents(location.fs, look.archives, options.compression_of)
     files = list_files(location, known_paths(after))
-    archives.keep(files)
-    matched, misplaced = _match(location, options, after, now_s, files, contents, misplaced)
+    look.archives.keep(files)
+    matched, misplaced = _match(look, files, contents, misplaced)
     for torn in matched.torn:
         if torn.still_begins or not restarts:
             raise torn.error
     ranges: list[OffsetRange] = []
     settles: list[float] = [] if matched.settles_in_s is None else [matched.settles_in_s]
+    where = _where(location)
     behind = behind_shards = 0
     budget = options.max_bytes_per_epoch
     for one in matched.shards:
@@ -131,13 +135,13 @@ def _plan_once(
             behind, behind_shards, budget = behind + size, behind_shards + 1, 0
             continue
         if not _is_its_file(contents, one, after):
-            with_it = misplaced | {one.shard}
-            return _plan_once(location, options, after, now_s, archives, with_it, restarts=restarts)
+            return _plan_once(look, misplaced | {one.shard}, restarts=restarts)
         share = (_whole_file if whole else _lines)(contents, one, options, now_s, budget)
         if share.settles_in_s is not None:
             settles.append(share.settles_in_s)
         if share.until > one.offset:
-            ranges.append(_range(contents, one, options, share))
+            offsets = _range(contents, one, options, share)
+            ranges.append(replace(offsets, detail={**offsets.detail, **where}))
             budget -= share.until - one.offset
             if share.until < share.limit:
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
@@ -148,20 +152,14 @@ def _plan_once(
 
 
 def _match(
-    location: Location,
-    options: FilesOptions,
-    after: Mapping[str, Position],
-    now_s: float,
-    files: Sequence[FileInfo],
-    contents: Contents,
-    misplaced: frozenset[str],
+    look: _Look, files: Sequence[FileInfo], contents: Contents, misplaced: frozenset[str]
 ) -> tuple[Matched, frozenset[str]]:
     """The shards' files, compared where this epoch is likely to read them; and shards whose files hold other bytes."""
     while True:
-        matched = match_shards(location, files, after, contents, options.compression_of, now_s, misplaced)
-        likely = _likely(matched.shards, options)
-        contents.fetch(span for one in likely for span in _spans(one, options))
-        wrong = {one.shard for one in likely if not _is_its_file(contents, one, after)}
+        matched = match_shards(look.location, files, look.after, contents, look.now_s, misplaced)
+        likely = _likely(matched.shards, look.options)
+        contents.fetch(span for one in likely for span in _spans(one, look.options))
+        wrong = {one.shard for one in likely if not _is_its_file(contents, one, look.after)}
         if not wrong:
             return matched, misplaced
         misplaced |= wrong
@@ -278,6 +276,14 @@ def _range(contents: Contents, one: ShardFile, options: FilesOptions, share: Sha
         # The offsets count decompressed bytes; the file itself is found by its own size and last bytes.
         detail |= {"archive_size": one.file.size, "archive_tail": contents.tail(one.file, one.file.size)}
     return OffsetRange(one.shard, one.offset, share.until, detail, place.to_json())
+
+
+def _where(location: Location) -> dict[str, Json]:
+    """Where a task looks for a file that was moved to another folder since."""
+    if location.single is not None:
+        return {}
+    where: dict[str, Json] = {"root": location.root}
+    return where if location.glob is None else where | {"glob": location.glob}
 
 
 def _moved(contents: Contents, one: ShardFile, options: FilesOptions) -> OffsetRange:

@@ -22,7 +22,7 @@ from fsspec import AbstractFileSystem
 from ingest.sources.base import Block
 from ingest.sources.decode.lines import TextBlock
 from ingest.sources.files.decompress import DecompressedFile, DecompressedStream
-from ingest.sources.files.locate import Located, is_of_archive, limit_of, locate, range_gone, require_still
+from ingest.sources.files.locate import Located, is_of_archive, limit_of, locate, range_gone, require_still, rewritten
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange
 
@@ -176,7 +176,7 @@ class _Planned:
         wanted = min(size, limit_of(self._offsets) - self._position)
         data = self._file.read(wanted) if wanted > 0 else b""
         if wanted > 0 and not data:
-            raise range_gone(self._offsets, f"its file ends at byte {self._position}")
+            raise rewritten(self._offsets, f"its file ends at byte {self._position}")
         self._position += len(data)
         return data
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ingest.sources.files.contents import Archive, Contents
 from ingest.sources.files.listing import FileInfo, file_info, head_hash, tail_before, tail_hash
@@ -49,19 +49,20 @@ class Known:
     is_whole: bool
 
 
-@dataclass(frozen=True)
-class Holder:
-    """The file that a shard has now.
+class Holder(Protocol):
+    """The file that a shard has now."""
 
-    Attributes:
-        file: it.
-        archive: its compression where the shard's offset counts decompressed bytes.
-        checked: its content was compared.
-    """
+    @property
+    def file(self) -> FileInfo:
+        """The file."""
 
-    file: FileInfo
-    archive: str | None
-    checked: bool
+    @property
+    def archive(self) -> str | None:
+        """Its compression where the shard's offset counts decompressed bytes."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether its content was compared."""
 
 
 @dataclass(frozen=True)

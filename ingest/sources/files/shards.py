@@ -18,13 +18,13 @@ name that is taken gets ``#2``, ``#3``, ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.sources.files.contents import Archive, Contents, tail_span
 from ingest.sources.files.listing import FileInfo, Location
 from ingest.sources.files.place import Copy, Place
-from ingest.sources.files.rotated import CopyOf, Follows, Holder, Known, Misplaced, Rotations, Waits
+from ingest.sources.files.rotated import CopyOf, Follows, Known, Misplaced, Rotations, Waits
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
 
@@ -141,7 +141,6 @@ def match_shards(
     files: Sequence[FileInfo],
     after: Mapping[str, Position],
     contents: Contents,
-    compression_of: Callable[[str], str | None],
     now_s: float,
     misplaced: Collection[str] = (),
 ) -> Matched:
@@ -152,7 +151,6 @@ def match_shards(
         files: as listed.
         after: committed positions.
         contents: reads the files.
-        compression_of: the compression of a file, by its path.
         now_s: seconds since 1970.
         misplaced: shards whose files, though at their paths with their identities, hold other bytes.
 
@@ -161,7 +159,7 @@ def match_shards(
     """
     denied = set(misplaced)
     while True:
-        matching = _Matching(files, after, contents, compression_of, denied)
+        matching = _Matching(files, after, contents, denied)
         matching.place_known()
         waits, wrong = matching.follow_rotations(now_s)
         if wrong is None:
@@ -177,7 +175,6 @@ class _Matching:
         files: Sequence[FileInfo],
         after: Mapping[str, Position],
         contents: Contents,
-        compression_of: Callable[[str], str | None],
         denied: Collection[str],
     ) -> None:
         self._files = files
@@ -186,10 +183,8 @@ class _Matching:
         self._after = after
         self._places = {shard: Place.of(position) for shard, position in after.items()}
         self._contents = contents
-        self._compression_of = compression_of
         self._denied = denied
         self._found: dict[str, ShardFile] = {}
-        self._held: dict[str, Holder] = {}
         self._taken: set[str] = set()
         self._torn: dict[str, FileInfo] = {}
 
@@ -249,13 +244,24 @@ class _Matching:
             return False
         elif place.archive is not None:
             content = self._contents.archive(file, place.archive, [offset])
-        self._put(ShardFile(shard, file, offset, place, checked=checked, archive=place.archive, content=content))
+        self._put(shard, file, place, checked=checked, archive=place.archive, content=content)
         return True
 
-    def _put(self, one: ShardFile) -> None:
-        self._found[one.shard] = replace(one, unchanged=one.checked and one.end == one.offset)
-        self._held[one.shard] = Holder(one.file, one.archive, one.checked)
-        self._taken.add(one.file.path)
+    def _put(
+        self,
+        shard: str,
+        file: FileInfo,
+        place: Place,
+        *,
+        checked: bool,
+        archive: str | None,
+        content: Archive | None,
+    ) -> None:
+        offset = self._after[shard].offset
+        end = file.size if archive is None else offset if content is None else content.size
+        unchanged = checked and end == offset
+        self._found[shard] = ShardFile(shard, file, offset, place, unchanged, checked, archive, content)
+        self._taken.add(file.path)
 
     def follow_rotations(self, now_s: float) -> tuple[float | None, str | None]:
         """Shards that go on in files that nobody knows, and copies.
@@ -272,16 +278,15 @@ class _Matching:
             Known(shard, self._after[shard].offset, place, self._is_whole(place))
             for shard, place in self._places.items()
         ]
-        rotations = Rotations(self._contents, known, self._held, now_s)
+        rotations = Rotations(self._contents, known, self._found, now_s)
         waits: list[float] = []
-        for file in sorted(unknown, key=lambda each: (self._compression_of(each.path) is not None, each.path)):
-            compression = self._compression_of(file.path)
+        for file in sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path)):
+            compression = self._contents.compression_of(file.path)
             copied = copies.get(file.state)
             match CopyOf(copied) if copied is not None else rotations.judge(file, compression):
                 case Follows(shard, archive):
-                    place, kind = self._places[shard], compression if archive is not None else None
-                    one = ShardFile(shard, file, self._after[shard].offset, place, checked=True, archive=kind)
-                    self._put(replace(one, content=archive))
+                    kind = compression if archive is not None else None
+                    self._put(shard, file, self._places[shard], checked=True, archive=kind, content=archive)
                     self._torn.pop(shard, None)
                 case CopyOf(shard):
                     self._taken.add(file.path)
@@ -297,7 +302,7 @@ class _Matching:
         return min(waits, default=None), None
 
     def _is_whole(self, place: Place) -> bool:
-        return place.archive is None and self._compression_of(place.path) is not None
+        return place.archive is None and self._contents.compression_of(place.path) is not None
 
     def result(self, location: Location, settles_in_s: float | None) -> Matched:
         """All shards, with new ones for what is left."""

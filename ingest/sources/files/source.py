@@ -91,8 +91,8 @@ class FilesSource:
     def _ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         location = resolve(self._options.path, self._storage)
         now_s, files = self._now(), list_files(location, known_paths(after), may_be_missing=True)
-        contents = Contents(location.fs, self._archives)
-        matched = match_shards(location, files, after, contents, self._options.compression_of, now_s)
+        contents = Contents(location.fs, self._archives, self._options.compression_of)
+        matched = match_shards(location, files, after, contents, now_s)
         restarts = self._options.on_truncate == "restart"
         torn = {one.shard: _torn_end(one, restarts=restarts) for one in matched.torn}
         stops_at = set() if restarts else {one.file.path for one in matched.torn}

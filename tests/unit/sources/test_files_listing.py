@@ -143,7 +143,7 @@ class Buckets(AsyncFileSystem):  # type: ignore[misc]
     cachable = False
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        bucket, _, key = path.strip("/").partition("/")
+        bucket, _slash, key = path.strip("/").partition("/")
         if bucket != "there" or key:
             raise FileNotFoundError(f"The specified bucket does not exist: {path}" if bucket != "there" else path)
         return []

@@ -21,7 +21,7 @@ from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rotating import Log, Mode
 from tests.unit.sources.rows import Reading, read_lines
 from timeline.epoch import Position
-from timeline.errors import RangeGoneError, SourceChangedError
+from timeline.errors import RangeGoneError, RangeRewrittenError, SourceChangedError
 from timeline.holes import lost
 
 MODES = [
@@ -344,7 +344,7 @@ def test_a_reused_inode_is_no_proof(tmp_path: Path) -> None:
     assert reading.epoch() == 1
 
 
-@pytest.mark.parametrize("how", ["gz", "copytruncate"])
+@pytest.mark.parametrize("how", ["gz", "olddir", "olddir-gz", "copytruncate"])
 @pytest.mark.parametrize("split", [3, 1 << 20])
 def test_a_range_is_found_in_what_a_rotation_made_of_its_file_before_it_was_read(
     tmp_path: Path, how: str, split: int
@@ -353,8 +353,12 @@ def test_a_range_is_found_in_what_a_rotation_made_of_its_file_before_it_was_read
     append(path, b"one\ntwo\nthree\n")
     source = source_now(tmp_path)
     (offsets,) = source.plan({}).ranges
-    if how == "gz":
-        compress(path.rename(tmp_path / "app.log.1"))
+    if how != "copytruncate":
+        folder = tmp_path / "old" if how.startswith("olddir") else tmp_path
+        folder.mkdir(exist_ok=True)
+        rotated = path.rename(folder / "app.log.1")
+        if how.endswith("gz"):
+            compress(rotated)
     else:
         shutil.copyfile(path, tmp_path / "app.log.1")
         os.truncate(path, 0)
@@ -363,17 +367,24 @@ def test_a_range_is_found_in_what_a_rotation_made_of_its_file_before_it_was_read
     assert [line for _, line in found] == [b"one", b"two", b"three"]
 
 
-def test_a_range_whose_file_is_truncated_while_it_is_read_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("read_before", "error"), [(False, RangeGoneError), (True, RangeRewrittenError)])
+@pytest.mark.parametrize("lines", [10, 200_000])
+def test_a_range_whose_file_is_truncated_while_it_is_read_is_gone(
+    tmp_path: Path, read_before: bool, error: type[RangeGoneError], lines: int
+) -> None:
     path = tmp_path / "app.log"
+    reading = Reading(source_now(tmp_path))
+    if read_before:
+        append(path, b"one\n")
+        reading.epoch()
     append(path, b"one\ntwo\n" * 100_000)
-    source = source_now(tmp_path)
-    (offsets,) = source.plan({}).ranges
-    reader = LineReader(LocalFileSystem(), block_bytes=400_000)
-    blocks = reader.read(offsets)
+    (offsets,) = reading.source.plan(reading.after).ranges
+    blocks = LineReader(LocalFileSystem(), block_bytes=400_000).read(offsets)
     next(blocks)
-    path.write_bytes(b"ten\nsix\n" * 100_000)
-    with pytest.raises(RangeGoneError, match="truncated or rewritten while it was read"):
+    path.write_bytes(b"six\n" * lines)
+    with pytest.raises(RangeGoneError) as gone:
         list(blocks)
+    assert type(gone.value) is error
 
 
 def test_objects_that_are_put_again_compressed_go_on() -> None:

@@ -1,0 +1,123 @@
+"""A job beside a log that is written all the time and that the real logrotate rotates: every line arrives once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.cli.job import Job
+from tests.conftest import or_absent
+from tests.real.toolchain import apt_install
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+ROTATIONS = 6
+DEADLINE_S = 90
+
+MODES = {
+    "create": "create",
+    "nocreate": "nocreate\ncompress",
+    "compress": "create\ncompress",
+    "delaycompress": "create\ncompress\ndelaycompress",
+    "dateext": "create\ncompress\ndateext\ndateformat -%Y%m%d-%s",
+    "extension": "create\ncompress\nextension .jsonl",
+    "copy": "copy\ncompress",
+    "copytruncate": "copytruncate",
+    "copytruncate-compress": "copytruncate\ncompress",
+    "renamecopy": "renamecopy\ncompress\nolddir old",
+    "olddir": "create\ncompress\nolddir old",
+    "zstd": "create\ncompress\ncompresscmd {zstd}\ncompressext .zst",
+}
+
+LOSE_NOTHING = ("create", "copy", "delaycompress")
+"""Modes that lose no line of a program that writes while they rotate."""
+
+
+@pytest.fixture(scope="module")
+def logrotate() -> str:
+    """The program; installed where it is missing and this process may."""
+    with or_absent():
+        for package in ("logrotate", "zstd"):
+            if shutil.which(package) is None and not Path("/usr/sbin", package).exists():
+                apt_install(package, "rotating logs as servers do")
+    return shutil.which("logrotate") or "/usr/sbin/logrotate"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    made = Job(tmp_path)
+    yield made
+    made.close()
+
+
+class Writer:
+    """Appends numbered lines until it is told to stop; `count` of them so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self.between_lines = threading.Lock()
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        while not self._stop.wait(0.005):
+            with self.between_lines, self.path.open("a") as file:
+                numbers = range(self.count, self.count + 20)
+                file.writelines(json.dumps({"id": number, "host": "h"}) + "\n" for number in numbers)
+                self.count += 20
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_reached() and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode: str) -> None:
+    log = job.folder / "logs" / "app.jsonl"
+    job.write(source=job.source(path=f"{job.folder}/logs/**/app*", close_after="1s"))
+    (job.folder / "logs" / "old").mkdir()
+    rules = MODES[mode].format(zstd=shutil.which("zstd")).replace("olddir old", f"olddir {log.parent}/old")
+    settings = job.folder / "logrotate.conf"
+    settings.write_text(f"{log} {{\nsu root root\nrotate 50\nmissingok\n{rules}\n}}\n")
+    settings.chmod(0o644)
+    writer = Writer(log)
+    with writer.writing():
+        running = job.start("run", "--continuous")
+        # A copy that is there before its log was ever read is a file of its own.
+        wait_until(lambda: job.ids().total() > 0 or running.poll() is not None)
+        for _ in range(ROTATIONS):
+            time.sleep(1.1)
+            # What is written to a log behind logrotate's own reading of it is lost before anybody could read it.
+            with nullcontext() if mode in LOSE_NOTHING else writer.between_lines:
+                state = str(job.folder / "state")
+                done = subprocess.run([logrotate, "-f", "-s", state, settings], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+    wait_until(lambda: len(job.ids()) >= writer.count or running.poll() is not None)
+    if running.poll() is None:
+        running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 0, err
+    assert len(list(log.parent.rglob("app*"))) > ROTATIONS / 2, "nothing was rotated"
+    assert job.ids() == Counter(range(writer.count))
