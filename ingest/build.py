@@ -189,8 +189,8 @@ def _open_own_source(config: JobConfig, *, accept_loss: bool) -> Source:
         case FilesOptions():
             if accept_loss:
                 raise ConfigError(
-                    "--accept-loss is for sources that drop records by age; a file that shrank or changed "
-                    "has to be put back, or given another name"
+                    "--accept-loss is for Kafka, which drops records by age. Of files: put back what was truncated or "
+                    "replaced, or set source.on_truncate: restart, which goes on behind what is lost and records the hole"
                 )
             from ingest.sources.files.source import FilesSource
 

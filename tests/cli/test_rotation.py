@@ -35,3 +35,8 @@ def test_a_truncated_log_stops_the_job_or_leaves_a_hole_that_show_tells(job: Job
     assert "truncated or replaced" in " ".join(job.tideline("show").out.split())
     holes = [row["holes"] for row in job.tideline("offsets", "--json").json["shards"] if row["shard"] == "a.jsonl"]
     assert "truncated or replaced" in str(holes)
+
+
+def test_accept_loss_of_files_names_the_setting_that_does_it(job: Job) -> None:
+    ended = job.tideline("run", "--accept-loss")
+    assert ended.code == 2 and "source.on_truncate: restart" in ended.err, ended.err

@@ -1,4 +1,4 @@
-"""The ordinary world as a player: between any two runs a table or the timeline is changed, or a file renamed.
+"""The ordinary world as a player: between any two runs a table or the timeline is changed, or a log rotated.
 
 Each run ends exact (every line that was written is in the table once), or it is refused with a word. What was refused
 is exact again once the change is undone.
@@ -6,7 +6,9 @@ is exact again once the change is undone.
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import shutil
 import tempfile
 import threading
@@ -114,10 +116,28 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def rename(self) -> None:
-        """What logrotate does by default: older ones move on, and a new file begins."""
+        """What logrotate does by default: the log gets another name, and a new file begins."""
         self.rotated += 1
         (self.logs / "a.log").rename(self.logs / f"a.log.{self.rotated}")
         (self.logs / "a.log").touch()
+
+    @rule()
+    def copy_and_truncate(self) -> None:
+        """What logrotate does with ``copytruncate``: the log's file stays, and its content is another's."""
+        self.rotated += 1
+        shutil.copy2(self.logs / "a.log", self.logs / f"a.log.{self.rotated}")
+        os.truncate(self.logs / "a.log", 0)
+
+    @precondition(lambda self: self.rotated)
+    @rule(data=st.data())
+    def compress(self, data: st.DataObject) -> None:
+        """What logrotate does with ``compress``, of any rotated log, read or not."""
+        plain = self.logs / f"a.log.{data.draw(st.integers(1, self.rotated))}"
+        if plain.exists():
+            packed = plain.with_name(f"{plain.name}.gz")
+            packed.write_bytes(gzip.compress(plain.read_bytes()))
+            os.utime(packed, (plain.stat().st_atime, plain.stat().st_mtime))
+            plain.unlink()
 
     @precondition(lambda self: self.undo is None)
     @rule(back=st.integers(1, 3))
