@@ -44,6 +44,10 @@ _OPERATORS: Mapping[str, str] = {
 _OF_THE_QUERY = frozenset({"LocalTimestamp", "Now", "SparkVersion"})
 """What Spark counts as fixed for one query, beside all that it calls `Current...`: the time, the user, the zone."""
 
+_MOVES = (
+    "the same record would give another row the next time (for the time of ingestion select _epoch, with lineage: true)"
+)
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -136,7 +140,7 @@ def _of_expression(expression: Expression) -> Iterator[str]:
     elif _is_by_chance(expression):
         yield f"{expression.name}: the same record would give another row the next time"
     elif expression.moves:  # maybe unasked: `at < 'now'` casts too
-        yield f"{expression.moves}: the same record would give another row the next time"
+        yield f"{expression.moves}: {_MOVES}"
     else:
         for child in expression.children:
             yield from _of_expression(child)
