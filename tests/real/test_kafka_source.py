@@ -58,6 +58,10 @@ def ids(reading: Reading) -> list[int]:
     return sorted(reading.values("id"))
 
 
+def note_of(reading: Reading, topic: str) -> str:
+    return reading.source.ends(reading.chain.positions)[f"{topic}/0"].note
+
+
 def sizes(plan: SourcePlan) -> dict[str, int]:
     return {offsets.shard.rpartition("/")[2]: offsets.until - offsets.start for offsets in plan.ranges}
 
@@ -354,10 +358,11 @@ def test_open_transaction_holds_the_epoch_back(kafka: KafkaServer, topic: str) -
     kafka.produce(topic, values([3]))
     reading = reading_of(kafka, topic)
     assert reading.epoch().ranges == ()
+    assert "an open transaction holds back what was written from 0 on (2)" in note_of(reading, topic)
     producer.commit_transaction(30)
     wait_until(lambda: kafka.offsets(topic)[0][1] == 3, "the marker is written, which is later than the commit")
     reading.all()
-    assert ids(reading) == [2, 3]
+    assert ids(reading) == [2, 3] and not note_of(reading, topic)
 
 
 def test_gaps_that_compaction_leaves_are_no_loss(kafka: KafkaServer, topic: str) -> None:

@@ -116,6 +116,18 @@ class Brokers:
         found = self._offsets(partitions, OffsetSpec.for_timestamp(time_ms))
         return {partition: at.offset for partition, at in found.items() if at.offset >= 0}
 
+    def held_back(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """How many offsets open transactions hold back, with those above them; partitions without are left out.
+
+        Raises:
+            SourceError: the brokers refuse the job or do not answer.
+        """
+        # In this order: what is settled in between is not held back.
+        written = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        settled = self._offsets(partitions, OffsetSpec.latest())
+        counts = {at: written[at].offset - settled[at].offset for at in written.keys() & settled.keys()}
+        return {at: count for at, count in counts.items() if count > 0}
+
     def cuts(self, positions: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:
         """Where logs were cut off below a position and went on otherwise (KIP-320).
 
@@ -213,14 +225,17 @@ class Brokers:
             for name, topic in found.items()
         }
 
-    def _offsets(self, partitions: Collection[Partition], spec: OffsetSpec) -> dict[Partition, ListOffsetsResultInfo]:
+    def _offsets(
+        self,
+        partitions: Collection[Partition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[Partition, ListOffsetsResultInfo]:
         if not partitions:
             return {}
         wanted = {TopicPartition(at.topic, at.number): spec for at in partitions}
         found = self._ask(
-            lambda answer_s: self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=answer_s
-            )
+            lambda answer_s: self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=answer_s)
         )
         return {Partition(at.topic, at.partition): info for at, info in found.items()}
 

@@ -91,7 +91,9 @@ class KafkaSource:
             ConfigError: librdkafka does not take the job's options.
             SourceError: the brokers refuse the job or do not answer, or there is no such topic.
         """
-        found = {str(stretch.shard): _end_of(stretch) for stretch in self._stretches(after)}
+        stretches = self._stretches(after)
+        held_back = self._brokers.held_back(self._logs)
+        found = {str(one.shard): _end_of(one, held_back.get(one.shard.partition, 0)) for one in stretches}
         return found | {shard: _without_log(position) for shard, position in after.items() if shard not in found}
 
     def _stretches(self, after: Mapping[str, Position]) -> list[Stretch]:
@@ -270,10 +272,11 @@ class KafkaSource:
         return replace(offsets, start=max(begins, offsets.start - _SAMPLE_RECORDS))
 
 
-def _end_of(stretch: Stretch) -> ShardEnd:
+def _end_of(stretch: Stretch, held_back: int) -> ShardEnd:
     if stretch.place.is_ended:
         return ShardEnd(stretch.start, None, 0, stretch.hole, "its log is not continued")
-    return ShardEnd(stretch.start, stretch.end, stretch.records, stretch.hole)
+    note = f"an open transaction holds back what was written from {stretch.end} on ({held_back})" if held_back else ""
+    return ShardEnd(stretch.start, stretch.end, stretch.records, stretch.hole, note)
 
 
 def _without_log(position: Position) -> ShardEnd:
