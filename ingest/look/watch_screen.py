@@ -56,6 +56,8 @@ def _facts(frame: Frame, width: int) -> Iterator[Text]:
     yield _fact("writer", *_writer_words(frame.writer), width)
     yield _fact("rate", _rate_words(frame), "", width)
     yield _fact("lag", *_lag_words(frame.lag, frame.at), width)
+    for shard, note in frame.lag.waits if frame.lag is not None else ():
+        yield _fact("", f"{shard_name(shard)}: {note}", "yellow", width)
     words = count(len(frame.pending), "instant") if frame.pending else "nothing"
     yield _fact("pending", words, "yellow" if frame.pending else "green", width)
 
@@ -185,4 +187,5 @@ def frame_json(frame: Frame) -> dict[str, object]:
     if frame.lag is not None:
         found["lag"]["unit"] = frame.lag.unit.value if frame.lag.unit is not None else None
         found["lag"]["most"] = [{"shard": shard, "units": units} for shard, units in frame.lag.most]
+        found["lag"]["waits"] = [{"shard": shard, "note": note} for shard, note in frame.lag.waits]
     return found

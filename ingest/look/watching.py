@@ -53,6 +53,7 @@ class Lag:
         behind: shards with something to read.
         lost: shards that lost records before they were read.
         most: the shards that are furthest behind, and by how much.
+        waits: what else is there and does not count yet, by shard: what `ShardEnd.note` says.
         unknown: why nothing is known; None where it is.
     """
 
@@ -63,6 +64,7 @@ class Lag:
     behind: int = 0
     lost: int = 0
     most: tuple[tuple[str, int], ...] = ()
+    waits: tuple[tuple[str, str], ...] = ()
     unknown: str | None = None
 
 
@@ -225,6 +227,7 @@ def _lag(at: datetime, unit: Unit | None, ends: Mapping[str, ShardEnd], chain: C
         len(behind),
         states.count(ShardState.LOST),
         tuple((shard, units) for units, shard in behind[:_MOST_BEHIND]),
+        tuple((shard, end.note) for shard, end in ends.items() if end.note and end.newest is not None)[:_MOST_BEHIND],
     )
 
 

@@ -159,6 +159,7 @@ def test_json_has_what_the_picture_shows() -> None:
     assert found["writer"]["lease"] == "live"
     assert found["lag"]["unit"] == "records"
     assert found["lag"]["most"][0] == {"shard": "clicks/7", "units": 1_200_000}
+    assert found["lag"]["waits"] == []
     assert [epoch["state"] for epoch in found["epochs"]][-2:] == ["rolled back", "pending"]
     assert found["rate"]["epochs"] == 8
 
@@ -169,3 +170,10 @@ def test_the_rate_counts_the_time_between_epochs_too() -> None:
     assert (rate.epochs, rate.over_s) == (2, 92.0)
     assert rate.rows_per_s == pytest.approx(2000 / 92)
     assert rate_of([EPOCHS[-1]]) is None
+
+
+def test_what_waits_and_does_not_count_yet_is_told_by_shard() -> None:
+    frame = replace(FRAME, lag=replace(LAG, waits=(("a.log", "a last line without its end counts in 8 s"),)))
+    assert lines_of(frame, 120)[4] == "         a.log: a last line without its end counts in 8 s"
+    found = json.loads(json.dumps(frame_json(frame), default=as_json))
+    assert found["lag"]["waits"][0]["shard"] == "a.log"
