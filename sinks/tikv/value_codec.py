@@ -263,7 +263,13 @@ def _fixed_column(values: npt.NDArray[np.generic], is_null: Booleans, kind: pa.D
     """The column of values from the fixed section."""
     valid = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
     data = np.packbits(values != 0, bitorder="little") if pa.types.is_boolean(kind) else values
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(data.view(np.uint8))])
+    column = pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(data.view(np.uint8))])
+    if pa.types.is_decimal(kind):
+        try:
+            column.validate(full=True)  # 16 bytes may hold more digits than the type has
+        except pa.ArrowInvalid as error:
+            raise FormatError(f"a value holds a number that is no {kind}: {error}") from error
+    return column
 
 
 def _json_column(column: pa.Array) -> pa.Array:

@@ -127,7 +127,7 @@ def test_a_source_that_is_gone_is_told_and_stops_nothing(crashed: Job, call: Cal
     finally:
         (crashed.folder / "away").rename(logs)
     assert (done.code, plotted.code) == (0, 0)
-    assert "gone" in (tmp_path / "report.html").read_text()
+    assert "does not exist any more" in (tmp_path / "report.html").read_text()
 
 
 def test_a_picture_replaces_the_one_before_in_one_step(crashed: Job, call: Call, tmp_path: Path) -> None:

@@ -194,6 +194,14 @@ def test_a_value_that_was_cut_or_changed_is_refused_or_read_as_the_columns_types
                 assert damaged != value
 
 
+def test_digits_that_a_decimal_type_has_not_are_refused() -> None:
+    column = pa.array([0], pa.decimal128(5, 2))
+    codec = ValueCodec(pa.schema([("c", column.type)]))
+    (value,) = codec.encode(pa.record_batch([column], ["c"])).to_pylist()
+    with pytest.raises(FormatError, match=r"no decimal128\(5, 2\)"):
+        codec.decode(pa.array([value[:-14] + b"\x02" + value[-13:]], pa.binary()))
+
+
 ROWS = st.lists(
     st.tuples(
         st.sampled_from([b"", b"a", b"a\0", b"b", b"prefix_12345678", b"prefix_12345678\0", b"prefix_123456789"]),

@@ -11,6 +11,7 @@ import os
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from tests.real.toolchain import MissingToolchainError, find_tool, kept
 PD_VERSION = "v8.1.0"
 REGION_BYTES = 96 << 20
 MODULES = Path(__file__).with_name("tikv")
+_ELECTION_S = 20.0
 _ANSWER_S = 10.0
 _CHANNEL_S = 2.0
 
@@ -197,14 +199,18 @@ class TikvCluster:
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(trust, client, client))
 
     def _ask(self, path: str) -> Any:
-        """PD's answer to a request over HTTP, from the first member that has one."""
-        problem: OSError = URLError("no PD runs")
-        for member in self.pds:
-            try:
-                return self._answer(member, path)
-            except OSError as error:
-                problem = error
-        raise problem
+        """PD's answer to a request over HTTP, from the first member that has one; waits while PD has no leader."""
+        until = time.monotonic() + _ELECTION_S
+        while True:
+            problem: OSError = URLError("no PD runs")
+            for member in self.pds:
+                try:
+                    return self._answer(member, path)
+                except OSError as error:
+                    problem = error
+            if not (isinstance(problem, HTTPError) and problem.code == 503) or time.monotonic() > until:
+                raise problem
+            time.sleep(0.1)
 
     def _answer(self, member: Member, path: str, method: str = "GET") -> Any:
         """One member's answer."""
