@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pytest
@@ -59,7 +60,9 @@ def read(snapshot: Snapshot, limit: int | None = None) -> list[tuple[bytes, int]
             rows += [(key, len(key) + len(value)) for key, value in zip(keys, values, strict=True)]
         return rows
 
-    return asyncio.run(collect())
+    # asyncio.run would leave this thread without a loop, which tikv-client wants in the tests that follow.
+    with closing(asyncio.new_event_loop()) as loop:
+        return loop.run_until_complete(collect())
 
 
 def rows(snapshot: Snapshot) -> list[tuple[bytes, int]]:
