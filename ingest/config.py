@@ -12,9 +12,8 @@ Local paths, in a job file and of it, are relative to the current directory.
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from ingest.config_checks import CHECKS
 from ingest.config_models import JobConfig, TimelineConfig, place_of
 from ingest.job_file import JobFile, KeyPath, Value, read_job_file
+from ingest.key_hints import did_you_mean, keys_at, places, unknown_key
 from ingest.registry import SOURCES, load_sink, sink_types
 from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.options import FilesOptions
@@ -180,13 +180,32 @@ class _Resolver:
             return None
         kind = block.get("type")
         if not isinstance(kind, str) or kind not in models:
-            self._problem((*path, "type"), f"{_did_you_mean(str(kind), models)}allowed are {allowed}")
+            self._problem((*path, "type"), f"{did_you_mean(str(kind), models)}allowed are {allowed}")
             return None
-        try:
-            return models[kind].model_validate(block)
-        except ValidationError as error:
-            self._report(error, models[kind], path)
-            return None
+        known: Value = block
+        for _ in range(2):
+            try:
+                return models[kind].model_validate(known)
+            except ValidationError as error:
+                self._report(error, models[kind], path)
+                # What contradicts each other in a block is looked for only where all of its keys are known.
+                unknown = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
+                if not unknown:
+                    return None
+                for place in unknown:
+                    known = _without(known, place)
+        return None
+
+    def _places(self) -> Iterator[KeyPath]:
+        """The path of every key that this job may have: of its own source type, and of the types of its targets."""
+        yield from places(JobConfig)
+        source = self._values.get("source")
+        kind = source.get("type") if isinstance(source, dict) else None
+        yield from places(SOURCES.get(str(kind), FilesOptions), ("source",))
+        targets = self._values.get("targets")
+        for number, target in enumerate(targets if isinstance(targets, list) else []):
+            model = _options_of(target.get("type") if isinstance(target, dict) else None)
+            yield from () if model is None else places(model, ("targets", number))
 
     def _problem(self, path: KeyPath, message: str) -> None:
         self._failed.add(str(path[0]))
@@ -204,8 +223,7 @@ class _Resolver:
                 continue
             match detail["type"]:
                 case "extra_forbidden":
-                    keys = _keys(model, where[:-1])
-                    message = f"unknown key; {_did_you_mean(str(where[-1]), keys)}allowed are {', '.join(keys)}"
+                    message = unknown_key(str(where[-1]), keys_at(model, where[:-1]), self._places())
                 case "missing":
                     message = "missing; it is required"
                 case "bool_parsing" | "bool_type":
@@ -223,23 +241,25 @@ class _Resolver:
 
 
 def _lies_at_a_path(kind: str) -> bool:
+    options = _options_of(kind)
+    return options is None or "path" in options.model_fields  # what is wrong is said where its options are read
+
+
+def _options_of(kind: Value) -> type[TargetOptions] | None:
+    """The options of a type of target; None where there is no such type, or it cannot be loaded."""
+    if not isinstance(kind, str) or kind not in sink_types():
+        return None
     try:
-        return "path" in load_sink(kind).Options.model_fields
+        return load_sink(kind).Options
     except ConfigError:
-        return True  # what is wrong with it is said where its options are read
+        return None
 
 
-def _keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """The keys that a file may have at a path below a model."""
-    for key in path:
-        field = model.model_fields.get(str(key))
-        inner = field.annotation if field is not None else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        model = inner
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _did_you_mean(found: str, allowed: Iterable[str]) -> str:
-    near = difflib.get_close_matches(found, list(allowed), n=1)
-    return f"did you mean {near[0]!r}? " if near else ""
+def _without(block: Value, path: KeyPath) -> Value:
+    """A block without the key at a path."""
+    if not path or not isinstance(block, dict):
+        return block
+    key, *rest = path
+    if not rest:
+        return {name: value for name, value in block.items() if name != key}
+    return {name: _without(value, tuple(rest)) if name == key else value for name, value in block.items()}

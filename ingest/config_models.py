@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os.path
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -216,20 +216,33 @@ def _callbacks(value: object) -> object:
     if not blocks or not all(isinstance(block, dict) for block in blocks):
         raise ValueError("{url: …} or {command: [program, …]} is allowed, or a list of such blocks")
     callbacks: list[CallbackConfig] = []
+    found: list[str] = []
     for number, block in enumerate(blocks):
+        before = f"[{number}]" if isinstance(value, list) else ""
         try:
             callbacks.append(CallbackConfig.model_validate(block))
         except ValidationError as error:
-            detail = error.errors(include_url=False, include_input=False)[0]
-            key = ".".join(map(str, detail["loc"][:2]))
-            before = f"[{number}]" if isinstance(value, list) else ""
-            if detail["type"] == "extra_forbidden":
-                raise ValueError(
-                    f"{before}{key}: unknown key; allowed are {', '.join(CallbackConfig.model_fields)}"
-                ) from None
-            message = str(detail.get("ctx", {}).get("error", detail["msg"]))
-            raise ValueError(f"{before}{key}: {message}" if before or key else message) from None
+            found += _callback_problems(error, before)
+            known = {key: inner for key, inner in block.items() if key in CallbackConfig.model_fields}
+            if len(known) < len(block):
+                try:
+                    CallbackConfig.model_validate(known)
+                except ValidationError as left:
+                    found += _callback_problems(left, before)
+    if found:
+        raise ValueError("; ".join(dict.fromkeys(found)))
     return tuple(callbacks)
+
+
+def _callback_problems(error: ValidationError, before: str) -> Iterator[str]:
+    """Each problem of one block, without its values."""
+    for detail in error.errors(include_url=False, include_input=False):
+        key = ".".join(map(str, detail["loc"][:2]))
+        if detail["type"] == "extra_forbidden":
+            yield f"{before}{key}: unknown key; allowed are {', '.join(CallbackConfig.model_fields)}"
+        else:
+            message = str(detail.get("ctx", {}).get("error", detail["msg"]))
+            yield f"{before}{key}: {message}" if before or key else message
 
 
 class JobConfig(Concern):

@@ -30,6 +30,7 @@ SECRET_NAME = re.compile(
 """Names of keys whose values are not to be shown; Java's regular expressions mean the same by it."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}|\$\{[^}]*\}?")
+_TRUTHS = {"true": True, "false": False}
 _SECRET_BLOCKS = (("source", "options"), ("spark", "conf"))
 _LONGEST_SHOWN = 100
 _DEEPEST = 50
@@ -286,9 +287,16 @@ class _Builder:
             case "tag:yaml.org,2002:float":
                 return float(written)
             case "tag:yaml.org,2002:str":
-                return self.resolved(written, path)
+                return self.text(written, path)
         self._file.add(path, "a tag (a word that begins with '!') is not allowed; write a plain value, or quote it")
         return written
+
+    def text(self, written: str, path: KeyPath) -> Value:
+        """A text, references resolved; models read numbers and truths from it where they want them."""
+        resolved = self.resolved(written, path)
+        if path[:1] == ("storage",) and _REFERENCE.fullmatch(written) and resolved in _TRUTHS:
+            return _TRUTHS[resolved]  # storage has no model, and to a store's client the text `false` is true
+        return resolved
 
     def resolved(self, written: str, path: KeyPath) -> str:
         """The text with environment variables in the place of references to them."""

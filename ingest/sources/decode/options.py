@@ -156,6 +156,8 @@ class SourceOptions(SourceBlock):
         words = [word.value for word in cls.year_words]
         if value is None or value in cls.year_words or value in words:
             return value
+        if isinstance(value, str) and re.fullmatch("[0-9]{4}", value):
+            value = int(value)  # a reference's value is text
         if isinstance(value, bool) or not isinstance(value, int) or not _FIRST_YEAR <= value <= _LAST_YEAR:
             raise ValueError(f"a number of four digits such as 2026 is allowed, or {', '.join(words)}")
         return value

@@ -164,6 +164,8 @@ def _start_offsets(partitions: object) -> dict[int, int]:
         raise ValueError(f"{_PLACES} is allowed")
     found: dict[int, int] = {}
     for partition, offset in partitions.items():
+        if isinstance(offset, str) and re.fullmatch("[0-9]{1,19}", offset):
+            offset = int(offset)  # a reference's value is text
         if not str(partition).isdecimal() or isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise ValueError("offsets: partition numbers with offsets of 0 or more are allowed, for example {0: 42}")
         found[int(partition)] = offset
