@@ -115,7 +115,8 @@ class Opened:
             raise ConfigError(
                 f"{self.store.url} is the timeline of {owner}; this job file is {self._owner}. Give it a timeline.path "
                 "of its own, or that name and source; where the job itself was renamed, or its source moved or was "
-                "extended, tideline run CONF --new-source goes on"
+                "extended, tideline run CONF --new-source goes on. So it does where the other one got the timeline by "
+                "a mistaken --new-source: tideline show tells which epochs it has added"
             )
 
 
@@ -159,7 +160,8 @@ def require_whole(opened: Opened) -> None:
         TargetRefusedError: all of it is gone, and a target has rows of it.
         StoreUnavailableError: it could not be looked at.
     """
-    wholeness.require_whole(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry)
+    timeline = Timeline.recent(opened.store, opened.retry)
+    wholeness.require_whole(opened.store, timeline, opened.retry, is_moved=opened.is_moved)
     _require_first(opened)
 
 

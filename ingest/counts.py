@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from timeline.epoch import Manifest, Part, Plan, ShardCount, WriteReport
 from timeline.errors import RowCountError
+from timeline.units import count as words
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,15 @@ def misfits(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quara
     for count in counts:
         if count.read != count.accepted + count.rejected:
             yield (
-                f"shard {count.shard}: {count.read} rows read, {count.accepted} accepted + {count.rejected} rejected"
+                f"shard {count.shard}: {words(count.read, 'row')} read, "
+                f"{count.accepted} accepted + {count.rejected} rejected"
             )
     accepted = sum(count.accepted for count in counts)
     undecodable = sum(count.rejected for count in counts)
     accepting = {target: rows for target, rows in taken.items() if target != quarantine}
     for target, rows in accepting.items():
         if rows.given != accepted:
-            yield f"target {target} took {rows} = {rows.given} rows, expected {accepted}"
+            yield f"target {target} took {rows} = {words(rows.given, 'row')}, expected {accepted}"
     refused = sum(rows.rejected for rows in accepting.values())
     quarantined = taken.get(quarantine)
     if quarantined != TargetRows(undecodable + refused):

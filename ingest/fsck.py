@@ -10,7 +10,7 @@ still, a few times at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ingest.build import Opened, build_job, lost_timeline
@@ -22,15 +22,16 @@ from sinks.audit import Audit, AuditedSink, Expected, Fate, Finding, Problem, fi
 from sinks.base import Sink
 from sinks.held import in_spans, span_words
 from timeline.chain import load_chain
-from timeline.decision import Outcome
+from timeline.decision import Outcome, decision_path
 from timeline.entry import Entry
 from timeline.epoch import Manifest
 from timeline.errors import ConfigError, InvariantError
 from timeline.history import History
-from timeline.instant import Action
+from timeline.instant import TIMELINE_FOLDER, Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
-from timeline.view import Timeline
-from timeline.wholeness import missing
+from timeline.units import count
+from timeline.view import Timeline, states_before
+from timeline.wholeness import Gone, missing
 
 TIMELINE = "timeline"
 """Where findings are that belong to no target."""
@@ -75,9 +76,10 @@ def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
         StoreUnavailableError: something could not be looked at.
     """
     if opened.identity is None:
-        gone = missing(opened.store, Timeline.load(opened.store, opened.retry), opened.retry)
-        gone += filter(None, [lost_timeline(opened)])
-        return Checkup(0, 0, {}, tuple(Finding(Problem.BROKEN_CHAIN, TIMELINE, "timeline", each) for each in gone))
+        gone = [*_of_gone(missing(opened.store, Timeline.load(opened.store, opened.retry), opened.retry))]
+        lost = lost_timeline(opened) if not gone else None
+        gone += [Finding(Problem.BROKEN_CHAIN, TIMELINE, opened.store.url, lost)] if lost is not None else []
+        return Checkup(0, 0, {}, tuple(gone))
     job = build_job(opened)
     for _ in range(_MOST_COMPARISONS):
         before = Timeline.load(job.store, job.retry)
@@ -169,6 +171,9 @@ def _fates(history: History) -> Iterator[tuple[str, Fate]]:
 
 def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Finding]:
     """Instants, decisions and offsets against each other."""
+    lacking = missing(job.store, timeline, job.retry)
+    known = frozenset(gone.path for gone in lacking)
+    yield from _of_gone(lacking)
     for name in timeline.unreadable:
         yield Finding(Problem.UNREADABLE, TIMELINE, name, "no instant that this version knows")
     for entry in history.entries:
@@ -179,13 +184,12 @@ def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Fin
             state = f"{entry.instant.action.value} {entry.instant.state.value}"
             yield Finding(Problem.PENDING, TIMELINE, time, f"{state}: tideline recover settles it")
         elif entry.instant.action is Action.COMMIT and entry.is_tideline:
-            yield from _of_completed(entry)
-    for gone in missing(job.store, timeline, job.retry):
-        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "timeline", gone)
+            yield from _of_completed(entry, known)
     try:
         load_chain(job.store, timeline, job.retry)
     except InvariantError as error:
-        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
+        if not any(path in str(error) for path in known):
+            yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
     yield from _of_offsets(history)
 
 
@@ -200,16 +204,29 @@ def _of_losses(job: Job) -> Iterator[Finding]:
         yield Finding(Problem.NOT_APPLIED, loss.target, what, str(loss))
 
 
-def _of_completed(entry: Entry) -> Iterator[Finding]:
+def _of_gone(lacking: Iterable[Gone]) -> Iterator[Finding]:
+    for gone in lacking:
+        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, gone.path, gone.words)
+
+
+def _of_completed(entry: Entry, known: Container[str]) -> Iterator[Finding]:
+    """A completed commit without one of the objects that it needs, or with another decision.
+
+    Args:
+        entry: the commit.
+        known: paths of objects whose absence is found already.
+    """
     time, decision = entry.instant.time, entry.decision
+    plan, manifest = (f"{TIMELINE_FOLDER}/{name}" for name in states_before(entry.instant))
     if decision is None:
-        yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, f"completed, but epoch {entry.epoch} has no decision")
+        if decision_path(entry.epoch or 0) not in known:
+            yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, f"completed, but epoch {entry.epoch} has no decision")
     elif not decision.commits(time):
         detail = f"completed, but epoch {entry.epoch} is decided: {decision.outcome.value} of {decision.instant}"
         yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, detail)
-    elif entry.manifest is None:
+    elif entry.manifest is None and manifest not in known:
         yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, "completed, but its manifest is gone")
-    if entry.plan is None:
+    if entry.plan is None and plan not in known:
         yield Finding(Problem.BROKEN_CHAIN, TIMELINE, time, "completed, but its plan is gone")
 
 
@@ -240,7 +257,7 @@ def _of_rows(job: Job, committed: Sequence[Entry]) -> Iterator[Finding]:
             told.append(("completed instant", int(entry.extra["tideline.rows"])))
         for who, rows in told:
             if rows != entry.manifest.rows:
-                detail = f"the {who} says {rows:,} rows, the manifest {entry.manifest.rows:,}"
+                detail = f"the {who} says {count(rows, 'row')}, the manifest {entry.manifest.rows:,}"
                 yield Finding(Problem.WRONG_ROWS, TIMELINE, entry.instant.time, detail)
 
 
@@ -249,4 +266,4 @@ def _sums(manifest: Manifest, quarantine: str) -> Iterator[str]:
     for part in manifest.parts:
         in_files = sum(file.rows for file in part.files)
         if part.files and in_files != part.rows:
-            yield f"{part.target}: {in_files:,} rows in its files, {part.rows:,} in all"
+            yield f"{part.target}: {count(in_files, 'row')} in its files, {part.rows:,} in all"

@@ -42,6 +42,7 @@ from timeline.epoch import Manifest, Part, Plan
 from timeline.errors import FormatError, TargetRefusedError
 from timeline.instant import Action
 from timeline.side_by_side import side_by_side
+from timeline.units import count
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Loss:
         """For people: target, what happened, which epochs."""
         if self.doubt:
             return f"{self.target} {self.how}: it cannot be told which epochs it has lost ({self.doubt})"
-        return f"{self.target} {self.how}: {span_words(self.numbers)} ({self.rows:,} rows) are gone from it"
+        return f"{self.target} {self.how}: {span_words(self.numbers)} ({count(self.rows, 'row')}) are gone from it"
 
 
 def holding(sink: Sink) -> HoldingSink | None:

@@ -13,6 +13,12 @@ from timeline.chain import load_chain
 from timeline.errors import ConfigError
 from timeline.view import Timeline
 
+_UNJUDGED = (
+    "  decoded only, no target was asked: it may refuse some of the accepted (a key that exists, an empty partition "
+    "value), and the job's query may leave rows out"
+)
+"""What a trial cannot judge."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -51,7 +57,8 @@ class Trial:
         )
         if not is_dry_run:
             would = f"none of {_records(self.records)} rejected would be accepted now: nothing was written"
-        return "\n".join([would, *(f"  {rows:,} {reason}" for reason, rows in self.reasons.items())])
+        lines = [would, *(f"  {rows:,} {reason}" for reason, rows in self.reasons.items())]
+        return "\n".join([*lines, _UNJUDGED] if is_dry_run and self.accepted else lines)
 
     def done(self) -> str:
         """For people: what a replay has done."""

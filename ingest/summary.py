@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ingest.counts import TargetRows
+from ingest.counts import TargetRows, rows_read
 from ingest.events import EpochResult
 
 
@@ -25,14 +25,16 @@ class Summary:
 
     Attributes:
         epochs: epochs completed.
-        rows: rows committed.
-        rejected: rows quarantined.
+        read: records read.
+        rows: rows that the decoder accepted.
+        rejected: rows quarantined, by the decoder and by targets.
         is_stopped: whether a signal ended it, and not the source's end.
         last_word: what became of the epoch that was open at the signal; "" where none was.
         targets: what became of the rows in each target, the quarantine included.
     """
 
     epochs: int = 0
+    read: int = 0
     rows: int = 0
     rejected: int = 0
     is_stopped: bool = False
@@ -45,6 +47,7 @@ class Summary:
         return replace(
             self,
             epochs=self.epochs + 1,
+            read=self.read + rows_read(result.manifest),
             rows=self.rows + result.decision.rows,
             rejected=self.rejected + result.decision.rejected,
             targets={target: self.targets.get(target, TargetRows()) + rows for target, rows in parts.items()},

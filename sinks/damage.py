@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from timeline.epoch import WrittenFile
+from timeline.units import count
 
 _BROKEN = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
 """What the decoder of bytes in memory raises, all of them for these bytes."""
@@ -33,7 +34,7 @@ def damage_of(body: bytes, written: WrittenFile) -> str | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(body), page_checksum_verification=True)
         if file.metadata.num_rows != rows:
-            return f"it holds {file.metadata.num_rows:,} rows, the manifest says {rows:,}"
+            return f"it holds {count(file.metadata.num_rows, 'row')}, the manifest says {rows:,}"
         found = 0
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, use_threads=False)
@@ -42,7 +43,7 @@ def damage_of(body: bytes, written: WrittenFile) -> str | None:
             column = _outside(file.metadata.row_group(group), table)
             if column is not None:
                 return f"values of column {column!r} are not those that its statistics tell of"
-        return None if found == rows else f"it holds {found:,} rows, the manifest says {rows:,}"
+        return None if found == rows else f"it holds {count(found, 'row')}, the manifest says {rows:,}"
     except _BROKEN as error:
         # The decoder's words may quote values.
         is_sum = "CRC" in str(error)

@@ -161,8 +161,8 @@ class DeltaSink:
         listed = self.retry.call(lambda: self.store.list("", recursive=True))
         if listed and not any(info.path.startswith(".hoodie/") for info in listed):
             raise TargetRefusedError(
-                f"{self.target}: {self.store.url} holds {len(listed)} objects (first: {listed[0].path}), but neither "
-                f"a Delta table nor a timeline. Write to an empty folder, or convert the files to Delta first"
+                f"{self.target}: {self.store.url} holds {count(len(listed), 'object')} (first: {listed[0].path}), but "
+                f"neither a Delta table nor a timeline. Write to an empty folder, or convert the files to Delta first"
             )
 
     def begin(self, plan: Plan) -> PartitionWriter:

@@ -70,7 +70,7 @@ class LakeAudit:
             *self._gone(files),
         ]
         size = sum(self.listed[path].size for path in own)
-        return Audit(f"{count(len(own), 'file')} of {size:,} bytes", findings)
+        return Audit(f"{count(len(own), 'file')} of {count(size, 'byte')}", findings)
 
     def _own_files(self) -> Iterator[tuple[str, str]]:
         owner = owner_of(self.app_id)
@@ -103,12 +103,15 @@ class LakeAudit:
             return  # removed from the table by others: compaction, DELETE
         if there.size != file.size:
             yield self._finding(
-                Problem.WRONG_SIZE, file.path, f"{there.size:,} bytes, and {file.size:,} were written", there.size
+                Problem.WRONG_SIZE,
+                file.path,
+                f"{count(there.size, 'byte')}, and {file.size:,} were written",
+                there.size,
             )
         told = visible.get(file.path)
         if told is not None and told != file.rows:
             yield self._finding(
-                Problem.WRONG_ROWS, file.path, f"the table says {told:,} rows, the manifest {file.rows:,}"
+                Problem.WRONG_ROWS, file.path, f"the table says {count(told, 'row')}, the manifest {file.rows:,}"
             )
         if expected.is_deep and there.size == file.size:
             damage = self.damage(file)
@@ -124,7 +127,9 @@ class LakeAudit:
         if removed is not None:
             for path in unseen:
                 if path not in removed:
-                    yield self._finding(Problem.NOT_APPLIED, path, f"{files[path].rows:,} rows that no reader sees")
+                    yield self._finding(
+                        Problem.NOT_APPLIED, path, f"{count(files[path].rows, 'row')} that no reader sees"
+                    )
 
     def _of_other(self, path: str, instant: str, expected: Expected, with_part: Container[str]) -> Iterator[Finding]:
         """A data file of this job that no completed epoch names."""

@@ -24,6 +24,7 @@ from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import reach
 from timeline.store import ObjectInfo, ObjectStore, Retry
+from timeline.units import count
 
 TEMP_FOLDER = ".hoodie/.temp"
 """Folder of all markers, below a lake target's root."""
@@ -111,7 +112,7 @@ class Markers:
             if size is None:
                 found.append(f"{file.path} is missing")
             elif size != file.size:
-                found.append(f"{file.path} has {size} bytes, expected {file.size}")
+                found.append(f"{file.path} has {count(size, 'byte')}, expected {file.size}")
         return found
 
     def delete_unreported(self, instant: str, reported: Iterable[str]) -> Sequence[str]:

@@ -3,6 +3,7 @@
 ::
 
     .hoodie/hoodie.properties   as long as there is anything else
+    .hoodie/owner.json          from before the first instant
     .hoodie/timeline/           a completed instant keeps the files of all its states
     .hoodie/decisions/          one for each epoch, without a gap, up to the newest completed one at least
     .hoodie/offsets/            says that all epochs up to its own are decided
@@ -14,21 +15,47 @@ What is gone without a trace on the timeline itself, the targets tell: their mar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed
 from timeline.decision import DECISIONS_FOLDER, decision_path
 from timeline.errors import InvariantError
 from timeline.hudi import PROPERTIES_PATH
-from timeline.instant import Action, Instant, Layout
+from timeline.instant import TIMELINE_FOLDER, Action, Instant, Layout
+from timeline.owner import OWNER_PATH
 from timeline.store import ObjectStore, Retry
 from timeline.view import Timeline, states_before
 
 _MOST_NAMED = 3
 
+_OF_ALL_EPOCHS = {
+    PROPERTIES_PATH: "the timeline's id and the columns of its tables",
+    OWNER_PATH: "the job and source that it belongs to (tideline run CONF --new-source writes it anew)",
+}
+"""Objects that are there as long as a timeline has epochs, and what each holds."""
 
-def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[str]:
-    """What is gone, in words; empty where everything is there.
+
+@dataclass(frozen=True)
+class Gone:
+    """One thing that is gone.
+
+    Attributes:
+        path: the object, below the timeline's base path, or the folder that it was in.
+        words: what tells that it was there, for people.
+    """
+
+    path: str
+    words: str
+
+    def __str__(self) -> str:
+        """For people."""
+        return self.words
+
+
+def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[Gone]:
+    """What is gone; empty where everything is there.
 
     Args:
         store: the timeline's store.
@@ -41,41 +68,48 @@ def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[str]:
     return [*_of_instants(timeline), *_of_decisions(store, timeline, retry)]
 
 
-def require_whole(store: ObjectStore, timeline: Timeline, retry: Retry) -> None:
+def require_whole(store: ObjectStore, timeline: Timeline, retry: Retry, *, is_moved: bool = False) -> None:
     """Refuse to go on with a timeline of which something is gone.
+
+    Args:
+        store: the timeline's store.
+        timeline: see `missing`.
+        retry: bounds of retries.
+        is_moved: whether its owner is about to be written anew, on purpose.
 
     Raises:
         InvariantError: it names what; nothing was touched.
     """
-    found = missing(store, timeline, retry)
+    found = [gone for gone in missing(store, timeline, retry) if not (is_moved and gone.path == OWNER_PATH)]
     if found:
         raise InvariantError(f"{store.url}: {in_words(found)}")
 
 
-def in_words(found: list[str]) -> str:
+def in_words(found: Sequence[Gone]) -> str:
     """One sentence for what is gone, and what to do."""
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     return (
-        f"the timeline is not whole: {'; '.join(found[:_MOST_NAMED])}{more}. Tideline never deletes these: restore "
-        "them from the store's versions or a backup before anything else runs, and look for a person or a lifecycle "
-        "rule that deletes below .hoodie; tideline fsck compares everything"
+        f"the timeline is not whole: {'; '.join(map(str, found[:_MOST_NAMED]))}{more}. Tideline never deletes "
+        "these: restore them from the store's versions or a backup before anything else runs, and look for a person or "
+        "a lifecycle rule that deletes below .hoodie; tideline fsck compares everything"
     )
 
 
-def _of_instants(timeline: Timeline) -> Iterator[str]:
+def _of_instants(timeline: Timeline) -> Iterator[Gone]:
     for instant in timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK):
         if instant.layout is Layout.TWO and not timeline.is_archived(instant):
             yield from _of_states(timeline, instant)
 
 
-def _of_states(timeline: Timeline, instant: Instant) -> Iterator[str]:
+def _of_states(timeline: Timeline, instant: Instant) -> Iterator[Gone]:
     words = {Action.COMMIT: ("plan", "manifest"), Action.ROLLBACK: ("request", "inflight file")}[instant.action]
     for word, name in zip(words, states_before(instant), strict=True):
         if name not in timeline.modified_ms:
-            yield f"{instant.action.value} {instant.time} is completed, and its {word} {name} is gone"
+            words_of_it = f"{instant.action.value} {instant.time} is completed, and its {word} {name} is gone"
+            yield Gone(f"{TIMELINE_FOLDER}/{name}", words_of_it)
 
 
-def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Iterator[str]:
+def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Iterator[Gone]:
     snapshots = _epochs(store, SNAPSHOTS_FOLDER, retry)
     newest = snapshots[-1] if snapshots else -1
     first = max(0, newest - SNAPSHOT_EVERY + 1)
@@ -84,13 +118,17 @@ def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Itera
     last = max([newest, completed, *decided[-1:]])
     gone = sorted(set(range(first, last + 1)) - set(decided))
     for epoch in gone:
-        yield f"epoch {epoch} is decided, and its decision {decision_path(epoch)} is gone"
+        path = decision_path(epoch)
+        yield Gone(path, f"epoch {epoch} is decided, and its decision {path} is gone")
     # A first instant may have come since the timeline was listed.
     if decided and not timeline.instants and not Timeline.recent(store, retry).instants:
-        yield f"epochs up to {decided[-1]} are decided, and the timeline has no instant"
+        yield Gone(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
     is_begun = bool(decided or snapshots or timeline.instants)
-    if is_begun and retry.call(lambda: store.size(PROPERTIES_PATH)) is None:
-        yield f"it has begun, and {PROPERTIES_PATH}, which says whose it is, is gone"
+    if not is_begun:
+        return
+    for path, holds in _OF_ALL_EPOCHS.items():
+        if retry.call(partial(store.size, path)) is None:
+            yield Gone(path, f"it has epochs, and {path}, which holds {holds}, is gone")
 
 
 def _epochs(store: ObjectStore, folder: str, retry: Retry, after: str = "") -> list[int]:

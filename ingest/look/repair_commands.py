@@ -9,10 +9,12 @@ import typer
 from rich.console import Console
 
 from ingest.app import AsJson, Conf, LogJson, Verbose, app
-from ingest.build import open_timeline
+from ingest.build import Opened, open_timeline
 from ingest.config import load_config
+from ingest.counts import left_out
 from ingest.logs import configure_logging
 from ingest.recovery_text import waiting_text
+from ingest.summary import Mode, Summary
 
 
 @app.command(short_help="Compare timeline and targets; delete what was decided against.")
@@ -115,7 +117,6 @@ def replay_quarantine(
     from ingest.requeue import Trial, try_rejected
     from ingest.runner import LocalRunner, Runner
     from ingest.signals import StopSignals
-    from ingest.summary import Mode
 
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose)
@@ -139,8 +140,19 @@ def replay_quarantine(
 
         loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, observer=progress)
         summary = loop.run()
-    replayed = Trial(summary.rows + summary.rejected, summary.rows, {})
+    # Rows that a target refuses are in the summary's `rows` and `rejected`: the two do not add up to what was read.
+    replayed = Trial(summary.read, summary.rows, {})
     if as_json:
         typer.echo(json.dumps(replayed.as_json(), indent=2))
     else:
-        typer.echo(f"{opened.config.name}: {replayed.done()}" if summary.epochs else summary.last_word)
+        typer.echo(
+            f"{opened.config.name}: {replayed.done()}{_refused(opened, summary)}"
+            if summary.epochs
+            else summary.last_word
+        )
+
+
+def _refused(opened: Opened, summary: Summary) -> str:
+    """Targets that did not write every replayed row, in words."""
+    quarantine = opened.config.quarantine.name
+    return left_out({target: rows for target, rows in summary.targets.items() if target != quarantine})

@@ -9,6 +9,7 @@ from ingest.put_back import Lost, PutBack, Way
 from sinks.held import Span, span_words, spans
 from timeline.epoch import Json
 from timeline.errors import ConfigError
+from timeline.units import count
 
 _EPOCHS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 
@@ -35,18 +36,20 @@ def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
     for way in (Way.FILES, Way.SOURCE):
         yield from _lines([each for each in found.back if each.way is way], f"{would}put back {way.value}")
     yield from _lines(found.given_up, f"{would}given up")
+    if dry_run and found.back:
+        yield "  rows that others had deleted or changed in these epochs come back as they were first written"
     if found.refused:
         yield f"nothing is done like this: {found.refused}"
     elif found.epoch is not None:
         rows = sum(each.epoch.part.rows for each in found.back)
-        yield f"epoch {found.epoch}: {rows:,} rows put back"
+        yield f"epoch {found.epoch}: {count(rows, 'row')} put back"
 
 
 def _lines(lost: Sequence[Lost], what: str) -> Iterator[str]:
     for target in dict.fromkeys(each.target for each in lost):
         mine = [each for each in lost if each.target == target]
         rows = sum(each.epoch.part.rows for each in mine)
-        yield f"  {target}: {span_words(spans(each.number for each in mine))} ({rows:,} rows) {what}"
+        yield f"  {target}: {span_words(spans(each.number for each in mine))} ({count(rows, 'row')}) {what}"
         for each in mine:
             if each.why:
                 yield f"    epoch {each.number}: {each.why}"

@@ -33,6 +33,7 @@ from sinks.tikv.binary_arrays import (
     values_of,
 )
 from timeline.errors import ConfigError, DataError, FormatError
+from timeline.units import count
 
 MAX_KEY_BYTES = 4096
 """Of a row's key, prefix included. TiKV refuses keys above its ``storage.max-key-size`` (8 KiB by default since TiKV
@@ -175,7 +176,9 @@ class KeyCodec:
         for field in self.columns:
             column = rows.column(field.name)
             if column.null_count:
-                raise DataError(f"key column `{field.name}` is null in {column.null_count} rows: reject them before")
+                raise DataError(
+                    f"key column `{field.name}` is null in {count(column.null_count, 'row')}: reject them before"
+                )
             if is_number(field.type):
                 fixed += [bytes([INT_FLAG]), _encode_numbers(column)]
             else:

@@ -49,6 +49,7 @@ from timeline.errors import (
     TargetBusyError,
 )
 from timeline.failpoints import reach
+from timeline.units import count
 
 _LOG = logging.getLogger(__name__)
 
@@ -226,20 +227,21 @@ class TransactionSink(TikvPlace):
         attempts = {attempt.start_ts: attempt for attempt in self.records.attempts()}
         everything = (own_range(self.prefix)[0], row_range(self.prefix)[1])
         locks = Counter(lock.lock_version for lock in locks_in(self.client, *everything))
-        for start_ts, count in sorted(locks.items()):
+        for start_ts, held in sorted(locks.items()):
             attempt = attempts.get(start_ts)
             fate = expected.fates.get(attempt.instant) if attempt is not None else None
             what = f"transaction {start_ts}"
             if attempt is None:
-                detail = f"{count:,} locks of a transaction that is not this job's: another writer's, or a dead one's"
+                detail = (
+                    f"{count(held, 'lock')} of a transaction that is not this job's: another writer's, or a dead one's"
+                )
                 found.append(Finding(Problem.UNKNOWN, self.target, what, detail))
             elif fate is not Fate.PENDING:
-                detail = (
-                    f"{count:,} locks of {attempt.instant}, which is {fate.value if fate else 'not on the timeline'}"
-                )
+                became = fate.value if fate else "not on the timeline"
+                detail = f"{count(held, 'lock')} of {attempt.instant}, which is {became}"
                 problem = Problem.ORPHAN if fate is not None else Problem.UNKNOWN
                 found.append(Finding(problem, self.target, what, detail, is_fixable=fate is not None))
-        return Audit(f"{sum(locks.values()):,} locks of {len(locks):,} transactions", found)
+        return Audit(f"{count(sum(locks.values()), 'lock')} of {count(len(locks), 'transaction')}", found)
 
     def delete(self, findings: Sequence[Finding]) -> None:
         """See AuditedSink: locks go the way of their primary."""

@@ -21,6 +21,7 @@ from sinks.tikv.staged import Stager, bucket, in_rounds
 from sinks.tikv.transaction import Transaction, in_few, prewrite
 from timeline.epoch import Json, WriteReport
 from timeline.errors import DataError
+from timeline.units import count
 
 ROUND_BYTES = 256 << 20
 """Rows of a bucket that are sorted and locked at once: memory, and below what Arrow counts in 32 bits."""
@@ -59,7 +60,7 @@ class RowRules:
         if existing.num_rows and self.on_existing is OnRow.FAIL:
             first = existing.slice(0, 1).to_pylist()[0]
             raise DataError(
-                f"{self.target}: {existing.num_rows} keys exist already, the first is that of the row at "
+                f"{self.target}: rows whose key exists already: {existing.num_rows:,}, the first at "
                 f"{first['shard']} offset {first['offset']}; on_existing: quarantine sets such rows aside"
             )
         reasons = pa.array([f"its key exists in target {self.target}"] * existing.num_rows, pa.string())
@@ -74,8 +75,8 @@ class RowRules:
             if column.null_count:
                 first = pc.index(column.is_null(), True).as_py()
                 raise DataError(
-                    f"{self.target}: key column {field.name!r} is null in {column.null_count} rows, the first at "
-                    f"{shard} offset {offsets[first]}; on_null_key: quarantine sets such rows aside"
+                    f"{self.target}: key column {field.name!r} is null in {count(column.null_count, 'row')}, the first "
+                    f"at {shard} offset {offsets[first]}; on_null_key: quarantine sets such rows aside"
                 )
 
 

@@ -60,13 +60,18 @@ def properties(job: Job) -> None:
     (job.lake / ".hoodie" / "hoodie.properties").unlink()
 
 
+def owner(job: Job) -> None:
+    (job.lake / ".hoodie" / "owner.json").unlink()
+
+
 GONE: Sequence[tuple[Callable[[Job], None], str]] = [
     (newest_decision, "epoch 2 is decided, and its decision .hoodie/decisions/00000000000000000002.json is gone"),
     (middle_decision, "epoch 1 is decided, and its decision .hoodie/decisions/00000000000000000001.json is gone"),
     (plan, "is completed, and its plan "),
     (manifest, "is completed, and its manifest "),
     (instants, "epochs up to 2 are decided, and the timeline has no instant"),
-    (properties, "it has begun, and .hoodie/hoodie.properties, which says whose it is, is gone"),
+    (properties, "it has epochs, and .hoodie/hoodie.properties, which holds the timeline's id and the columns"),
+    (owner, "it has epochs, and .hoodie/owner.json, which holds the job and source that it belongs to"),
 ]
 
 
@@ -81,10 +86,19 @@ def test_what_was_deleted_by_hand_is_told_alike_and_nothing_is_touched(
         found = call(command, ingested.file)
         assert (command, found.code) == (command, 6)
         assert words in " ".join((found.out + found.err).split()), command
+        if command == "fsck":
+            assert "broken chain: 1: " in found.out or delete is instants, found.out
     if "instant" not in words:
         found = call("inspect", ingested.file, "latest")
         assert found.code == 6 and words in " ".join((found.out + found.err).split())
     assert {path: path.read_bytes() for path in ingested.lake.rglob("*") if path.is_file()} == before
+
+
+def test_an_owner_that_was_deleted_is_written_anew_where_that_is_meant(ingested: Job) -> None:
+    owner(ingested)
+    assert ingested.tideline("run", "--new-source").code == 0
+    assert ingested.tideline("run").code == 0
+    assert max(ingested.ids().values()) == 1
 
 
 def test_a_completed_file_that_was_deleted_is_made_again(ingested: Job) -> None:

@@ -91,8 +91,24 @@ def test_trial_writes_nothing(dated: Job, call: Call) -> None:
     before = files(dated.folder)
     tried = call("replay-quarantine", dated.file, "--dry-run")
     assert tried.code == 0
-    assert tried.out == "7 records rejected: 5 would be accepted now, 2 would not\n  2 malformed JSON\n"
+    counted, reason, unjudged = tried.out.splitlines()
+    assert (counted, reason) == ("7 records rejected: 5 would be accepted now, 2 would not", "  2 malformed JSON")
+    assert unjudged.startswith("  decoded only, no target was asked: it may refuse some of the accepted")
     assert files(dated.folder) == before
+
+
+def test_records_that_a_target_refuses_in_a_replay_are_counted_once(job: Job) -> None:
+    (job.folder / "logs" / "a.jsonl").unlink()
+    schema = {"id": "bigint", "at": "timestamp", "host": "string"}
+    job.write(source=job.source(timestamp_format="%d.%m.%Y"), schema=schema, partition_by=["host"])
+    rows = [f'{{"id": {number}, "at": "2026-03-01", "host": "{host}"}}\n' for number, host in ((1, "a"), (2, ""))]
+    (job.folder / "logs" / "b.jsonl").write_text("".join([*rows, "{malformed\n"]))
+    assert job.tideline("run").code == 0
+    job.write(source=job.source(timestamp_format="%Y-%m-%d"), schema=schema, partition_by=["host"])
+    replayed = job.tideline("replay-quarantine")
+    lake = f"delta:{job.folder}/lake: 1 written + 0 dropped + 1 rejected"
+    assert replayed.out == f"cli: 3 records replayed: 2 accepted, 1 rejected again; {lake}\n", replayed.err
+    assert list(job.ids()) == [1]
 
 
 def files(folder: Path) -> dict[str, bytes]:
