@@ -32,7 +32,8 @@ _MOST_NAMED = 3
 
 _OF_ALL_EPOCHS = {
     PROPERTIES_PATH: "the timeline's id and the columns of its tables",
-    OWNER_PATH: "the job and source that it belongs to (tideline run CONF --new-source writes it anew)",
+    OWNER_PATH: "the job and source that it belongs to (tideline run CONF --new-source "
+    "writes it anew; older versions wrote none)",
 }
 """Objects that are there as long as a timeline has epochs, and what each holds."""
 

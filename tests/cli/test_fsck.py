@@ -195,11 +195,13 @@ def test_decisions_plans_and_manifests_that_are_gone_break_the_chain(settled: Jo
     decision.unlink()
     report = found(settled, call)
     assert set(kinds(report)) == {"broken chain"}
-    assert any("has no decision" in finding["detail"] for finding in report["findings"])
+    assert [finding["what"] for finding in report["findings"]] == [f".hoodie/decisions/{decision.name}"]
     decision.write_bytes(body)
     plan = min((hoodie / "timeline").glob("*.commit.requested"))
     plan.unlink()
-    assert any("its plan is gone" in finding["detail"] for finding in found(settled, call)["findings"])
+    report = found(settled, call)
+    assert [finding["what"] for finding in report["findings"]] == [f".hoodie/timeline/{plan.name}"]
+    assert "is completed, and its plan" in report["findings"][0]["detail"]
 
 
 @pytest.mark.parametrize(

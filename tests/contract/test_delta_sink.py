@@ -515,7 +515,7 @@ class TestEnsure:
     def test_a_folder_of_foreign_files_is_refused(self, table: DeltaRig) -> None:
         table.path.mkdir()
         pq.write_table(pa.table({"id": [1]}), table.path / "old.parquet")
-        with pytest.raises(TargetRefusedError, match=r"1 objects \(first: old.parquet\)"):
+        with pytest.raises(TargetRefusedError, match=r"1 object \(first: old.parquet\)"):
             table.sink().ensure()
 
     def test_the_folder_of_the_timeline_is_accepted(self, table: DeltaRig) -> None:

@@ -96,7 +96,7 @@ def test_part_counts_what_was_refused(cluster: ScriptedCluster) -> None:
 
 def test_row_without_a_key_stops_the_task_where_the_job_file_says_so(cluster: ScriptedCluster) -> None:
     task = opened(cluster)
-    with pytest.raises(DataError, match=r"key column 'id' is null in 1 rows, the first at shard offset 5"):
+    with pytest.raises(DataError, match=r"key column 'id' is null in 1 row, the first at shard offset 5"):
         take(task, rows_of(("a", "1"), (None, "2")), first=4)
     assert not cluster.requests
 
