@@ -15,12 +15,15 @@ from typing import Any
 import yaml
 from deltalake import DeltaTable
 
+from tests import forked
+from tests.forked import Command
 from timeline.fsspec_store import open_store
 from timeline.instant import Instant
 from timeline.view import Timeline
 
-SPARK = (sys.executable, "-m", "ingest")
-LOCAL = (sys.executable, "-m", "tests.cli.local_tideline")
+PYTHON_M = (sys.executable, "-m")
+SPARK = (*PYTHON_M, "ingest")
+LOCAL = (*PYTHON_M, "tests.cli.local_tideline")
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
 
@@ -43,7 +46,7 @@ class Job:
     """Files in ``logs/``, a job file, a lake; `started` are the processes to end with the test."""
 
     folder: Path
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started: list[Command] = field(default_factory=list)
 
     @property
     def file(self) -> Path:
@@ -80,16 +83,16 @@ class Job:
 
     def start(
         self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        """Start a command on the job."""
-        process = subprocess.Popen(
-            [*program, command, str(self.file), *options],
-            cwd=self.folder,
-            env=environment() | dict(env or {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    ) -> Command:
+        """Start a command on the job; modules of this environment are forked, other programs are started."""
+        arguments = [command, str(self.file), *options]
+        whole = environment() | dict(env or {})
+        if program[:-1] == PYTHON_M:
+            process: Command = forked.start(program[-1], arguments, cwd=self.folder, env=whole)
+        else:
+            pipe = subprocess.PIPE
+            line = [*program, *arguments]
+            process = subprocess.Popen(line, cwd=self.folder, env=whole, stdout=pipe, stderr=pipe, text=True)
         self.started.append(process)
         return process
 
@@ -125,11 +128,11 @@ class Job:
             process.communicate()
 
 
-def finish(process: subprocess.Popen[str]) -> Finished:
+def finish(process: Command) -> Finished:
     """Wait for a command's end."""
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert "Traceback" not in err, err
-    return Finished(process.returncode, out, err)
+    return Finished(process.wait(), out, err)
 
 
 def environment() -> dict[str, str]:

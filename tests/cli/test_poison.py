@@ -30,7 +30,7 @@ def run(job: Job) -> Finished:
     """One start of the job, and its end, however it ends."""
     process = job.start("run", program=POISONED)
     out, err = process.communicate(timeout=240)
-    return Finished(process.returncode, out, err)
+    return Finished(process.wait(), out, err)
 
 
 def killed_in_its_epoch(job: Job) -> None:

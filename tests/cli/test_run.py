@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.cli.job import TIMEOUT_S, Job, finish
+from tests.forked import Command
 
 
-def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_until(holds: Callable[[], bool], process: Command) -> None:
     """Wait for something that a running command does; its end before that is a failure."""
     deadline = time.monotonic() + TIMEOUT_S
     while not holds():
@@ -198,13 +198,17 @@ def test_full_disk_of_a_target_is_one_message_and_settles_the_epoch(job: Job) ->
     assert job.ids() == job.ids("other") == Counter(range(100))
 
 
-def wait_until_frozen(process: subprocess.Popen[str]) -> None:
-    """Wait for the process to stop itself; its exit status stays for `communicate`."""
-    result = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    assert result is not None and result.si_code == os.CLD_STOPPED, process.communicate()
+def wait_until_frozen(process: Command) -> None:
+    """Wait for the process to stop itself, with all of its threads."""
+
+    def is_frozen() -> bool:
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
+        return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+
+    wait_until(is_frozen, process)
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> None:
+def read_until(process: Command, text: str) -> None:
     assert process.stderr is not None
     for line in process.stderr:
         if text in line:

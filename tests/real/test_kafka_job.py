@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from deltalake import DeltaTable
 from tests.cli.job import ROOT, SPARK, Job, finish
 from tests.cli.test_run import settled
 from tests.cli.test_spark import below, has_markers
+from tests.forked import Command
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
@@ -66,7 +66,7 @@ def assert_every_record_once(job: Job, ids: range) -> None:
     assert Counter(row["id"] for row in rows) == Counter(ids)
 
 
-def wait_for(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def wait_for(holds: Callable[[], bool], process: Command) -> None:
     """Wait for something that a running job does; its end before that is a failure."""
     wait_until(lambda: process.poll() is not None or holds(), "the job is that far", 180)
     assert process.poll() is None, process.communicate()

@@ -1,0 +1,281 @@
+"""Commands as forks of a process that has imported their modules: a start takes milliseconds of CPU, not half a second.
+
+::
+
+    test ── socket ──► nursery            one for each test runner; imports, forks, reaps; never runs a thread
+         ◄─ exit code ──┘ └─ command      a process of its own: its pid, signals, descriptors, environment
+
+A command begins as ``python -m MODULE`` does, but for the time it takes. Tests of the start itself do not use this.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import json
+import os
+import runpy
+import select
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NoReturn, TypeAlias
+
+ROOT = Path(__file__).parents[1]
+_SPEAK_FD = 0
+"""The nursery's end of the socket, as its standard input."""
+_MOST_BYTES = 1 << 20
+
+
+class ForkedProcess:
+    """A command that was forked, with the calls of `subprocess.Popen` that tests use; its input is empty."""
+
+    def __init__(self, args: Sequence[str], pid: int, code: int, out: int, err: int) -> None:
+        """Take over the reading ends of its pipes.
+
+        Args:
+            args: module and arguments.
+            pid: of the process.
+            code: descriptor on which the nursery tells the exit code.
+            out: descriptor of its standard output.
+            err: descriptor of its standard error.
+        """
+        self.args = args
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout: IO[str] = os.fdopen(out, encoding="utf-8")
+        self.stderr: IO[str] = os.fdopen(err, encoding="utf-8")
+        self._code = code
+        self._lock = threading.Lock()
+        self._written: list[str] = ["", ""]
+        self._readers: list[threading.Thread] = []
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._ended_within(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after as many seconds.
+        """
+        code = self._ended_within(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Read both pipes to their ends, and wait for the process; repeated, it answers the same.
+
+        Raises:
+            subprocess.TimeoutExpired: that takes longer; nothing is lost for the next call.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._readers:
+            streams = enumerate((self.stdout, self.stderr))
+            self._readers = [threading.Thread(target=self._read, args=each, daemon=True) for each in streams]
+            for reader in self._readers:
+                reader.start()
+        for reader in self._readers:
+            reader.join(None if until is None else max(0.0, until - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(None if until is None else max(0.0, until - time.monotonic()))
+        return self._written[0], self._written[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send it SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _read(self, number: int, stream: IO[str]) -> None:
+        with stream:
+            self._written[number] = stream.read()
+
+    def _ended_within(self, timeout: float | None) -> int | None:
+        with self._lock:
+            if self.returncode is None and select.select([self._code], [], [], timeout)[0]:
+                told = os.read(self._code, 16)
+                os.close(self._code)
+                if not told:
+                    raise RuntimeError("the nursery is gone")
+                self.returncode = int(told)
+            return self.returncode
+
+
+Command: TypeAlias = "subprocess.Popen[str] | ForkedProcess"
+"""A command that runs or has run, however it was started."""
+
+
+def start(module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> ForkedProcess:
+    """Start a module as ``python -m`` would.
+
+    Args:
+        module: the one that is run as ``__main__``.
+        arguments: its command line.
+        cwd: its working directory.
+        env: its whole environment.
+    """
+    return _nursery().start(module, arguments, cwd, env)
+
+
+_nurseries: dict[int, _Nursery] = {}
+
+
+def _nursery() -> _Nursery:
+    """This process's own: a runner's workers do not share one."""
+    if os.getpid() not in _nurseries:
+        _nurseries[os.getpid()] = _Nursery.begun()
+    return _nurseries[os.getpid()]
+
+
+@dataclass(frozen=True)
+class _Nursery:
+    """The process that forks; it ends when the other end of its socket is closed."""
+
+    speak: socket.socket
+    process: subprocess.Popen[bytes]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def begun(cls) -> _Nursery:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with theirs:
+            command = [sys.executable, "-m", "tests.forked"]
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs.fileno())
+        nursery = cls(ours, process)
+        atexit.register(nursery.close)
+        return nursery
+
+    def close(self) -> None:
+        self.speak.close()
+        self.process.wait()
+
+    def start(self, module: str, arguments: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ForkedProcess:
+        ends = [os.pipe() for _ in range(3)]
+        request = {"module": module, "arguments": arguments, "cwd": str(cwd), "env": dict(env)}
+        rights = array.array("i", [write for _, write in ends])
+        try:
+            with self.lock:
+                self.speak.sendmsg(
+                    [json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights.tobytes())]
+                )
+                pid = int(self.speak.recv(16) or b"0")
+        finally:
+            for _, write in ends:
+                os.close(write)
+        if not pid:
+            raise RuntimeError("the nursery is gone")
+        return ForkedProcess([module, *arguments], pid, *(read for read, _ in ends))
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """What a child is to become, and its descriptors: where its exit code goes, its output and its error."""
+
+    request: Mapping[str, Any]
+    descriptors: Sequence[int]
+
+
+def _serve(speak: socket.socket) -> _Begin:
+    """Fork for each request, and tell exit codes; returns in children only."""
+    running: dict[int, tuple[int, int]] = {}  # pidfd -> pid, where its exit code goes
+    with selectors.DefaultSelector() as selector:
+        selector.register(speak, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is speak:
+                    begin = _receive(speak)
+                    pid = os.fork()
+                    if pid == 0:
+                        return begin
+                    _, out, err = begin.descriptors
+                    os.close(out)
+                    os.close(err)
+                    pidfd = os.pidfd_open(pid)
+                    running[pidfd] = pid, begin.descriptors[0]
+                    selector.register(pidfd, selectors.EVENT_READ)
+                    speak.send(str(pid).encode())
+                else:
+                    selector.unregister(key.fd)
+                    pid, code = running.pop(key.fd)
+                    os.close(key.fd)
+                    _, status = os.waitpid(pid, 0)
+                    # Nobody may want to know any more.
+                    with contextlib.suppress(BrokenPipeError):
+                        os.write(code, str(os.waitstatus_to_exitcode(status)).encode())
+                    os.close(code)
+
+
+def _receive(speak: socket.socket) -> _Begin:
+    body, ancillary, _, _ = speak.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    if not body:
+        sys.exit()
+    rights = array.array("i")
+    for _, _, data in ancillary:
+        rights.frombytes(data)
+    return _Begin(json.loads(body), list(rights))
+
+
+def _become(begin: _Begin) -> None:
+    """Make this process what a new one would be, but for its loaded modules."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for number, descriptor in enumerate((empty, *begin.descriptors[1:])):
+        os.dup2(descriptor, number)
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    request = begin.request
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.argv = [request["module"], *request["arguments"]]
+
+
+def _load() -> None:
+    """Import what commands import; allocators and linear algebra have threads then that know forks."""
+    import deltalake  # noqa: F401
+    import pyarrow.compute
+    import pyarrow.dataset
+    import pyarrow.parquet  # noqa: F401
+
+    import ingest.build
+    import ingest.cli
+    import ingest.loop
+    import ingest.spark  # noqa: F401
+
+    assert threading.active_count() == 1, "a fork has the thread that forks, and no other"
+
+
+def main() -> NoReturn:
+    """Serve until the test runner ends; in a child, run its module."""
+    with socket.socket(fileno=os.dup(_SPEAK_FD)) as speak:
+        _load()
+        begin = _serve(speak)
+        speak.detach()
+    _become(begin)
+    runpy.run_module(begin.request["module"], run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()
