@@ -33,7 +33,7 @@ test: env ## lint, types, imports and all tests
 	$(MAKE) lint types; \
 	wait $$warm_up; \
 	trap - EXIT; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 25
 
 .PHONY: test-fast
 test-fast: env lint types ## the same without tests that need servers, Spark or minutes

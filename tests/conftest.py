@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests import class_archive
+from tests import class_archive, sampling, turns
 from tests.real import kafka_server, s3_server, tikv_cluster
 from tests.real import spark_cluster as cluster
 from tests.real.certificates import issue
@@ -31,6 +32,27 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     class_archive.use()
+    sampling.settle_seed()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a server share a worker, and the longest come first."""
+    turns.arrange(items)
+
+
+def pytest_report_header() -> str:
+    """The seed, so that a run can be repeated."""
+    return f"seed: {sampling.seed()} (of the commit, unless SEED= says another; the same seed draws the same)"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Behind all failures: what runs them again, each alone."""
+    reports = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    failed = dict.fromkeys(turns.name_of(report.nodeid) for report in reports)
+    if failed:
+        terminalreporter.section("each of them again, alone")
+    for name in failed:
+        terminalreporter.line(f"SEED={sampling.seed()} .venv/bin/python -m pytest {shlex.quote(name)}")
 
 
 def absent(reason: str) -> NoReturn:
@@ -83,9 +105,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def s3_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3 server that speaks TLS only, with a bucket named ``lake``, for one module."""
+    """An S3 server that speaks TLS only, with a bucket named ``lake``, for the session."""
     folder = tmp_path_factory.mktemp("s3-tls") / "data"
     (folder / "lake").mkdir(parents=True)
     with or_absent(), s3_server.running(folder, issue(folder.parent / "certificates")) as server:
@@ -94,15 +116,8 @@ def s3_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """One Kafka broker for the session, without security; a test that ends it starts it again."""
-    with or_absent(), kafka_server.running(tmp_path_factory.mktemp("kafka")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """A Kafka broker with SASL and TLS, for one module."""
-    with or_absent(), kafka_server.running(tmp_path_factory.mktemp("secured-kafka"), secured=True) as server:
+    """One Kafka broker for the session, with listeners of every kind; a test that ends it starts it again."""
+    with or_absent(), kafka_server.running(tmp_path_factory.mktemp("kafka"), secured=True) as server:
         yield server
 
 
@@ -113,16 +128,16 @@ def tikv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tikv_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]:
-    """A TiKV-protocol cluster that lets in clients with a certificate only, for one module."""
+    """A TiKV-protocol cluster that lets in clients with a certificate only, for the session."""
     folder = tmp_path_factory.mktemp("tikv-tls")
     with or_absent(), tikv_cluster.running(folder, certificates=issue(folder / "certificates")) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A Spark cluster with two workers, for one module; a test that ends a worker starts it again."""
+    """One Spark cluster with two workers for the session; a test that ends a worker starts it again."""
     with or_absent(), cluster.running(tmp_path_factory.mktemp("spark-cluster")) as running:
         yield running

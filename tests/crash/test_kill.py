@@ -1,4 +1,4 @@
-"""`kill -9` of the real job at seeded moments: its driver, its JVM, one of its Python workers.
+"""`kill -9` of the real job at drawn moments: its driver, its JVM, one of its Python workers.
 
 After each kill `tideline recover` runs, then the job goes on; in the end the table and the quarantine
 are compared with the files row by row.
@@ -7,8 +7,8 @@ are compared with the files row by row.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import random
 import subprocess
 import sys
 import time
@@ -23,13 +23,15 @@ from deltalake import DeltaTable
 
 from ingest.demo import line_starts
 from ingest.generate import DEMO_COLUMNS, log_lines
+from tests.sampling import drawing, share
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-MOMENTS = 40
+MOMENTS = share(8, 40)
+MOMENTS_OF_DRIVERS = share(12, 40)
 LINES_A_ROUND = 6_000
 VICTIMS = ("driver", "driver", "jvm", "worker")
 TIDELINE = (sys.executable, "-m", "ingest")
@@ -76,8 +78,8 @@ def tideline(*arguments: str | Path, timeout_s: float = 240) -> subprocess.Compl
     return subprocess.run([*TIDELINE, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
 
 
-def kill_at_some_moment(job: Path, draw: random.Random, among: Sequence[str], within_s: float) -> str:
-    """Start the job, and kill one of its processes some time after it began its first epoch; says which."""
+def killed_later(job: Path, victim: str, later_s: float) -> bool:
+    """Start the job, and kill one of its processes some time after it began an epoch; False if that was too late."""
     store = open_store(str(job.parent / "lake"))
     before = len(Timeline.load(store))
     with (job.parent / "run.log").open("ab") as log:
@@ -85,10 +87,9 @@ def kill_at_some_moment(job: Path, draw: random.Random, among: Sequence[str], wi
     try:
         while process.poll() is None and len(Timeline.load(store)) == before:
             time.sleep(0.005)
-        deadline = time.monotonic() + draw.uniform(0.0, within_s)
+        deadline = time.monotonic() + later_s
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
-        victim = draw.choice(among)
         is_killed = False
         while process.poll() is None and not is_killed:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -97,7 +98,7 @@ def kill_at_some_moment(job: Path, draw: random.Random, among: Sequence[str], wi
                     is_killed = True
             time.sleep(0.001)
         process.wait(timeout=60 if is_killed and victim == "driver" else 240)
-        return victim if is_killed else "nobody"
+        return is_killed
     finally:
         if process.poll() is None:
             process.kill()
@@ -115,34 +116,43 @@ def victims(pid: int, victim: str) -> list[psutil.Process]:
 
 
 def killed_and_recovered(
-    job: Path, *, moments: int, seed: int, among: Sequence[str] = VICTIMS, within_s: float = 2.5
+    job: Path, what: str, *, moments: int, among: Sequence[str] = VICTIMS, within_s: float = 2.5
 ) -> Counter[str]:
-    """Kill the job so often, recover each time, and let it end; who was killed and what recovery did, counted."""
-    draw = random.Random(seed)
+    """Kill the job so often, recover each time, and let it end; who was killed and what recovery did, counted.
+
+    Args:
+        job: the job file.
+        what: names what is drawn.
+        moments: kills; more where the job had ended before one, or recovery had nothing to roll back yet.
+        among: who is killed, in turn.
+        within_s: after an epoch has begun.
+    """
+    draw = drawing(what)
     outcomes: Counter[str] = Counter()
-    for number in range(moments):
+    for number, victim in zip(range(4 * moments), itertools.cycle(draw.sample(among, len(among))), strict=False):
         append_lines(job, number)
-        outcomes[kill_at_some_moment(job, draw, among, within_s)] += 1
+        outcomes[victim] += killed_later(job, victim, draw.uniform(0.0, within_s))
         recovered = tideline("recover", job, "--json")
         assert recovered.returncode == 0, recovered.stderr
         outcomes.update(settled["step"] for settled in json.loads(recovered.stdout)["settled"])
         assert not Timeline.load(open_store(str(job.parent / "lake"))).pending().instants
+        if sum(outcomes[each] for each in set(among)) >= moments and outcomes["rollback"]:
+            break
     last = tideline("run", job, "--once")
     assert last.returncode == 0, last.stderr
     print(dict(outcomes))
-    assert outcomes["rollback"] > 0
+    assert outcomes["rollback"] > 0 and all(outcomes[each] for each in among)
     return outcomes
 
 
-def test_forty_kills_lose_nothing_and_double_nothing(job: Path) -> None:
-    outcomes = killed_and_recovered(job, moments=MOMENTS, seed=20260301)
+def test_kills_lose_nothing_and_double_nothing(job: Path) -> None:
+    killed_and_recovered(job, "kills", moments=MOMENTS)
     check_row_by_row(job)
-    assert outcomes["driver"] and outcomes["jvm"] and outcomes["worker"]
 
 
-def test_forty_kills_of_a_driver_that_writes_itself_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_kills_of_a_driver_that_writes_itself_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     job = write_job(tmp_path, small_epochs="driver")
-    killed_and_recovered(job, moments=MOMENTS, seed=20260322, among=["driver"], within_s=0.3)
+    killed_and_recovered(job, "kills of a driver", moments=MOMENTS_OF_DRIVERS, among=["driver"], within_s=0.3)
     check_row_by_row(job)
 
 

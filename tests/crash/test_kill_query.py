@@ -10,13 +10,14 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.crash.test_kill import killed_and_recovered, tideline, write_job
+from tests.sampling import share
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-MOMENTS = 12
+MOMENTS = share(4, 12)
 
 
 @pytest.fixture
@@ -26,8 +27,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
-    outcomes = killed_and_recovered(job, moments=MOMENTS, seed=20260321)
-    assert outcomes["driver"] and outcomes["jvm"] and outcomes["worker"]
+    killed_and_recovered(job, "kills of a query", moments=MOMENTS)
     checked = tideline("fsck", job, "--deep", "--json")
     assert checked.returncode == 0, checked.stdout
     check_row_by_row(job.parent)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from tests.property.values_at_length import check
+from tests.sampling import seed, share
 
 
 def test_every_value_is_exact_or_rejected_in_every_type_and_format_and_on_every_path() -> None:
-    seed, values = int(os.environ.get("SEED") or 20_240_501), int(os.environ.get("VALUES") or 500_000)
-    print(f"SEED={seed} VALUES={values}")
-    assert check(seed, values) >= values
+    values = int(os.environ.get("VALUES") or share(500_000, 5_000_000))
+    print(f"SEED={seed()} VALUES={values}")
+    assert check(seed(), values) >= values

@@ -197,16 +197,16 @@ def test_hole_survives_a_crash_and_is_recorded_once(kafka: KafkaServer, topic: s
 
 
 def test_wrong_password_and_unknown_option_end_the_job_without_a_word_of_them(
-    secured_kafka: KafkaServer, topic: str, tmp_path: Path
+    kafka: KafkaServer, topic: str, tmp_path: Path
 ) -> None:
-    secured_kafka.create_topic(topic)
-    options = secured_kafka.client_options(Listener.SASL_SSL)
+    kafka.create_topic(topic)
+    options = kafka.client_options(Listener.SASL_SSL)
     address = options.pop("bootstrap.servers")
     job = Job(tmp_path)
     for code, changes in ((4, {"sasl.password": "hunter2-wrong"}), (2, {"sasl.pasword": "hunter2-wrong"})):
-        job.write(source=source_of(secured_kafka, topic, bootstrap_servers=address, options=options | changes))
+        job.write(source=source_of(kafka, topic, bootstrap_servers=address, options=options | changes))
         ended = job.tideline("run", "--verbose")
         assert ended.code == code, ended.err
         assert "hunter2" not in ended.err + ended.out
-        assert secured_kafka.security is not None
-        assert secured_kafka.security.password not in ended.err + ended.out
+        assert kafka.security is not None
+        assert kafka.security.password not in ended.err + ended.out

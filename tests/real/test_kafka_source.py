@@ -522,17 +522,17 @@ def secured_source(kafka: KafkaServer, listener: Listener, topic: str, **changes
 
 @pytest.mark.parametrize("listener", [Listener.SASL_PLAINTEXT, Listener.SASL_SSL, Listener.SSL])
 def test_one_block_of_options_secures_driver_and_tasks(
-    secured_kafka: KafkaServer, topic: str, listener: Listener, caplog: pytest.LogCaptureFixture
+    kafka: KafkaServer, topic: str, listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(0)
-    secured_kafka.create_topic(topic)
-    secured_kafka.produce(topic, values(range(10)))
-    reading = Reading(secured_source(secured_kafka, listener, topic), COLUMNS)
+    kafka.create_topic(topic)
+    kafka.produce(topic, values(range(10)))
+    reading = Reading(secured_source(kafka, listener, topic), COLUMNS)
     reading.all()
     assert ids(reading) == list(range(10))
-    assert secured_kafka.security is not None
+    assert kafka.security is not None
     assert "librdkafka" in caplog.text
-    assert secured_kafka.security.password not in caplog.text
+    assert kafka.security.password not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -544,15 +544,15 @@ def test_one_block_of_options_secures_driver_and_tasks(
     ],
 )
 def test_refusal_is_final_in_driver_and_tasks_and_names_no_secret(
-    secured_kafka: KafkaServer, topic: str, listener: Listener, changes: dict[str, str | None]
+    kafka: KafkaServer, topic: str, listener: Listener, changes: dict[str, str | None]
 ) -> None:
-    secured_kafka.create_topic(topic)
-    secured_kafka.produce(topic, values([1]))
-    plan = secured_source(secured_kafka, listener, topic).plan({})
-    refused = secured_source(secured_kafka, listener, topic, **changes)
+    kafka.create_topic(topic)
+    kafka.produce(topic, values([1]))
+    plan = secured_source(kafka, listener, topic).plan({})
+    refused = secured_source(kafka, listener, topic, **changes)
     for attempt in (lambda: refused.plan({}), lambda: list(refused.reader().read(plan.ranges[0]))):
         with pytest.raises(SourceError, match=r"refuse this job: .*; check source.options") as error:
             attempt()
-        assert secured_kafka.security is not None
-        assert secured_kafka.security.password not in str(error.value)
+        assert kafka.security is not None
+        assert kafka.security.password not in str(error.value)
         assert "hunter2" not in str(error.value)

@@ -160,9 +160,9 @@ class SecretJob:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory, secured_kafka: KafkaServer, s3_tls: S3Server) -> Iterator[SecretJob]:
-    secured_kafka.create_topic(TOPIC, 2)
-    job = SecretJob(tmp_path_factory.mktemp("leaks"), secured_kafka, s3_tls)
+def job(tmp_path_factory: pytest.TempPathFactory, kafka: KafkaServer, s3_tls: S3Server) -> Iterator[SecretJob]:
+    kafka.create_topic(TOPIC, 2)
+    job = SecretJob(tmp_path_factory.mktemp("leaks"), kafka, s3_tls)
     with command_lines(job.seen):
         yield job
         for process in job.started:

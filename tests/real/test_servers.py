@@ -101,26 +101,26 @@ def test_killed_broker_comes_back_with_what_it_acknowledged(kafka: KafkaServer) 
 
 
 @pytest.mark.parametrize("listener", SECURED)
-def test_secured_broker_takes_and_gives_records(secured_kafka: KafkaServer, listener: Listener) -> None:
+def test_secured_broker_takes_and_gives_records(kafka: KafkaServer, listener: Listener) -> None:
     topic = f"through-{listener}"
-    secured_kafka.create_topic(topic)
-    secured_kafka.produce(topic, ["value"])
-    assert consume(secured_kafka.client_options(listener), topic, 1) == [(0, None, b"value")]
+    kafka.create_topic(topic)
+    kafka.produce(topic, ["value"])
+    assert consume(kafka.client_options(listener), topic, 1) == [(0, None, b"value")]
 
 
 @pytest.mark.parametrize("listener", [Listener.SASL_PLAINTEXT, Listener.SASL_SSL])
-def test_secured_broker_refuses_a_wrong_password(secured_kafka: KafkaServer, listener: Listener) -> None:
-    wait_for_refusal(secured_kafka.client_options(listener) | {"sasl.password": "guessed"}, "_AUTHENTICATION")
+def test_secured_broker_refuses_a_wrong_password(kafka: KafkaServer, listener: Listener) -> None:
+    wait_for_refusal(kafka.client_options(listener) | {"sasl.password": "guessed"}, "_AUTHENTICATION")
 
 
-def test_broker_refuses_a_client_without_a_certificate(secured_kafka: KafkaServer) -> None:
-    options = secured_kafka.client_options(Listener.SSL)
+def test_broker_refuses_a_client_without_a_certificate(kafka: KafkaServer) -> None:
+    options = kafka.client_options(Listener.SSL)
     stranger = {key: value for key, value in options.items() if key not in CLIENT_CERTIFICATE}
     wait_for_refusal(stranger, "alert bad certificate")
 
 
-def test_client_without_the_authority_does_not_trust_the_broker(secured_kafka: KafkaServer) -> None:
-    options = secured_kafka.client_options(Listener.SASL_SSL)
+def test_client_without_the_authority_does_not_trust_the_broker(kafka: KafkaServer) -> None:
+    options = kafka.client_options(Listener.SASL_SSL)
     del options["ssl.ca.location"]
     wait_for_refusal(options, "certificate verify failed")
 

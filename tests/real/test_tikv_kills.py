@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 import signal
 import subprocess
 import time
@@ -26,6 +25,7 @@ from tests.real.spark_cluster import SparkCluster, executor_python
 from tests.real.tikv_bystander import ROWS, SCHEMA, Onlooker, bystander, generation_of
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_job import PAD, TikvJob
+from tests.sampling import drawing, share
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline
@@ -37,7 +37,7 @@ PATIENCE_S = 180.0
 HELD = range(ROWS - 20, ROWS)
 """Rows that another writer holds for as long as a test likes: some in each task, all in the last region."""
 
-KILLS = 3
+KILLS = share(3, 10)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_no_reader_sees_part_of_an_epoch_whatever_is_killed_or_writes_in_it(job:
 
 
 def test_driver_killed_at_any_moment_loses_nothing_and_shows_no_part_of_an_epoch(job: GenerationsJob) -> None:
-    draw = random.Random(5)
+    draw = drawing("kills of a driver that writes to TiKV")
     outcomes: Counter[str] = Counter()
     with bystander("watch", job.cluster.pd, job.prefix) as watcher:
         for _ in range(KILLS):

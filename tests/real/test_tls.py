@@ -108,12 +108,12 @@ def test_file_of_authorities_that_cannot_be_read_is_named(on_s3: S3Job) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("listener", [Listener.SASL_SSL, Listener.SSL])
-def test_topic_is_read_over_tls(secured_kafka: KafkaServer, listener: Listener, tmp_path: Path) -> None:
+def test_topic_is_read_over_tls(kafka: KafkaServer, listener: Listener, tmp_path: Path) -> None:
     topic = f"secured-{listener.lower()}"
-    secured_kafka.create_topic(topic, 2)
-    produce(secured_kafka, topic, range(1000))
+    kafka.create_topic(topic, 2)
+    produce(kafka, topic, range(1000))
     job = Job(tmp_path)
-    job.write(source=secured_source(secured_kafka, topic, listener), lineage=True)
+    job.write(source=secured_source(kafka, topic, listener), lineage=True)
     ended = job.tideline("run", program=SPARK)
     assert ended.code == 0, ended.err
     assert_every_record_once(job, range(1000))
@@ -129,11 +129,11 @@ def test_topic_is_read_over_tls(secured_kafka: KafkaServer, listener: Listener, 
     ],
 )
 def test_refused_client_ends_the_job_with_the_options_to_check(
-    secured_kafka: KafkaServer, listener: Listener, changes: Mapping[str, str], tmp_path: Path
+    kafka: KafkaServer, listener: Listener, changes: Mapping[str, str], tmp_path: Path
 ) -> None:
     job = Job(tmp_path)
     other = {name: str(issue(tmp_path / value).authority) for name, value in changes.items() if value == "other"}
-    job.write(source=secured_source(secured_kafka, "any", listener, {**changes, **other}))
+    job.write(source=secured_source(kafka, "any", listener, {**changes, **other}))
     ended = job.tideline("run")
     assert ended.code == 4, ended.err
     assert "refuse this job" in last_line(ended)
