@@ -3,7 +3,8 @@
 pytest-xdist (``--dist loadgroup``) gives tests of one group to one worker, and groups in the order in which they are
 collected. A file is a group, but for these::
 
-    streams    what needs Kafka, S3 or a Spark cluster      first, as it takes longest
+    s3         what needs an S3 server or a Spark cluster, first, as it takes longest
+    kafka      what needs a Kafka broker
     tikv       what needs a TiKV cluster
     session    what reads through the one Spark session of the run
     (none)     single tests that take a minute each
@@ -18,7 +19,8 @@ from collections.abc import Sequence
 import pytest
 
 GROUPS = {
-    "streams": {"kafka", "s3", "s3_tls", "spark_cluster"},
+    "kafka": {"kafka", "s3_tls"},
+    "s3": {"s3", "spark_cluster"},
     "tikv": {"tikv", "tikv_tls", "splitting"},
     "session": {"spark"},
 }
@@ -28,7 +30,7 @@ ALONE = ("tests/explore/test_every_interleaving.py", "tests/crash/test_kill.py")
 """Files whose tests are groups of their own."""
 
 FIRST = (
-    *("streams", "tikv", "tests/crash/test_kill", "session", "tests/explore/", "tests/cli/test_poison.py"),
+    *("s3", "tikv", "kafka", "tests/crash/test_kill", "session", "tests/explore/", "tests/cli/test_poison.py"),
     *("tests/property/test_values_exact.py", "tests/crash/", "tests/real/", "tests/cli/", "tests/property/"),
 )
 """Beginnings of groups, the longest first; all others come behind them."""
