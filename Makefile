@@ -8,6 +8,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 BIN := .venv/bin
 PACKAGES := timeline sinks ingest
 WORKERS ?= 2
+# Tests that share a server share a worker (tests/turns.py).
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 export PYTHON
 # Tests start hundreds of processes: each would compile all modules anew.
@@ -33,11 +35,19 @@ test: env ## lint, types, imports and all tests
 	$(MAKE) lint types; \
 	wait $$warm_up; \
 	trap - EXIT; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 25
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --durations 25
+
+.PHONY: test-long
+test-long: env ## all tests, and of those that draw a sample (kills, faults, random values) the whole
+	@LONG=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+.PHONY: test-times
+test-times: env ## all tests once, and where their time goes, into docs/test-times.md
+	@WORKERS=$(WORKERS) $(BIN)/python -m tests.times
 
 .PHONY: test-fast
 test-fast: env lint types ## the same without tests that need servers, Spark or minutes
-	@$(BIN)/python -m pytest -m "not real and not spark and not slow"
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not real and not spark and not slow"
 
 SEED ?=
 MINUTES ?= 20

@@ -1,7 +1,7 @@
-"""The ordinary world as a player: between any two runs a table or the timeline is changed, or a log rotated.
+"""The ordinary world as a player: between any two steps a table or the timeline is changed, or a log rotated.
 
-Each run ends exact (every line that was written is in the table once), or it is refused with a word. What was refused
-is exact again once the change is undone.
+Between runs, in a run at each of its crash points, and behind one that was killed there. Each run ends exact (every
+line that was written is in the table once), or it is refused with a word; once the change is undone, it is exact again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,27 @@ from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline, states_before
 
-POINTS = ("inflight", "written", "manifest", "decided", "part-committed", "applied", "completed")
+POINTS = (
+    *("planned", "requested", "inflight", "task-started", "task-written", "written", "manifest", "decided"),
+    *("part-committing", "part-committed", "applied", "completed"),
+)
+CHANGES = (
+    "restore",
+    "remove",
+    "overwrite",
+    "anew",
+    "decision",
+    "plan",
+    "manifest",
+    "completed",
+    "newest",
+    "instants",
+    "all",
+)
+ROTATIONS = ("rename", "copy and truncate")
+
+
+NO_ROWS = pa.table({"id": pa.array([], pa.int64())})
 
 
 class Killed(BaseException):
@@ -114,19 +134,17 @@ class World(RuleBasedStateMachine):
         except TidelineError as refused:
             assert self.undo is not None, f"refused though nobody had changed anything: {refused}"
 
-    @rule()
-    def rename(self) -> None:
-        """What logrotate does by default: the log gets another name, and a new file begins."""
+    @rule(rotation=st.sampled_from(ROTATIONS))
+    def rotate(self, rotation: str) -> None:
+        """What logrotate does, by default and with ``copytruncate``; which of both is the log's file differs."""
         self.rotated += 1
-        (self.logs / "a.log").rename(self.logs / f"a.log.{self.rotated}")
-        (self.logs / "a.log").touch()
-
-    @rule()
-    def copy_and_truncate(self) -> None:
-        """What logrotate does with ``copytruncate``: the log's file stays, and its content is another's."""
-        self.rotated += 1
-        shutil.copy2(self.logs / "a.log", self.logs / f"a.log.{self.rotated}")
-        os.truncate(self.logs / "a.log", 0)
+        log, kept = self.logs / "a.log", self.logs / f"a.log.{self.rotated}"
+        if rotation == "rename":
+            log.rename(kept)
+            log.touch()
+        else:
+            shutil.copy2(log, kept)
+            os.truncate(log, 0)
 
     @precondition(lambda self: self.rotated)
     @rule(data=st.data())
@@ -140,57 +158,64 @@ class World(RuleBasedStateMachine):
             plain.unlink()
 
     @precondition(lambda self: self.undo is None)
-    @rule(back=st.integers(1, 3))
-    def restore_table(self, back: int) -> None:
-        table = DeltaTable(self.lake)
-        if table.version() >= back:
-            self._keep()
-            table.restore(table.version() - back)
-
-    @precondition(lambda self: self.undo is None)
-    @rule()
-    def remove_table(self) -> None:
+    @rule(change=st.sampled_from(CHANGES))
+    def change(self, change: str) -> None:
+        """Somebody restores, removes, overwrites or remakes the table, or deletes objects of the timeline."""
         self._keep()
-        shutil.rmtree(self.lake)
+        match change:
+            case "restore":
+                table = DeltaTable(self.lake)
+                if table.version():
+                    table.restore(max(table.version() - 2, 0))
+            case "remove":
+                shutil.rmtree(self.lake)
+            case "overwrite":
+                write_deltalake(self.lake, NO_ROWS, mode="overwrite")
+            case "anew":
+                shutil.rmtree(self.lake)
+                write_deltalake(self.lake, NO_ROWS)
+            case "all":
+                shutil.rmtree(self.timeline)
+            case _:
+                self._delete_of_timeline(change)
 
-    @precondition(lambda self: self.undo is None)
-    @rule()
-    def overwrite_table(self) -> None:
-        self._keep()
-        write_deltalake(self.lake, pa.table({"id": pa.array([], pa.int64())}), mode="overwrite")
+    @rule(point=st.sampled_from(POINTS), event=st.sampled_from([*CHANGES, *ROTATIONS]), lines=st.integers(1, 9))
+    def changed_in_a_run(self, point: str, event: str, lines: int) -> None:
+        """The same in the middle of a run that goes on: it may notice it, or leave that to the next one."""
 
-    @precondition(lambda self: self.undo is None)
-    @rule()
-    def make_table_anew(self) -> None:
-        self._keep()
-        shutil.rmtree(self.lake)
-        write_deltalake(self.lake, pa.table({"id": pa.array([], pa.int64())}))
+        def reached(name: str) -> None:
+            if name == point:
+                failpoints.arm(None)
+                if event in ROTATIONS:
+                    self.rotate(event)
+                elif self.undo is None:
+                    self.change(event)
 
-    @precondition(lambda self: self.undo is None)
-    @rule(which=st.sampled_from(["decision", "plan", "manifest", "completed", "newest", "instants", "all"]))
-    def delete_of_timeline(self, which: str) -> None:
-        store = open_store(str(self.timeline))
-        instants = Timeline.load(store).completed().by_action(Action.COMMIT).instants
-        if not instants:
-            return
-        self._keep()
+        self.append(lines)
+        failpoints.arm(reached)
+        try:
+            self._run()
+        except TidelineError as refused:
+            assert self.undo is not None, f"refused though nobody had changed anything: {refused}"
+        finally:
+            failpoints.arm(None)
+
+    def _delete_of_timeline(self, which: str) -> None:
+        """Objects of the newest epoch, or of all epochs."""
+        instants = Timeline.load(open_store(str(self.timeline))).completed().by_action(Action.COMMIT).instants
         files = self.timeline / ".hoodie" / "timeline"
         plan, manifest = (files / name for name in states_before(instants[-1]))
-        completed = files / instants[-1].file_name
         decisions = sorted((self.timeline / ".hoodie" / "decisions").iterdir())
         gone = {
             "decision": [decisions[-1]],
             "plan": [plan],
             "manifest": [manifest],
-            "completed": [completed],
-            "newest": [plan, manifest, completed, decisions[-1]],
+            "completed": [files / instants[-1].file_name],
+            "newest": [plan, manifest, files / instants[-1].file_name, decisions[-1]],
             "instants": list(files.iterdir()),
-            "all": [],
         }[which]
         for path in gone:
             path.unlink(missing_ok=True)
-        if which == "all":
-            shutil.rmtree(self.timeline)
 
     def _run(self) -> None:
         opened = open_timeline(load_config(self.folder / "job.yaml"))
@@ -216,7 +241,7 @@ class World(RuleBasedStateMachine):
 
 TestWorld = World.TestCase
 TestWorld.settings = settings(
-    max_examples=25,
+    max_examples=400,
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

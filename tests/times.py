@@ -1,0 +1,189 @@
+"""Where the time of the tests goes: ``make test-times`` runs all of them and writes the tables of docs/test-times.md.
+
+The runner tells what each test took; meanwhile all processes below it are looked at four times a second, for what each
+kind of them takes of the CPU. What nobody took of the cores is waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import sampling, turns
+
+PAGE = Path(__file__).parents[1] / "docs" / "test-times.md"
+_LOOK_EVERY_S = 0.25
+_SLOWEST = 20
+
+_KINDS = (
+    (
+        "servers",
+        ("kafka.Kafka", "kafka.tools", "versitygw", "pd-server", "/pd ", "/store ", "deploy.master", "deploy.worker"),
+    ),
+    ("JVMs of Spark", ("java ",)),
+    ("Python workers of Spark", ("pyspark.daemon", "pyspark/daemon", "ingest.daemon", "pyspark.worker")),
+    ("browser", ("chromium", "chrome")),
+    ("runner and its workers", ("-m pytest", "import sys;exec(eval(sys.stdin.readline()))")),
+    ("commands, as forks", ("tests.forked",)),
+    ("commands and programs in Python", ("python",)),
+)
+"""Kinds of processes, by what their command line has; the first that fits."""
+
+
+@dataclass
+class Looked:
+    """What was seen of the processes below one.
+
+    Attributes:
+        cpu_s: the last seen CPU time of each process, by id and start.
+        kinds: what each is.
+    """
+
+    cpu_s: dict[tuple[int, float], float] = field(default_factory=dict)
+    kinds: dict[tuple[int, float], str] = field(default_factory=dict)
+
+    def look(self, root: psutil.Process) -> None:
+        for process in (root, *root.children(recursive=True)):
+            try:
+                with process.oneshot():
+                    key, times = (process.pid, process.create_time()), process.cpu_times()
+                    if key not in self.kinds or self.kinds[key] == "others":
+                        self.kinds[key] = kind_of(process.cmdline())
+            except psutil.Error:
+                continue
+            self.cpu_s[key] = times.user + times.system
+
+
+def kind_of(command: Sequence[str]) -> str:
+    """What a process is, by its command line."""
+    line = " ".join(command) + " "
+    return next((kind for kind, words in _KINDS if any(word in line for word in words)), "others")
+
+
+class Times:
+    """A plugin of the runner: what each test took, and what its processes did meanwhile."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self.looked = Looked()
+        self.started_s = time.monotonic()
+        self._ended = threading.Event()
+        self._looking = threading.Thread(target=self._look, daemon=True)
+
+    def pytest_sessionstart(self) -> None:
+        self._looking.start()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[turns.name_of(report.nodeid)][report.when] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self._ended.set()
+        self._looking.join()
+
+    def _look(self) -> None:
+        root = psutil.Process()
+        while not self._ended.wait(_LOOK_EVERY_S):
+            self.looked.look(root)
+
+    def page(self, took_s: float) -> str:
+        """The tables, as Markdown."""
+        return "\n".join(
+            [
+                "# Where the time of the tests goes",
+                "",
+                f"Written by `make test-times`: {len(self.seconds)} tests, {_minutes(took_s)} on {os.cpu_count()} cores"
+                f" with {workers()} workers, without the set-up; commit {_commit()}, seed {sampling.seed()}.",
+                "",
+                *self._by_process(took_s),
+                "",
+                *self._by_area(),
+                "",
+                *self._slowest(),
+                "",
+            ]
+        )
+
+    def _by_process(self, took_s: float) -> Iterable[str]:
+        whole_s = took_s * (os.cpu_count() or 1)
+        cpu_s: dict[str, float] = defaultdict(float)
+        for key, kind in self.looked.kinds.items():
+            cpu_s[kind] += self.looked.cpu_s[key]
+        count = Counter(self.looked.kinds.values())
+        rows = [(kind, count[kind], taken) for kind, taken in sorted(cpu_s.items(), key=lambda each: -each[1])]
+        yield from _table(
+            ("processes", "seen", "CPU s", "of the cores"),
+            [
+                *((kind, f"{seen:,}", f"{taken:,.0f}", f"{taken / whole_s:.0%}") for kind, seen, taken in rows),
+                ("nobody: waits, and processes too short to be seen", "", f"{whole_s - sum(cpu_s.values()):,.0f}",
+                 f"{1 - sum(cpu_s.values()) / whole_s:.0%}"),
+            ],
+        )  # fmt: skip
+
+    def _by_area(self) -> Iterable[str]:
+        areas: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for name, seconds in self.seconds.items():
+            area = areas["/".join(name.split("::")[0].split("/")[1:-1]) or "tests"]
+            for when, taken in seconds.items():
+                area[when] += taken
+            area["tests"] += 1
+        rows = sorted(areas.items(), key=lambda each: -each[1]["call"] - each[1]["setup"])
+        yield from _table(
+            ("tests/", "tests", "fixtures and servers, s", "tests, s"),
+            [
+                (area, f"{seen['tests']:,.0f}", f"{seen['setup'] + seen['teardown']:,.0f}", f"{seen['call']:,.0f}")
+                for area, seen in rows
+            ],
+        )
+
+    def _slowest(self) -> Iterable[str]:
+        slowest = sorted(self.seconds.items(), key=lambda each: -sum(each[1].values()))[:_SLOWEST]
+        rows = [(f"{sum(seconds.values()):.1f}", f"`{name.removeprefix('tests/')}`") for name, seconds in slowest]
+        yield from _table(("s", "the slowest, with their fixtures"), rows)
+
+
+def workers() -> str:
+    """How many workers the tests run on."""
+    return os.environ.get("WORKERS") or "2"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d} min"
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=PAGE.parent, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def main() -> int:
+    """Run all tests as ``make test`` does, and write the page; the runner's exit code."""
+    times = Times()
+    arguments = ["-n", workers(), "--dist", "loadgroup", "--no-loadscope-reorder", *sys.argv[1:]]
+    began_s = time.monotonic()
+    code = pytest.main(arguments, plugins=[times])
+    if not sys.argv[1:]:
+        PAGE.write_text(times.page(time.monotonic() - began_s))
+    else:
+        print(times.page(time.monotonic() - began_s))
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
