@@ -18,7 +18,7 @@ from ingest.sources.decode.decimals import to_decimals
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import day_column, format_column, iso_column
-from ingest.sources.decode.values import Number, Rejection, expected_time, mismatch, parse_json, to_value
+from ingest.sources.decode.values import Number, Rejection, expected_map, expected_time, mismatch, parse_json, to_value
 
 _INTEGER = r"\A-?[0-9]{1,19}\z"
 _FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"
@@ -53,9 +53,13 @@ def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: T
         return Converted(values, {})
     missed = positions_of(pc.and_(pc.is_null(values), pc.is_valid(texts)))
     found = {at: texts[at].as_py() for at in missed}
+    of_maps = expected_map(kind)
     return Converted(
         values,
-        {at: mismatch(column, text, kind, expected_time(text, kind, timestamp_format)) for at, text in found.items()},
+        {
+            at: mismatch(column, text, kind, of_maps or expected_time(text, kind, timestamp_format))
+            for at, text in found.items()
+        },
     )
 
 

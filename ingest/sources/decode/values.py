@@ -12,7 +12,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from json.encoder import encode_basestring
@@ -144,6 +144,17 @@ def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None
     return f"{column}: {shown(value)} is not {expected or _article(type_name(kind))}"
 
 
+def expected_map(kind: pa.DataType) -> str | None:
+    """What a value that does not fit a type with maps should have been; None where the type has none."""
+    return f"{_article(type_name(kind))} with each key once" if _has_map(kind) else None
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind) and not pa.types.is_map(kind):
+        return any(_has_map(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_map(kind))
+
+
 def expected_time(value: object, kind: pa.DataType, written: TimeFormat | None) -> str | None:
     """What a value that does not fit should have been; None where the type's name says it."""
     if written is None:
@@ -175,18 +186,27 @@ def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: Ti
             for field in kind
         }
     if pa.types.is_map(kind) and isinstance(value, dict):
+        keys = _keys(value, column, kind.key_type, timestamp_format)
         return [
-            (
-                _key(name, column, kind.key_type, timestamp_format),
-                to_value(item, f"{column}[{shown(name)}]", kind.item_type, timestamp_format),
-            )
-            for name, item in value.items()
+            (key, to_value(item, f"{column}[{shown(name)}]", kind.item_type, timestamp_format))
+            for key, (name, item) in zip(keys, value.items(), strict=True)
         ]
     _refuse(value, column, kind, timestamp_format)
 
 
 def _refuse(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> NoReturn:
     raise Rejection(mismatch(column, value, kind, expected_time(value, kind, timestamp_format)))
+
+
+def _keys(names: Iterable[str], column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> list[object]:
+    """A map's keys; names that are one key in its type are refused: readers of tables disagree on a key twice."""
+    found: dict[object, str] = {}
+    for name in names:
+        key = _key(name, column, kind, timestamp_format)
+        first = found.setdefault(key, name)
+        if first != name:
+            raise Rejection(f"{column}: {shown(first)} and {shown(name)} are one key of the map")
+    return list(found)
 
 
 def _key(name: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:

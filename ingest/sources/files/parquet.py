@@ -22,7 +22,7 @@ from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.time_format import TimeFormat
-from ingest.sources.decode.values import mismatch
+from ingest.sources.decode.values import expected_map, mismatch
 from ingest.sources.files.locate import locate, range_gone
 from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
 from ingest.sources.files.parquet_columns import are_texts, fitted, refused
@@ -203,7 +203,7 @@ def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) 
     cast, wrong = fitted(values, field.type, written)
     if wrong is None:
         return Converted(cast, {})
-    expected = None if written is None else written.expected(field.type)
+    expected = expected_map(field.type) or (None if written is None else written.expected(field.type))
     bad = {
         at: mismatch(field.name, shown_as(values[at], field.type), field.type, expected) for at in positions_of(wrong)
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -152,7 +153,49 @@ def _fitted_map(values: pa.MapArray, kind: pa.MapType, written: TimeFormat | Non
         keys, _ = fitted(values.keys, kind.key_type, written)
     items, misfits = fitted(values.items, kind.item_type, written)
     maps = pa.MapArray.from_arrays(values.offsets, keys, items, type=kind, mask=values.is_null())
-    return maps, _either(wrong, _holding(misfits, values))
+    return maps, _either(_either(wrong, _repeating(keys, values)), _holding(misfits, values))
+
+
+def _repeating(keys: pa.Array, maps: pa.MapArray) -> pa.Array | None:
+    """Which maps have a key more than once, as readers of tables compare keys: 0.0 is -0.0, and NaN is NaN.
+
+    Args:
+        keys: of all maps, one behind the other, in the job's type.
+        maps: whose they are.
+    """
+    which = _numbered(keys)
+    counts = np.diff(maps.offsets.to_numpy())
+    of_map = np.repeat(np.arange(len(counts)), counts)
+    _, first = np.unique(of_map * (len(keys) + 1) + which, return_index=True)
+    if len(first) == len(which):
+        return None
+    again = np.ones(len(which), np.bool_)
+    again[first] = False
+    return pa.array(np.isin(np.arange(len(counts)), of_map[again]))
+
+
+def _numbered(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """A number for each key, the same for equal ones."""
+    if pa.types.is_nested(keys.type):
+        numbers: dict[object, int] = {}
+        return np.array([numbers.setdefault(_comparable(key), len(numbers)) for key in keys.to_pylist()], np.int64)
+    if pa.types.is_floating(keys.type):
+        keys = pc.add(keys, pa.scalar(0.0, keys.type))  # -0.0 becomes 0.0
+    found: npt.NDArray[np.int64] = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
+
+
+def _comparable(value: object) -> object:
+    """A value of Python that is equal to others as keys are, and can be hashed."""
+    match value:
+        case dict():
+            return tuple((name, _comparable(item)) for name, item in value.items())
+        case list():
+            return tuple(map(_comparable, value))
+        case float() if value != value:
+            return "NaN"
+        case _:
+            return value
 
 
 def _entries_as_map(values: pa.ListArray, kind: pa.MapType) -> pa.Array:
@@ -186,7 +229,9 @@ def _if_any(flags: pa.Array) -> pa.Array | None:
 
 
 def _is_bounded(kind: pa.DataType) -> bool:
-    """Whether a file's column of this very type can hold what the type does not allow: digits, years."""
+    """Whether a file's column of this very type can hold what the type does not allow: digits, years, repeated keys."""
+    if pa.types.is_map(kind):
+        return True
     if pa.types.is_nested(kind):
         return any(_is_bounded(kind.field(place).type) for place in range(kind.num_fields))
     return bool(pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))

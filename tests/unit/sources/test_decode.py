@@ -50,6 +50,8 @@ def _decode_json(value: str, kind: str, **options: Any) -> tuple[Any, str | None
         ('{"a": 1, "c": 2}', "struct<a:int,b:string>", {"a": 1, "b": None}),
         ('{"k": {"x": 1}}', "map<string,struct<x:int>>", [("k", {"x": 1})]),
         ('{"1": 2}', "map<int,int>", [(1, 2)]),
+        ('{"1": 1, "2": 0, "1": 3}', "map<int,int>", [(1, 3), (2, 0)]),
+        ('{"a": 1, "b": 0, "\\u0061": 3}', "map<string,int>", [("a", 3), ("b", 0)]),
         ('[{"t": "2020-01-01"}, null]', "array<struct<t:date>>", [{"t": datetime.date(2020, 1, 1)}, None]),
         ("null", "map<string,int>", None),
     ],
@@ -77,6 +79,21 @@ def test_a_value_that_fits_is_kept_exactly(value: str, kind: str, expected: Any)
         ('{"a": "x"}', "struct<a:int>", "c.a: 'x' is not an int"),
         ('[1, "x"]', "array<int>", "c[1]: 'x' is not an int"),
         ('{"k": "x"}', "map<string,int>", "c['k']: 'x' is not an int"),
+        ('{"1": "a", "01": "b"}', "map<int,string>", "c: '1' and '01' are one key of the map"),
+        ('{"0": 1, "-0": 2}', "map<double,int>", "c: '0' and '-0' are one key of the map"),
+        ('{"16777216": 1, "16777217": 2}', "map<float,int>", "c: '16777216' and '16777217' are one key of the map"),
+        ('{"1": 1, "x": {}, "1.0": 2}', "map<decimal(5,2),int>", "c, key: 'x' is not a decimal(5,2)"),
+        ('[{"1": 1, "1.0": 2}]', "array<map<decimal(5,2),int>>", "c[0]: '1' and '1.0' are one key of the map"),
+        (
+            '{"2020-01-01T00:00Z": 1, "2020-01-01T01:00+01:00": 2}',
+            "map<timestamp,int>",
+            "c: '2020-01-01T00:00Z' and '2020-01-01T01:00+01:00' are one key of the map",
+        ),
+        (
+            '{"k": {"QQ==": 1, "QR==": 2}}',
+            "map<string,map<binary,int>>",
+            "c['k']: 'QQ==' and 'QR==' are one key of the map",
+        ),
         ("{", "int", "malformed JSON: Expecting ',' delimiter at character 7"),
         (f'"{"x" * 100}"', "int", f"c: '{'x' * 59}... is not an int"),
         ('{"a": NaN}', "string", "c: NaN is not JSON is not a string"),
@@ -171,6 +188,18 @@ def test_a_nested_value_in_csv_keeps_objects_in_string_columns_as_they_are_writt
     decoder = source_of("x", format="csv").decoder(schema_of({"a": "array<string>"}), lineage=True)
     accepted, _ = outcome(decoder.decode(block_of(b'"[{""x"": 1}, ""y""]"\n', header="a")))
     assert accepted == [(0, {"a": ['{"x": 1}', "y"]})]
+
+
+def test_two_keys_of_a_text_that_are_one_key_of_the_map_reject_their_row() -> None:
+    decoder = source_of("x", format="csv", csv={"delimiter": ";"}).decoder(
+        schema_of({"m": "map<int,string>", "s": "struct<m:map<date,int>>"}), lineage=True
+    )
+    lines = b"""{"1":"a","2":"b"};\n{"1":"a","01":"b"};\n"""
+    accepted, rejected = outcome(decoder.decode(block_of(lines, header="m;s")))
+    assert accepted == [(0, {"m": [(1, "a"), (2, "b")], "s": None})]
+    assert [reason for _, reason, _ in rejected] == [
+        """m: '{"1":"a","01":"b"}' is not a map<int,string> with each key once"""
+    ]
 
 
 def test_csv_columns_go_by_the_header_of_their_file() -> None:

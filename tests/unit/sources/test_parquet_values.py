@@ -186,3 +186,67 @@ def test_a_maps_key_that_does_not_fit_rejects_its_row_alone() -> None:
     maps = pa.array([[("1", 1)], [("x", 1), ("2", 2)], None, []], pa.map_(pa.string(), pa.int64()))
     for shape in SHAPES.keys() - {"dictionary"}:
         assert fit(maps, "map<int,int>", shape) == {0: [(1, 1)], 2: None, 3: []}
+
+
+_TWICE: Mapping[str, tuple[pa.Array, str]] = {
+    "as it is": (pa.array([[("a", 1), ("a", 1)]], pa.map_(pa.string(), pa.int32())), "map<string,int>"),
+    "of values": (pa.array([[("a", 1), ("a", 1)]], pa.map_(pa.string(), pa.int64())), "map<string,int>"),
+    "digits": (pa.array([[("1", 1), ("01", 2)]], pa.map_(pa.string(), pa.int32())), "map<int,int>"),
+    "scale": (pa.array([[("1.0", 1), ("1.00", 2)]], pa.map_(pa.string(), pa.int32())), "map<decimal(5,2),int>"),
+    "nanoseconds": (
+        pa.array([[(1, 1), (999, 2)]], pa.map_(pa.timestamp("ns", "UTC"), pa.int32())),
+        "map<timestamp,int>",
+    ),
+    "zones": (
+        pa.array([[("2020-01-01T00:00Z", 1), ("2020-01-01T01:00+01:00", 2)]], pa.map_(pa.string(), pa.int32())),
+        "map<timestamp,int>",
+    ),
+    "zeros": (pa.array([[(0.0, 1), (-0.0, 2)]], pa.map_(pa.float64(), pa.int32())), "map<double,int>"),
+    "no numbers": (
+        pa.array([[(float("nan"), 1), (float("nan"), 2)]], pa.map_(pa.float64(), pa.int32())),
+        "map<double,int>",
+    ),
+    "structs": (
+        pa.array([[({"x": 1}, 1), ({"x": 1}, 2)]], pa.map_(pa.struct([("x", pa.int32())]), pa.int32())),
+        "map<struct<x:int>,int>",
+    ),
+    "left out": (
+        pa.array(
+            [[({"x": 1, "y": 1}, 1), ({"x": 1, "y": 2}, 2)]],
+            pa.map_(pa.struct([("x", pa.int32()), ("y", pa.int32())]), pa.int32()),
+        ),
+        "map<struct<x:int>,int>",
+    ),
+    "lists": (
+        pa.array([[{"key": "a", "value": 1}, {"key": "a", "value": 2}]]),
+        "map<string,int>",
+    ),
+    "texts": (pa.array(['{"1":1,"01":2}']), "map<int,int>"),
+    "inside": (
+        pa.array([[(1, [("a", 1), ("a", 2)])]], pa.map_(pa.int32(), pa.map_(pa.string(), pa.int32()))),
+        "map<int,map<string,int>>",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", _TWICE)
+@shapes
+def test_a_map_with_a_key_twice_rejects_its_row_alone(which: str, shape: str) -> None:
+    if shape == "dictionary" and which != "texts":
+        return  # Arrow has no dictionaries of maps
+    found, kind = _TWICE[which]
+    once = pa.nulls(1, found.type) if pa.types.is_string(found.type) else pa.array([[], None], found.type)
+    values = pa.concat_arrays([once, found, once])
+    expected = {at: value for at, value in enumerate(once.to_pylist())}
+    expected |= {at + len(once) + 1: value for at, value in expected.items()}
+    assert fit(values, kind, shape) == expected
+
+
+def test_the_reason_of_a_map_with_a_key_twice_says_so() -> None:
+    maps = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int32()))
+    batch = pa.RecordBatch.from_arrays([maps], ["m"])
+    decoder = ParquetDecoder(schema_of({"m": "map<string,int>"}), UnknownField.DROP, lineage=True)
+    ((_, reason, raw),) = outcome(decoder.decode(Block("a", 0, 1, batch)))[1]
+    assert reason.endswith(" is not a map<string,int> with each key once")
+    assert b'"value": 1' in raw
+    assert b'"value": 2' in raw
