@@ -141,12 +141,12 @@ def shown(value: object) -> str:
 
 def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None = None) -> str:
     """The reason for a value that does not fit its column."""
-    return f"{column}: {shown(value)} is not {expected or _article(type_name(kind))}"
+    return f"{column}: {shown(value)} is not {expected or article(type_name(kind))}"
 
 
 def expected_map(kind: pa.DataType) -> str | None:
     """What a value that does not fit a type with maps should have been; None where the type has none."""
-    return f"{_article(type_name(kind))} with each key once" if _has_map(kind) else None
+    return f"{article(type_name(kind))} with each key once" if _has_map(kind) else None
 
 
 def _has_map(kind: pa.DataType) -> bool:
@@ -314,7 +314,8 @@ def _loads(text: str) -> object:
     return found
 
 
-def _article(name: str) -> str:
+def article(name: str) -> str:
+    """A type's name with its article."""
     return f"an {name}" if name.startswith(("int", "array")) else f"a {name}"
 
 

@@ -22,12 +22,13 @@ from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.time_format import TimeFormat
-from ingest.sources.decode.values import expected_map, mismatch
+from ingest.sources.decode.values import article, expected_map, mismatch
 from ingest.sources.files.locate import locate, range_gone
 from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
 from ingest.sources.files.parquet_columns import are_texts, fitted, refused
 from ingest.sources.files.parquet_rows import row_text, shown_as
 from ingest.sources.files.raw import RawFile, unavailable
+from sinks.sql_types import type_name
 from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
@@ -203,8 +204,21 @@ def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) 
     cast, wrong = fitted(values, field.type, written)
     if wrong is None:
         return Converted(cast, {})
+    places = positions_of(wrong)
+    skipped = _never_shown(values.take(pa.array(places)), field.type, written)
     expected = expected_map(field.type) or (None if written is None else written.expected(field.type))
     bad = {
-        at: mismatch(field.name, shown_as(values[at], field.type), field.type, expected) for at in positions_of(wrong)
+        at: mismatch(field.name, shown_as(values[at], field.type), field.type, never or expected)
+        for at, never in zip(places, skipped, strict=True)
     }
     return Converted(pc.if_else(wrong, pa.scalar(None, field.type), cast), bad)
+
+
+def _never_shown(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> list[str | None]:
+    """For each value that does not fit: what it should have been, where it is a local time that its zone skipped."""
+    if written is None or written.timezone is None:
+        return [None] * len(values)
+    _, still = fitted(values, kind, replace(written, timezone=None))
+    wrong = [False] * len(values) if still is None else still.to_pylist()
+    times = f"{article(type_name(kind))} with times" if pa.types.is_nested(kind) else "a time"
+    return [None if each else f"{times} that clocks of {written.timezone} showed" for each in wrong]

@@ -26,18 +26,20 @@ _FIRST_DAY, _LAST_DAY = ((day - _EPOCH).days for day in (datetime.date.min, date
 def to_timestamps(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
     """Times, dates, and counts of which the job says the unit, as timestamps; null where one is none.
 
+    A date is its midnight, a wall clock as any other, as it is where it is written as a text.
+
     Args:
         values: of a file; nanoseconds are rounded down, as a text's digits beyond microseconds are dropped.
         kind: the timestamp type.
         written: how times of the column are written.
     """
     found = values.type
-    if pa.types.is_timestamp(found):
-        walls = _in_micros(values)
-        timezone = None if written is None or found.tz is not None else written.timezone_of(kind)
+    if pa.types.is_timestamp(found) or pa.types.is_date(found):
+        is_date = pa.types.is_date(found)
+        walls = pc.cast(to_dates(values), _WALL_CLOCK) if is_date else _in_micros(values)
+        is_instant = not is_date and found.tz is not None
+        timezone = None if written is None or is_instant else written.timezone_of(kind)
         return walls.view(kind) if timezone is None else local(walls, timezone)
-    if pa.types.is_date(found):
-        return pc.cast(to_dates(values), _WALL_CLOCK).view(kind)
     unit = None if written is None else written.micros_per_unit
     if unit is None:  # Arrow would take any number for a count of microseconds
         return pa.nulls(len(values), kind)

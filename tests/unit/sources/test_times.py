@@ -314,6 +314,31 @@ def test_wall_clocks_of_parquet_files_are_of_the_zone_at_any_depth(tmp_path: Pat
     assert bad == []
 
 
+@pytest.mark.parametrize("timezone", [None, "Europe/Berlin", "America/Sao_Paulo", "America/Havana"])
+@pytest.mark.parametrize("days", [pa.date32(), pa.date64()])
+def test_a_date_of_a_parquet_file_is_the_instant_of_its_text(
+    tmp_path: Path, days: pa.DataType, timezone: str | None
+) -> None:
+    # In Berlin clocks change later on that day; Sao Paulo skipped this midnight, Havana had it twice.
+    dates = [datetime.date(*day) for day in ((2026, 3, 29), (2018, 11, 4), (2020, 11, 1), (2026, 7, 1))] + [None]
+    options = {} if timezone is None else {"timezone": timezone}
+    kinds = {"c": "timestamp", "n": "timestamp_ntz", "l": "array<timestamp>"}
+
+    def read(kind: pa.DataType) -> Any:
+        values = pa.array(dates, pa.date32()).cast(kind)
+        lists = pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
+        return parquet(tmp_path, {"c": values, "n": values, "l": lists}, kinds, **options)
+
+    good, bad = read(days)
+    assert good == read(pa.string())[0]
+    assert len(good) == len(dates) - (timezone == "America/Sao_Paulo")
+    skipped = f"c: '2018-11-04' is not a time that clocks of {timezone} showed"
+    assert bad == ([skipped] if timezone == "America/Sao_Paulo" else [])
+    assert [row["n"] for row in good][-2:] == [datetime.datetime(2026, 7, 1), None]
+    midnight = {None: at(2026, 3, 29), "Europe/Berlin": at(2026, 3, 28, 23)}.get(timezone, good[0]["c"])
+    assert good[0] == {"c": midnight, "n": datetime.datetime(2026, 3, 29), "l": [midnight]}
+
+
 @pytest.mark.parametrize("unit", ["ms", "us"])
 def test_a_wall_clock_beyond_all_years_rejects_its_row_alone(tmp_path: Path, unit: str) -> None:
     walls = pa.array([2**63 - 1, 0, -(2**63) + 1], pa.int64()).cast(pa.timestamp(unit))
@@ -346,6 +371,9 @@ def test_a_wall_clock_of_a_parquet_file_that_never_was_is_rejected(tmp_path: Pat
     assert len(good) == 1
     assert len(bad) == 1
     assert bad[0].startswith("c: ")
+    assert " is not a" in bad[0]
+    assert bad[0].endswith("that clocks of Europe/Berlin showed")
+    assert ("with times" in bad[0]) == (kind != "timestamp")
 
 
 def test_wall_clocks_of_a_rejected_parquet_row_come_back_as_the_same_instants(tmp_path: Path) -> None:
