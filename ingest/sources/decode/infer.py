@@ -1,21 +1,41 @@
-"""A schema from a sample: the narrowest types that hold every value seen, text where they disagree."""
+"""A schema from a sample: the narrowest types that hold every value seen as it is written, text where none does.
+
+A number is kept where its type gives back the same number, digit by digit: a double is the number that its shortest
+text says. Whole numbers beyond 2^53 never become doubles: the next one would be another's neighbour. Of times, digits
+beyond microseconds are no reason for text: no column has them.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.decode.convert import convert
+from ingest.sources.decode.decimals import DIGITS_OF_128_BITS
 from ingest.sources.decode.timestamps import iso_micros
-from ingest.sources.decode.values import Number, Rejection, parse_object
+from ingest.sources.decode.values import Constant, Number, Rejection, parse_object
 from timeline.errors import SourceError
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _CSV_CANDIDATES = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), _INSTANT)
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 _DATE_LENGTH = len("2020-01-01")
+_DOUBLE_KEEPS = 2**53
+"""Up to here a double keeps every whole number."""
+_DOUBLES = {"int", "double"}
+_NOT_ZERO = re.compile(r"[+-]?[0.]*[1-9]")
 
 
 @dataclass
@@ -27,10 +47,10 @@ class _Seen:
     items: _Seen | None = None
 
     def add(self, value: object) -> None:
-        """Take one value into account; null says nothing."""
+        """Take one value into account; null says nothing, nor does what is no JSON."""
         match value:
-            case None:
-                return
+            case None | Constant():
+                return  # records with a constant are rejected whatever the type
             case bool():
                 self.kinds.add("boolean")
             case Number():
@@ -52,9 +72,9 @@ class _Seen:
         """The type that holds everything seen."""
         if self.kinds == {"boolean"}:
             return pa.bool_()
-        if self.kinds == {"bigint"}:
+        if self.kinds and self.kinds <= {"int", "bigint"}:
             return pa.int64()
-        if self.kinds and self.kinds <= {"bigint", "double"}:
+        if self.kinds and self.kinds <= _DOUBLES:
             return pa.float64()
         if self.kinds == {"timestamp"}:
             return _INSTANT
@@ -109,27 +129,40 @@ def infer_parquet(schema: pa.Schema) -> pa.Schema:
 
 
 def _number_kind(text: str) -> str:
-    if not text.lstrip("-").isdigit():
-        return "double"
-    return "bigint" if -(2**63) <= int(text[:30]) < 2**63 else "string"
+    """The narrowest type that keeps a number: int (a double keeps it too), bigint, double, or string."""
+    if text.lstrip("-").isdigit():
+        number = int(text[:30])
+        if abs(number) <= _DOUBLE_KEEPS:
+            return "int"
+        return "bigint" if -(2**63) <= number < 2**63 else "string"
+    value = float(text)
+    if not math.isfinite(value):
+        return "string"
+    if value == 0:  # of a zero the exponent may be more than Decimal takes
+        return "string" if _NOT_ZERO.match(text) else "double"
+    return "double" if Decimal(repr(value)) == Decimal(text) else "string"
 
 
 def _kind_of_texts(texts: pa.Array) -> pa.DataType:
     present = pc.drop_null(texts)
     if len(present) == 0:
         return pa.string()
-    # Leading zeros are part of a code (a postcode, a phone number), not of a number.
-    zeros = pc.any(pc.match_substring_regex(present, pattern=r"\A-?0[0-9]")).as_py()
+    # Leading zeros and a plus are part of a code (a postcode, a phone number), not of a number.
+    are_codes = pc.any(pc.match_substring_regex(present, pattern=r"\A(?:\+|-?0[0-9])")).as_py()
     for kind in _CSV_CANDIDATES:
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            fits = not zeros
+            fits = not are_codes
         elif pa.types.is_boolean(kind):
             fits = not pc.any(pc.match_substring_regex(present, pattern="[0-9]")).as_py()
         else:
             fits = True
-        if fits and not convert(present, "", kind).bad:
+        if fits and not convert(present, "", kind).bad and (not pa.types.is_floating(kind) or _are_doubles(present)):
             return kind
     return pa.string()
+
+
+def _are_doubles(numbers: pa.Array) -> bool:
+    return all(_number_kind(text) in _DOUBLES for text in numbers.to_pylist())
 
 
 def _ambiguous(names: Iterable[str]) -> bool:
@@ -154,9 +187,11 @@ def _plain(kind: pa.DataType, name: str) -> pa.DataType:
     """A Parquet column's type as one of the types that a schema can declare."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type, name)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain(kind.storage_type, name)
     if pa.types.is_map(kind):
         return pa.map_(_plain(kind.key_type, name), _plain(kind.item_type, name))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if any(is_list(kind) for is_list in _LISTS):
         return pa.list_(_plain(kind.value_type, name))
     if pa.types.is_struct(kind):
         if _ambiguous(child.name for child in kind):
@@ -167,10 +202,13 @@ def _plain(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.struct([(child.name, _plain(child.type, f"{name}.{child.name}")) for child in kind])
     if pa.types.is_timestamp(kind):
         return _INSTANT if kind.tz is not None else pa.timestamp("us")
+    if pa.types.is_decimal(kind) and kind.precision <= DIGITS_OF_128_BITS:
+        return pa.decimal128(kind.precision, kind.scale)
     for holds, plain in (
         (pa.types.is_large_string, pa.string()),
         (pa.types.is_string_view, pa.string()),
         (pa.types.is_large_binary, pa.binary()),
+        (pa.types.is_binary_view, pa.binary()),
         (pa.types.is_fixed_size_binary, pa.binary()),
         (pa.types.is_uint8, pa.int16()),
         (pa.types.is_uint16, pa.int32()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 
 from ingest.sources.files.source import FilesSource
 from sinks.sql_types import type_name
-from tests.unit.sources.rows import source_of
+from tests.unit.sources.rows import outcome, source_of
 from timeline.errors import SourceError
 
 
@@ -44,6 +45,19 @@ def test_csv_types_go_by_all_texts(tmp_path: Path) -> None:
     assert list(_inferred(source_of(tmp_path, format="csv", csv={"header": False}))) == [f"_c{n}" for n in range(8)]
 
 
+def test_numbers_that_no_type_keeps_are_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "id,phone,name,whole,digits,some\n12345678901234567890,+4915112345678901,nan,9007199254740993,0.12345678901234567890,1\n"
+        "12345678901234567891,+4915112345678902,inf,1.5,1,nan\n"
+    )
+    assert set(_inferred(source_of(tmp_path, format="csv")).values()) == {"string"}
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "a.jsonl").write_text(
+        '{"mixed":9007199254740993,"id":9007199254740993,"no":1}\n{"mixed":1.5,"no":NaN}\n'
+    )
+    assert _inferred(source_of(tmp_path)) == {"mixed": "string", "id": "bigint", "no": "bigint"}
+
+
 def test_groups_of_a_pattern_are_strings(tmp_path: Path) -> None:
     assert _inferred(source_of(tmp_path, format="text", pattern=r"(?P<b>\d+) (?P<a>.*)")) == {
         "b": "string",
@@ -60,6 +74,35 @@ def test_parquet_types_are_those_of_the_file(tmp_path: Path) -> None:
     assert _inferred(source_of(tmp_path, format="parquet")) == {
         "u": "bigint", "t": "timestamp", "d": "string", "l": "array<tinyint>",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([b"\xff"], pa.binary_view()), "binary"),
+        (pa.array(["ä"], pa.string_view()), "string"),
+        (pa.array([[1, None]], pa.list_view(pa.uint8())), "array<smallint>"),
+        (pa.array([[1]], pa.large_list_view(pa.int32())), "array<int>"),
+        (pa.array([Decimal("1.50")], pa.decimal32(5, 2)), "decimal(5,2)"),
+        (pa.array([Decimal("1.50")], pa.decimal64(15, 2)), "decimal(15,2)"),
+        (pa.array([Decimal("1.50")], pa.decimal256(38, 2)), "decimal(38,2)"),
+        (pa.array([b"0" * 16], pa.uuid()), "binary"),
+        (pa.array(['{"a": 1}'], pa.json_()), "string"),
+        (pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)"),
+        (pa.array([0.1], pa.float16()), "float"),
+    ],
+)
+def test_types_of_parquet_that_no_table_has_become_types_that_keep_their_values(
+    tmp_path: Path, values: pa.Array, kind: str
+) -> None:
+    pq.write_table(pa.table({"c": values}), tmp_path / "a.parquet")
+    source = source_of(tmp_path, format="parquet")
+    assert _inferred(source) == {"c": kind}
+    plan = source.plan({})
+    decoder = source.decoder(source.infer_schema(plan), lineage=True)
+    (block,) = source.reader().read(plan.ranges[0])
+    stored = values.storage if isinstance(values, pa.ExtensionArray) else values
+    assert outcome(decoder.decode(block)) == ([(0, {"c": stored[0].as_py()})], [])
 
 
 def test_a_sample_without_any_object_is_an_error_with_the_next_step(tmp_path: Path) -> None:
