@@ -103,3 +103,23 @@ def test_a_header_is_no_row_of_any_piece(lines: list[bytes], most: int, blank_fi
         assert found == plain_lines(content)[1:]
         for piece in source.split(offsets, most):
             assert all(block.detail["header"] == "name,other" for block in source.reader().read(piece))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([b"na\rme", b"name,\xff", b"name\r\r", b"\xff\xfen\0"]),
+    st.lists(st.sampled_from([b"1,2", b"", b"x" * 50]), max_size=10),
+    st.integers(1, 60),
+    st.sampled_from([b"", b"\n", b"\r\n", b"\xef\xbb\xbf"]),
+)
+def test_a_header_that_cannot_be_read_is_a_row_as_all_others(
+    header: bytes, lines: list[bytes], most: int, before: bytes
+) -> None:
+    content = before + b"\n".join([header, *lines])
+    first = 3 if before.startswith(b"\xef") else 0
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.csv").write_bytes(content)
+        source = source_of(folder, format="csv")
+        (offsets,) = source.plan({}).ranges
+        found = read_lines(source, source.split(offsets, most))
+        assert found == plain_lines(content[first:], first)

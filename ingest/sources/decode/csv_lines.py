@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.options import CsvOptions
 
+CARRIAGE_RETURN = "a carriage return or line feed outside quotes"
+
 _LF = ord("\n")
 
 
@@ -63,10 +65,11 @@ def faults(lines: pa.Array, dialect: CsvOptions) -> dict[int, str]:
     is_record = pc.match_substring_regex(lines, pattern=rf"\A{value}(?:{between}{value})*\z")
     # Arrow passes over an empty line.
     is_bad = pc.or_(pc.invert(is_record), pc.invert(pc.cast(pc.binary_length(lines), pa.bool_())))
-    return {at: _fault(lines[at].as_py(), dialect) for at in positions_of(pc.fill_null(is_bad, False))}
+    return {at: fault_of(lines[at].as_py(), dialect) for at in positions_of(pc.fill_null(is_bad, False))}
 
 
-def _fault(line: str, dialect: CsvOptions) -> str:
+def fault_of(line: str, dialect: CsvOptions) -> str:
+    """What is wrong with a line that is no record."""
     if not line:
         return "an empty line"
     # Possessive: a quote that is one of a pair must not be taken for the closing one.
@@ -78,7 +81,7 @@ def _fault(line: str, dialect: CsvOptions) -> str:
             break
         start = end + 1
     if line[end : end + 1] in ("\r", "\n"):
-        return "a carriage return or line feed outside quotes"
+        return CARRIAGE_RETURN
     if end == start:
         return "a quote that is not closed"
     return f"text behind a closing quote: {line[end : end + 60]!r}"

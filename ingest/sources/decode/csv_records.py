@@ -17,6 +17,7 @@ import pyarrow.csv as pv
 
 from ingest.sources.base import Decoded
 from ingest.sources.decode.convert import convert
+from ingest.sources.decode.csv_header import header_names, unreadable_header
 from ingest.sources.decode.csv_lines import faults, look_regular
 from ingest.sources.decode.lines import as_text
 from ingest.sources.decode.options import CsvOptions, UnknownField
@@ -53,7 +54,7 @@ class CsvDecoder:
         try:
             names = header_names(records.header or "", self.dialect) if self.dialect.header else self.schema.names
         except csv.Error as error:
-            return self._refuse_all(records, f"the file's header cannot be read: {error}")
+            return self._refuse_all(records, unreadable_header(error))
         refused = self._refused_header(names, records)
         if refused is not None:
             return self._refuse_all(records, refused)
@@ -89,16 +90,6 @@ class CsvDecoder:
         if unknown and self.on_unknown_field is UnknownField.QUARANTINE:
             return f"the file's header has a column that the schema does not have: {unknown[0]}"
         return None
-
-
-def header_names(line: str, dialect: CsvOptions) -> list[str]:
-    """Column names of a header line, without blanks around them.
-
-    Raises:
-        csv.Error: it is none.
-    """
-    cells = next(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote, strict=True), [])
-    return [name.strip() for name in cells]
 
 
 def parse_csv(

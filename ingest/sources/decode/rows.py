@@ -16,6 +16,9 @@ from timeline.errors import DataError
 HEADER = "header"
 """Key of a context: the line that names the columns."""
 
+HEADER_FAULT = "header_fault"
+"""Key of a context, in place of `HEADER`: why no line names the columns, which is the reason of every line."""
+
 
 def decoded(
     rows: int, schema: pa.Schema, columns: Sequence[pa.Array], offsets: pa.Array | None, rejected: pa.RecordBatch

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.lines import Lines, TextBlock, split_lines
 from ingest.sources.decode.records import RecordDecoder, Records, TextRecords
-from ingest.sources.decode.rows import HEADER, refuse_all, unreadable
+from ingest.sources.decode.rows import HEADER, HEADER_FAULT, refuse_all, unreadable
 from ingest.sources.files.read import MTIME
 
 
@@ -36,6 +36,8 @@ class LineDecoder:
         if block.data is None:
             reason = str(block.detail["reason"])
             return unreadable(block.shard, block.start, reason, self.schema, lineage=self.lineage)
+        if (fault := block.detail.get(HEADER_FAULT)) is not None:
+            return self.refuse(block, str(fault))
         return _with_context(self.records.decode(_records_of(block)), block)
 
     def halves(self, block: Block) -> Sequence[Block]:

@@ -20,7 +20,10 @@ from dataclasses import dataclass
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import Block
+from ingest.sources.decode.csv_header import header_fault
 from ingest.sources.decode.lines import TextBlock
+from ingest.sources.decode.options import CsvOptions
+from ingest.sources.decode.rows import HEADER, HEADER_FAULT
 from ingest.sources.files.decompress import DecompressedFile, DecompressedStream
 from ingest.sources.files.locate import Located, is_of_archive, limit_of, locate, range_gone, require_still, rewritten
 from ingest.sources.files.raw import RawFile, unavailable
@@ -42,13 +45,14 @@ class LineReader:
 
     Attributes:
         fs: the store.
-        header: whether the first line of each file names columns: it is no row, and every block of the file
-            carries it in its detail.
+        header: how the first line of each file is written, where it names columns: it is no row, and every block of
+            the file carries it in its detail. Where it cannot be read it is a line like all others, and every block
+            carries the reason for rejecting them. None: it is a row.
         block_bytes: size of a block; a longer line makes a longer block.
     """
 
     fs: AbstractFileSystem
-    header: bool = False
+    header: CsvOptions | None = None
     block_bytes: int = BLOCK_BYTES
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
@@ -93,12 +97,13 @@ class LineReader:
         detail = _time_of(offsets)
         feed = feed_at(0)
         until = offsets.until
-        if self.header or offsets.start == 0:
+        if self.header is not None or offsets.start == 0:
             detail |= self._read_head(feed)
-        if offsets.start == 0 and not self.header:
+        behind_header = feed.position if HEADER in detail else 0
+        if offsets.start == 0 and not behind_header:
             # The first line starts at 0, with its byte order mark: no cut may fall between the two.
             until = max(until, feed.position + 1)
-        if offsets.start > feed.position:
+        if offsets.start > behind_header:
             fresh = offsets.detail["fresh_line"] is True
             feed = feed_at(offsets.start if fresh else offsets.start - 1)
             if not fresh:
@@ -117,17 +122,22 @@ class LineReader:
             stream.close()
 
     def _read_head(self, feed: _Feed) -> dict[str, Json]:
-        """Step over a byte order mark and the header; the detail of the file's blocks."""
+        """Step over a byte order mark, and the header if it can be read; the detail of the file's blocks."""
         feed.skip(_BOM)
-        if not self.header:
+        if self.header is None:
             return {}
-        line = b"\n"
-        while line in (b"\n", b"\r\n"):
-            line = feed.take_line()
-        return {"header": line.rstrip(b"\r\n").decode(errors="replace")}
+        lines = [feed.take_line()]
+        while lines[-1] in (b"\n", b"\r\n"):
+            lines.append(feed.take_line())
+        header = lines[-1].removesuffix(b"\n").removesuffix(b"\r")
+        fault = header_fault(header, self.header)
+        if fault is None:
+            return {HEADER: header.decode()}
+        feed.give_back(b"".join(lines))
+        return {HEADER_FAULT: fault}
 
     def _blocks(self, feed: _Feed, shard: str, until: int, detail: dict[str, Json]) -> Iterator[Block]:
-        most_lines = max(1, _HEADERS_BYTES // max(1, len(str(detail.get("header", "")))))
+        most_lines = max(1, _HEADERS_BYTES // max(1, len(str(detail.get(HEADER, "")))))
         while feed.position < until:
             start = feed.position
             data = feed.take_lines(self.block_bytes, until)
@@ -231,6 +241,11 @@ class _Feed:
                 return self._take([data], data.rfind(b"\n") + 1 if self._broken() is not None else length)
             pieces.append(more)
             length += len(more)
+
+    def give_back(self, data: bytes) -> None:
+        """Put what was taken last in front of what follows."""
+        self._held = data + self._held
+        self.position -= len(data)
 
     def _hold(self, size: int) -> None:
         while len(self._held) < size:

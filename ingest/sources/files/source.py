@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 import time
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, SourcePlan, Unit
-from ingest.sources.decode.csv_records import header_names, parse_csv
+from ingest.sources.decode.csv_header import header_names
+from ingest.sources.decode.csv_records import parse_csv
 from ingest.sources.decode.decoder import (
     check_timestamp_formats,
     record_decoder,
@@ -21,7 +23,8 @@ from ingest.sources.decode.decoder import (
 )
 from ingest.sources.decode.infer import infer_groups, infer_json, infer_parquet, infer_texts
 from ingest.sources.decode.lines import TextBlock, split_lines
-from ingest.sources.decode.options import RecordFormat, UnknownField
+from ingest.sources.decode.options import CsvOptions, RecordFormat, UnknownField
+from ingest.sources.decode.rows import HEADER, HEADER_FAULT
 from ingest.sources.files.contents import Archives, Contents
 from ingest.sources.files.line_decoder import LineDecoder, lines_again
 from ingest.sources.files.listing import list_files, resolve
@@ -141,7 +144,7 @@ class FilesSource:
         fs = resolve(self._options.path, self._storage).fs
         if self._options.format is RecordFormat.PARQUET:
             return ParquetReader(fs)
-        return LineReader(fs, header=self._options.has_header)
+        return LineReader(fs, header=self._options.csv if self._options.has_header else None)
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
         """See Source.
@@ -177,22 +180,34 @@ class FilesSource:
     def _infer_csv(self, plan: SourcePlan) -> pa.Schema:
         dialect = self._options.csv
         found: dict[str, list[pa.Array]] = {}
+        faults: dict[str, str] = {}
         for block in self._sample(plan):
+            if (fault := block.detail.get(HEADER_FAULT)) is not None:
+                faults.setdefault(block.shard, str(fault))
+                continue
             lines = split_lines(TextBlock.of(_text(block).data[:SAMPLE_BYTES]), 0).texts
-            first = str(block.detail["header"]) if dialect.header else lines[0].as_py().decode(errors="replace")
-            try:
-                names = header_names(first, dialect)
-            except csv.Error:
-                continue  # its rows are rejected, with that reason
-            if not dialect.header:
-                names = [f"_c{at}" for at in range(len(names))]
+            names = header_names(str(block.detail[HEADER]), dialect) if dialect.header else _numbered(lines, dialect)
             columns, bad = parse_csv(lines, len(names), dialect, self._options.nulls)
             good = pa.array([at not in bad for at in range(len(lines))], pa.bool_())
             for name, column in zip(names, columns, strict=True):
                 if not name:
                     continue  # behind a delimiter that ends the header: no column can be called so
                 found.setdefault(name, []).append(column.filter(good))
+        if not found and faults:
+            shard, fault = next(iter(faults.items()))
+            raise SourceError(
+                f"no schema can be inferred: {shard}: {fault}; correct the file, or write schema in the job file to "
+                "have its lines rejected"
+            )
         return infer_texts({name: pc.drop_null(pa.concat_arrays(pieces)) for name, pieces in found.items()})
+
+
+def _numbered(lines: pa.Array, dialect: CsvOptions) -> list[str]:
+    """Names for the columns of lines without a header, as many as the first one has that is a record."""
+    for line in lines:
+        with contextlib.suppress(csv.Error):
+            return [f"_c{at}" for at in range(len(header_names(line.as_py().decode(errors="replace"), dialect)))]
+    return []
 
 
 def _end_of(one: ShardFile, options: FilesOptions, now_s: float) -> ShardEnd:

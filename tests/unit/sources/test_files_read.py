@@ -25,7 +25,7 @@ from ingest.sources.files.parquet import ParquetReader
 from ingest.sources.files.parquet_again import rows_again
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.source import FilesSource
-from tests.unit.sources.rows import outcome, plain_lines, read_lines, schema_of, source_of
+from tests.unit.sources.rows import Reading, outcome, plain_lines, read_lines, schema_of, source_of
 from timeline.errors import DataError, StoreUnavailableError
 
 
@@ -221,6 +221,83 @@ def test_parquet_columns_are_cast_and_misfits_rejected_alone(tmp_path: Path) -> 
     strict = source_of(tmp_path, format="parquet", on_unknown_field=UnknownField.FAIL)
     with pytest.raises(DataError, match=r"a\.parquet, offset 0.*'t'"):
         strict.decoder(schema_of({"n": "bigint"}), lineage=True).decode(block)
+
+
+_CR = (
+    "the file's header cannot be read: a carriage return outside quotes; lines have to end with LF or CR LF, "
+    "not with CR alone or CR CR LF"
+)
+_FAULTY_HEADERS = {
+    "CR": (b"a,b\r1,2\r3,4\r", _CR),
+    "CR, quoted": (b'"a","b"\r"1","2"\r', _CR),
+    "CR, then LF": (b"a,b\r1,2\n3,4\n", _CR),
+    "CR CR LF": (b"a,b\r\r\n1,2\r\r\n3,4\r\n", _CR),
+    "Latin-1": ("größe,b\n1,2\n".encode("latin1"), "the file's header is not UTF-8: byte 0xf6 at 2"),
+    "Latin-1, alone": ("größe,b\n".encode("latin1"), "the file's header is not UTF-8: byte 0xf6 at 2"),
+    "UTF-16": (b"\xff\xfe" + "a,b\n1,2\n".encode("utf-16-le"), "the file is UTF-16: only UTF-8 is read"),
+    "UTF-16, big end first": (b"\xfe\xff" + "a,b\n".encode("utf-16-be"), "the file is UTF-16: only UTF-8 is read"),
+    "UTF-16 without a mark": (
+        "a,b\n1,2\n".encode("utf-16-le"),
+        "the file's header has a NUL byte: is the file UTF-16? Only UTF-8 is read",
+    ),
+    "an open quote": (b'a,"b\n1,2\n', "the file's header cannot be read: unexpected end of data"),
+    "behind a mark": (b"\xef\xbb\xbf\r\n" + b"a\rb\n1,2\n", _CR),
+}
+
+
+@pytest.mark.parametrize("split", [1, 1 << 40])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("which", _FAULTY_HEADERS)
+def test_a_header_that_cannot_be_read_is_rejected_with_all_lines_of_its_file(
+    tmp_path: Path, which: str, ending: str, split: int
+) -> None:
+    data, reason = _FAULTY_HEADERS[which]
+    (tmp_path / f"a.csv{ending}").write_bytes(gzip.compress(data) if ending else data)
+    source = source_of(tmp_path, format="csv")
+    decoder = source.decoder(schema_of({"größe": "int", "b": "int"}), lineage=True)
+    results = [decoder.decode(block) for block in _blocks(source, split)]
+    mark = 3 if data.startswith(b"\xef") else 0
+    assert [row for result in results for row in outcome(result)[1]] == [
+        (offset, reason, raw) for offset, raw in plain_lines(data[mark:], mark)
+    ]
+    assert not any(result.accepted.num_rows for result in results)
+    for result in results:
+        for again in source.requeue()("a.csv", result.rejected.select(["offset", "raw", "context"])):
+            assert decoder.decode(again).rejected.column("reason").to_pylist() == [reason] * again.rows
+
+
+def test_lines_that_follow_a_header_that_cannot_be_read_are_rejected_in_later_epochs_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    reading = Reading(source_of(tmp_path, format="csv", close_after=0))
+    for data in (b"a,b\r1,2\r", b"3,4\r", b"5,6\n7,8\n"):
+        with path.open("ab") as file:
+            file.write(data)
+        reading.epoch(split=2)
+    assert reading.lines["a.csv"] == [(0, b"a,b\r1,2"), (8, b"3,4"), (12, b"5,6"), (16, b"7,8")]
+
+
+def test_a_header_may_have_a_carriage_return_in_quotes(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'"a\rb",c\r\n1,2\r\n')
+    source = source_of(tmp_path, format="csv")
+    (block,) = _blocks(source)
+    decoder = source.decoder(schema_of({"a\rb": "int", "c": "int"}), lineage=True)
+    assert outcome(decoder.decode(block)) == ([(9, {"a\rb": 1, "c": 2})], [])
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"), [("json", "malformed JSON: Extra data"), ("csv", "a carriage return or line")]
+)
+def test_a_file_without_a_header_whose_lines_end_with_cr_alone_is_one_rejected_record(
+    tmp_path: Path, form: str, reason: str
+) -> None:
+    data = {"json": b'{"a":1}\r{"a":2}\r', "csv": b"1\r2\r"}[form]
+    (tmp_path / "a.log").write_bytes(data)
+    options: dict[str, Any] = {"csv": {"header": False}} if form == "csv" else {}
+    source = source_of(tmp_path, format=form, **options)
+    (block,) = _blocks(source)
+    accepted, ((offset, found, raw),) = outcome(source.decoder(schema_of({"a": "int"}), lineage=True).decode(block))
+    assert (accepted, offset, raw) == ([], 0, data[:-1])
+    assert found.startswith(reason)
 
 
 def test_lines_that_may_all_take_a_long_header_along_are_in_small_blocks(

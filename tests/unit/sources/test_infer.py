@@ -111,6 +111,28 @@ def test_a_sample_without_any_object_is_an_error_with_the_next_step(tmp_path: Pa
         _inferred(source_of(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"a,b\r1,2\r", "not with CR alone"),
+        ("größe,b\n1,2\n".encode("latin1"), "not UTF-8: byte 0xf6 at 2"),
+        ("a,b\n1,2\n".encode("utf-16"), "the file is UTF-16"),
+    ],
+)
+def test_nothing_is_inferred_of_a_header_that_cannot_be_read(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    source = source_of(tmp_path, format="csv")
+    with pytest.raises(SourceError, match=f"^no schema can be inferred: a.csv: .*{reason}.*"):
+        _inferred(source)
+    (tmp_path / "b.csv").write_bytes(b"a,b\n1,x\n")
+    assert _inferred(source) == {"a": "bigint", "b": "string"}
+
+
+def test_columns_without_a_header_are_counted_by_the_first_line_that_is_a_record(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'1\r2\n"x\n1,y\n2\n')
+    assert _inferred(source_of(tmp_path, format="csv", csv={"header": False})) == {"_c0": "bigint", "_c1": "string"}
+
+
 def test_names_that_differ_in_case_only_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"Host":1,"host":2}\n')
     with pytest.raises(SourceError, match="letters' case"):
