@@ -92,7 +92,7 @@ class Pipeline:
         decoder = self.source.decoder(self.schema, lineage=self.lineage or outputs.may_refuse)
         template = TaskSpec(
             ranges=(),
-            reader=self.source.reader(),
+            reader=self.source.reader(self.schema),
             decoder=IsolatedDecoder(decoder) if self.is_isolated else decoder,
             outputs=outputs,
             epoch=plan.ref.epoch,

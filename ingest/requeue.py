@@ -91,7 +91,7 @@ def try_rejected(opened: Opened) -> Trial:
     schema = known_schema(opened)
     assert schema is not None, "the timeline was born"
     # What some of these records do to a decoder may be why they were rejected.
-    reader, decoder = source.reader(), IsolatedDecoder(source.decoder(schema, lineage=False))
+    reader, decoder = source.reader(schema), IsolatedDecoder(source.decoder(schema, lineage=False))
     records = accepted = 0
     reasons = Reasons()
     for offsets in source.plan_rejected(chain.positions, chain.next_epoch).ranges:

@@ -75,7 +75,7 @@ class NumberSource:
         """See Source."""
         return NUMBER_SCHEMA
 
-    def reader(self) -> NumberReader:
+    def reader(self, schema: pa.Schema | None = None) -> NumberReader:
         """See Source."""
         return NumberReader()
 

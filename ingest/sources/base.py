@@ -226,8 +226,12 @@ class Source(Protocol):
             SourceError: nothing in the sample can be decoded.
         """
 
-    def reader(self) -> RangeReader:
-        """A reader to send to the executors."""
+    def reader(self, schema: pa.Schema | None = None) -> RangeReader:
+        """A reader to send to the executors.
+
+        Args:
+            schema: the columns that its blocks are decoded to; None where they are not known yet.
+        """
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
         """A decoder to send to the executors.

@@ -94,9 +94,9 @@ class WithQuarantine:
         """See Source."""
         return self.source.infer_schema(plan)
 
-    def reader(self) -> RangeReader:
+    def reader(self, schema: pa.Schema | None = None) -> RangeReader:
         """See Source."""
-        own = self.source.reader()
+        own = self.source.reader(schema)
         return own if self.quarantine is None else _Reader(own, self.quarantine, self.source.requeue())
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:

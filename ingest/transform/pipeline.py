@@ -166,7 +166,7 @@ class QueryPipeline:
         decoder = self.source.decoder(self.schema, lineage=self.lineage)
         template = TaskSpec(
             ranges=(),
-            reader=self.source.reader(),
+            reader=self.source.reader(self.schema),
             decoder=IsolatedDecoder(decoder) if self.is_isolated else decoder,
             outputs=Outputs((), outputs.quarantine),
             epoch=plan.ref.epoch,

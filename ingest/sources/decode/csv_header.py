@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 
 from ingest.sources.decode.csv_lines import CARRIAGE_RETURN, fault_of
 from ingest.sources.decode.lines import invalid_utf8
@@ -37,6 +38,11 @@ def header_fault(line: bytes, dialect: CsvOptions) -> str | None:
 def unreadable_header(error: csv.Error) -> str:
     """The reason for rejecting every line of a file whose header is no record of CSV."""
     return f"the file's header cannot be read: {error}"
+
+
+def foreign_header(names: Sequence[str]) -> str:
+    """The reason for rejecting every line of a file whose header has none of the schema's columns."""
+    return f"the file's header has none of the schema's columns: {','.join(names)[:200]}"
 
 
 def header_names(line: str, dialect: CsvOptions) -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow.csv as pv
 
 from ingest.sources.base import Decoded
 from ingest.sources.decode.convert import convert
-from ingest.sources.decode.csv_header import header_names, unreadable_header
+from ingest.sources.decode.csv_header import foreign_header, header_names, unreadable_header
 from ingest.sources.decode.csv_lines import faults, look_regular
 from ingest.sources.decode.lines import as_text
 from ingest.sources.decode.options import CsvOptions, UnknownField
@@ -79,7 +79,7 @@ class CsvDecoder:
     def _refused_header(self, names: Sequence[str], records: Records) -> str | None:
         """Why every row of this file is rejected, if so."""
         if not set(names) & set(self.schema.names):
-            return f"the file's header has none of the schema's columns: {','.join(names)[:200]}"
+            return foreign_header(names)
         if len(set(names)) < len(names):
             twice = [name for name, times in Counter(names).items() if times > 1 and name in self.schema.names]
             if twice:

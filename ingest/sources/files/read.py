@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from fsspec import AbstractFileSystem
 
 from ingest.sources.base import Block
-from ingest.sources.decode.csv_header import header_fault
+from ingest.sources.decode.csv_header import foreign_header, header_fault, header_names
 from ingest.sources.decode.lines import TextBlock
 from ingest.sources.decode.options import CsvOptions
 from ingest.sources.decode.rows import HEADER, HEADER_FAULT
@@ -48,11 +48,14 @@ class LineReader:
         header: how the first line of each file is written, where it names columns: it is no row, and every block of
             the file carries it in its detail. Where it cannot be read it is a line like all others, and every block
             carries the reason for rejecting them. None: it is a row.
+        columns: names of the columns, of which a header has at least one: if it has none, and no line is behind it that
+            is rejected for that, it is such a line itself. None: they are not known.
         block_bytes: size of a block; a longer line makes a longer block.
     """
 
     fs: AbstractFileSystem
     header: CsvOptions | None = None
+    columns: frozenset[str] | None = None
     block_bytes: int = BLOCK_BYTES
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
@@ -130,11 +133,20 @@ class LineReader:
         while lines[-1] in (b"\n", b"\r\n"):
             lines.append(feed.take_line())
         header = lines[-1].removesuffix(b"\n").removesuffix(b"\r")
-        fault = header_fault(header, self.header)
+        fault = header_fault(header, self.header) or self._without_columns(header, feed)
         if fault is None:
             return {HEADER: header.decode()}
         feed.give_back(b"".join(lines))
         return {HEADER_FAULT: fault}
+
+    def _without_columns(self, header: bytes, feed: _Feed) -> str | None:
+        """Why a header is rejected alone, if so."""
+        if self.header is None or self.columns is None:
+            return None
+        names = header_names(header.decode(), self.header)
+        if not names or self.columns & set(names) or not feed.is_at_end():
+            return None
+        return foreign_header(names)
 
     def _blocks(self, feed: _Feed, shard: str, until: int, detail: dict[str, Json]) -> Iterator[Block]:
         most_lines = max(1, _HEADERS_BYTES // max(1, len(str(detail.get(HEADER, "")))))
@@ -246,6 +258,16 @@ class _Feed:
         """Put what was taken last in front of what follows."""
         self._held = data + self._held
         self.position -= len(data)
+
+    def is_at_end(self) -> bool:
+        """Whether nothing but blank lines follows."""
+        pieces: list[bytes] = []
+        is_blank = True
+        while is_blank and (piece := self.take_lines(_PEEK, sys.maxsize)):
+            pieces.append(piece)
+            is_blank = not TextBlock.of(piece).bounds.rows
+        self.give_back(b"".join(pieces))
+        return is_blank
 
     def _hold(self, size: int) -> None:
         while len(self._held) < size:

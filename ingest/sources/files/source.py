@@ -139,12 +139,13 @@ class FilesSource:
                 blocks = self._sample(plan)
                 return infer_json(line for block in blocks for line in split_lines(_text(block), 0).texts.to_pylist())
 
-    def reader(self) -> RangeReader:
+    def reader(self, schema: pa.Schema | None = None) -> RangeReader:
         """See Source."""
         fs = resolve(self._options.path, self._storage).fs
         if self._options.format is RecordFormat.PARQUET:
             return ParquetReader(fs)
-        return LineReader(fs, header=self._options.csv if self._options.has_header else None)
+        columns = None if schema is None else frozenset(schema.names)
+        return LineReader(fs, header=self._options.csv if self._options.has_header else None, columns=columns)
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
         """See Source.

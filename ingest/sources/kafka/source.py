@@ -141,8 +141,8 @@ class KafkaSource:
             )
         return pa.schema([*schema, *self.options.added_columns])
 
-    def reader(self) -> RangeReader:
-        """See Source."""
+    def reader(self, schema: pa.Schema | None = None) -> RangeReader:
+        """See Source; messages are read alike whatever their columns."""
         return KafkaReader(self.options)
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:

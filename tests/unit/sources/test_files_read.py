@@ -276,6 +276,42 @@ def test_lines_that_follow_a_header_that_cannot_be_read_are_rejected_in_later_ep
     assert reading.lines["a.csv"] == [(0, b"a,b\r1,2"), (8, b"3,4"), (12, b"5,6"), (16, b"7,8")]
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("split", [1, 1 << 40])
+def test_a_header_alone_that_has_none_of_the_columns_is_a_rejected_row(tmp_path: Path, split: int, ending: str) -> None:
+    pack = gzip.compress if ending else bytes
+    for name, data in (("bad", b"Not Found\n\r\n"), ("good", b"b\n"), ("rows", b"z\n\n1\n"), ("blank", b"\n\n")):
+        (tmp_path / f"{name}.csv{ending}").write_bytes(pack(data))
+    source, schema = source_of(tmp_path, format="csv"), schema_of({"a": "int", "b": "int"})
+    decoder, reader = source.decoder(schema, lineage=True), source.reader(schema)
+    found = [
+        (block.shard.partition(".")[0], *outcome(decoder.decode(block)))
+        for offsets in source.plan({}).ranges
+        for piece in source.split(offsets, split)
+        for block in reader.read(piece)
+    ]
+    none = "the file's header has none of the schema's columns: "
+    assert sorted(found) == [
+        ("bad", [], [(0, f"{none}Not Found", b"Not Found")]),
+        ("rows", [], [(3, f"{none}z", b"1")]),
+    ]
+
+
+def test_rows_behind_a_header_that_was_rejected_alone_are_read_as_any_other(tmp_path: Path) -> None:
+    path, schema = tmp_path / "a.csv", schema_of({"a": "int"})
+    reading = Reading(source_of(tmp_path, format="csv"))
+    rejected = []
+    for data in (b"z\n", b"\n1\n", b"2\n"):
+        with path.open("ab") as file:
+            file.write(data)
+        (offsets,) = reading.source.plan(reading.after).ranges
+        for block in reading.source.reader(schema).read(offsets):
+            rejected += outcome(reading.source.decoder(schema, lineage=True).decode(block))[1]
+        reading.after[offsets.shard] = offsets.end
+    assert [(offset, raw) for offset, _, raw in rejected] == [(0, b"z"), (3, b"1"), (5, b"2")]
+    assert len({reason for _, reason, _ in rejected}) == 1
+
+
 def test_a_header_may_have_a_carriage_return_in_quotes(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'"a\rb",c\r\n1,2\r\n')
     source = source_of(tmp_path, format="csv")
