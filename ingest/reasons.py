@@ -19,6 +19,8 @@ OTHER = "other reasons"
 _VALUE_OR_PLACE = (
     # Column: value is not a type.
     (r"(?s)^([^:]{1,100}): .* is not (.{1,200})$", r"\1: not \2"),
+    # A line that is no header of the schema's columns, which may be a record.
+    (r"(?s)^(the file's header (?:is not UTF-8|has none of the schema's columns)).*$", r"\1"),
     # What a parser says of the text: where in it, and a part of it.
     (r"(?s)^(malformed [A-Za-z]+|not UTF-8|text behind a closing quote).*$", r"\1"),
 )

@@ -205,7 +205,7 @@ def _keys(names: Iterable[str], column: str, kind: pa.DataType, timestamp_format
         key = _key(name, column, kind, timestamp_format)
         first = found.setdefault(key, name)
         if first != name:
-            raise Rejection(f"{column}: {shown(first)} and {shown(name)} are one key of the map")
+            raise Rejection(f"{column}: {shown(name)} beside {shown(first)} is not another key of the map")
     return list(found)
 
 
