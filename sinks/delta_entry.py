@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote, unquote
@@ -145,7 +145,7 @@ def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> by
     info: dict[str, Json] = {
         "timestamp": entry.written_ms,
         "operation": "WRITE",
-        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(partition_by))},
+        "operationParameters": {"mode": "Append", "partitionBy": _json(list(partition_by))},
         "operationMetrics": {
             "numFiles": str(len(entry.files)),
             "numOutputRows": str(sum(file.rows for file in entry.files)),
@@ -156,11 +156,15 @@ def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> by
         **entry.metadata,
     }
     marker: Json = {"appId": app_id, "version": entry.epoch, "lastUpdated": entry.written_ms}
-    markers = [{"txn": marker}]
+    markers: list[dict[str, Json]] = [{"txn": marker}]
     if entry.job is not None:
         markers.append({"txn": {"appId": entry.job.key, "version": entry.job.version}})
-    actions = [{"commitInfo": info}, *markers, *(_added(file, entry.written_ms) for file in entry.files)]
-    return "".join(f"{json.dumps(action, allow_nan=False)}\n" for action in actions).encode()
+    actions: list[dict[str, Json]] = [
+        {"commitInfo": info},
+        *markers,
+        *(_added(file, entry.written_ms) for file in entry.files),
+    ]
+    return _lines(actions)
 
 
 def creation_text(app_id: str, entry: LogEntry, partition_by: Sequence[str], schema_json: str) -> bytes:
@@ -186,8 +190,7 @@ def creation_text(app_id: str, entry: LogEntry, partition_by: Sequence[str], sch
         "configuration": {},
         "createdTime": entry.written_ms,
     }
-    made = "".join(f"{json.dumps(action)}\n" for action in ({"protocol": protocol}, {"metaData": table}))
-    return made.encode() + append_text(app_id, entry, partition_by)
+    return _lines([{"protocol": protocol}, {"metaData": table}]) + append_text(app_id, entry, partition_by)
 
 
 def read_entry(where: str, body: bytes, app_id: str) -> Seen:
@@ -262,7 +265,18 @@ def _readable(where: str) -> Iterator[None]:
 
 def stats_text(file: WrittenFile) -> str:
     """A file's statistics as the log holds them."""
-    return json.dumps(file.stats, allow_nan=False)
+    return _json(dict(file.stats))
+
+
+def _lines(actions: Iterable[dict[str, Json]]) -> bytes:
+    # Half a surrogate pair has no UTF-8: alone it is written as JSON's escape.
+    return "".join(f"{_json(action)}\n" for action in actions).encode(errors="backslashreplace")
+
+
+def _json(value: Json) -> str:
+    # Characters beyond ASCII are no escapes: arrow-json, with which delta-rs reads a log, decodes those of the planes
+    # 2, 4, … 16 wrongly.
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
 def _added(file: WrittenFile, written_ms: int) -> dict[str, Json]:

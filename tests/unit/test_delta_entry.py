@@ -1,0 +1,25 @@
+"""The text of a Delta log entry is JSON that every reader takes, whatever its texts are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sinks.delta_entry import INSTANT, LogEntry, append_text, read_entry
+from timeline.epoch import WrittenFile
+
+
+@pytest.mark.parametrize(
+    "text", ["\u00fc", "\U00020bb7", "\U0010ffff", "\u2028", 'a"\\\n', "\ud842", "\udfb7\ud842 \ud842a"]
+)
+def test_any_text_is_read_back_and_only_half_a_surrogate_pair_is_an_escape(text: str) -> None:
+    file = WrittenFile("a.parquet", 1, 1, {"p": text}, {"minValues": {text: text}})
+    body = append_text(text, LogEntry(3, [file], {INSTANT: text}, 0), [text])
+    assert (r"\ud842" in body.decode()) == ("\ud842" in text)
+    assert body.count(b"\n") == 3
+    *_, added = (json.loads(line)["add"] for line in body.splitlines() if b'"add"' in line)
+    assert added["partitionValues"] == {"p": text}
+    assert json.loads(added["stats"]) == {"minValues": {text: text}}
+    seen = read_entry("here", body, text)
+    assert (seen.marker, seen.instant) == (3, text)
