@@ -20,7 +20,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Self, cast
 
@@ -30,10 +30,11 @@ from pydantic import ByteSize, Field
 from sinks import spark_files
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
+from sinks.delta_bounds import indexed_columns, with_all_bounds_or_none
 from sinks.delta_entry import INSTANT, MISSING, JobMarker, LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta_log import DeltaLog
-from sinks.delta_rules import TableState, differences
+from sinks.delta_rules import TableState, delta_schema, differences
 from sinks.delta_snapshot import Snapshot
 from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
 from sinks.lake_audit import LakeAudit, Table
@@ -298,7 +299,7 @@ class DeltaSink:
         missing = base.missing if base is not None else ()
         entry = LogEntry(
             epoch=part.epoch.epoch,
-            files=part.files,
+            files=self._with_bounds(part.files, table),
             metadata={
                 "tideline.epoch": str(part.epoch.epoch),
                 INSTANT: part.epoch.instant,
@@ -318,6 +319,14 @@ class DeltaSink:
             self.log.append(table, entry)
             self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
         _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
+
+    def _with_bounds(self, files: Sequence[WrittenFile], table: Snapshot | None) -> list[WrittenFile]:
+        """The files with statistics by which nobody passes over a row."""
+        made = delta_schema(self.table_schema).to_json() if table is None else table.state.schema_json
+        properties = table.state.configuration if table is not None else {}
+        indexed = indexed_columns(made, self.partition_columns, properties)
+        written = self.table_schema.names
+        return [replace(file, stats=with_all_bounds_or_none(file.stats, indexed, written)) for file in files]
 
     def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
         """After the last attempt: returns when it landed after all, else says which of the two errors it is."""

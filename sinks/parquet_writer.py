@@ -34,7 +34,7 @@ from sinks.markers import draw_file_id, file_id
 from sinks.parquet import ParquetPartitionWriter
 from sinks.partition import partition_folder, partitioned_schema
 from sinks.partition_rows import split, with_partition_columns
-from sinks.stats import FloatStatistics, file_statistics, leaves
+from sinks.stats import ValueStatistics, file_statistics, leaves
 from timeline.epoch import WriteReport, WrittenFile
 from timeline.errors import DataError, InvariantError, StoreError, TargetRefusedError
 from timeline.refusals import store_error
@@ -97,12 +97,11 @@ class _OpenFile:
     valve: _Valve
     parquet: pq.ParquetWriter
     footers: list[pq.FileMetaData]
-    floats: FloatStatistics
+    values: ValueStatistics
 
     def append(self, rows: pa.Table) -> int:
         """Write one row group; returns the file's size so far in bytes."""
-        for batch in rows.to_batches():
-            self.floats.add(batch)
+        self.values.add(rows)
         self.parquet.write_table(rows, row_group_size=rows.num_rows)
         return self.valve.passed_bytes
 
@@ -111,7 +110,7 @@ class _OpenFile:
         self.parquet.close()
         size = self.upload.close()
         footer = self.footers[0]
-        statistics = file_statistics(footer, self.schema, partition_columns=self.partition.keys(), floats=self.floats)
+        statistics = file_statistics(footer, self.schema, partition_columns=self.partition.keys(), values=self.values)
         return WrittenFile(self.path, size, footer.num_rows, self.partition, statistics, self.valve.crc32)
 
     def discard(self) -> None:
@@ -274,7 +273,7 @@ class ParquetBatchWriter:
             store_decimal_as_integer=True,
             metadata_collector=footers,
         )
-        return _OpenFile(path, values, self._schema, upload, valve, parquet, footers, FloatStatistics(self._schema))
+        return _OpenFile(path, values, self._schema, upload, valve, parquet, footers, ValueStatistics(self._schema))
 
     def _finish(self, partition: Partition) -> None:
         """Close a partition's file. It stays among the open ones until that worked, so that abort finds it."""

@@ -7,6 +7,7 @@ nothing is equal to: rows vanish where one column of a file has no bounds and ot
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, Schema
 
 from sinks.partition import PartitionField
 from tests.contract.sink_contract import planned, ref, write_rows
@@ -121,3 +122,121 @@ def test_partition_and_job_with_characters_of_any_plane_are_found(tmp_path: Path
         batch = pa.RecordBatch.from_pydict({"n": [epoch]})
         sink.commit(sink.prepare(ref(epoch), [write_rows(sink.begin(planned(ref(epoch))), batch)]))
     assert DeltaTable(tmp_path / "job").transaction_version(PLANES[0]) == 1
+
+
+def _moment(zone: datetime.tzinfo | None, *parts: int) -> datetime.datetime:
+    year, month, day, hour, minute, second, microsecond = parts
+    return datetime.datetime(year, month, day, hour, minute, second, microsecond, zone)
+
+
+LAST = (9999, 12, 31, 23, 59, 59, 999_999)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.bool_(), [True, False, None]),
+        (pa.bool_(), [True, True]),
+        (pa.int8(), [-128, None, 127]),
+        (pa.int64(), [-(2**63), 2**63 - 1, 2**53 + 1]),
+        (pa.int64(), [None, None]),
+        (pa.float64(), [1.5, math.nan, None]),
+        (pa.float64(), [1.5, math.inf]),
+        (pa.float64(), [-math.inf, 1.5, None]),
+        (pa.float64(), [math.inf, -math.inf, math.nan]),
+        (pa.float64(), [math.nan, math.nan]),
+        (pa.float64(), [5e-324, 1.7976931348623157e308]),
+        (pa.float32(), [0.5, math.inf]),
+        (pa.date32(), [datetime.date.min, datetime.date(1969, 12, 31), datetime.date.max]),
+        (pa.timestamp("us", "UTC"), [_moment(UTC, 2020, 1, 1, 0, 0, 0, 1), _moment(UTC, *LAST)]),
+        (
+            pa.timestamp("us", "UTC"),
+            [_moment(UTC, 1, 1, 1, 0, 0, 0, 1), _moment(UTC, 1969, 12, 31, 23, 59, 59, 999_999)],
+        ),
+        (pa.timestamp("us"), [_moment(None, 2020, 1, 1, 0, 0, 0, 1), _moment(None, *LAST)]),
+        (pa.decimal128(5, 2), [Decimal("-0.05"), Decimal("-999.99"), Decimal("1.10"), None]),
+        (pa.decimal128(20, 2), [Decimal("123456789012345678.55"), Decimal("0.00")]),
+        (pa.decimal128(38, 0), [Decimal(1), Decimal("9" * 38)]),
+        (pa.decimal128(38, 38), [Decimal("0." + "9" * 38), Decimal("-0." + "9" * 38)]),
+        (pa.string(), ["", "z", None]),
+        (pa.string(), ["a", "x" * 5_000]),
+        (pa.string(), ["x" * 4_096, "x" * 4_097, "y"]),
+        (pa.string(), ["\U0010ffff" * 40, "\U0010ffff" * 5_000]),
+        (pa.binary(), [b"a", b"\xff" * 5_000]),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_every_value_is_found_by_a_filter(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
+    table = put(tmp_path, {"n": (pa.int64(), range(len(values))), "p": (kind, values)})
+    assert_found(table, "p", kind, values)
+    table.create_checkpoint()
+    assert_found(DeltaTable(tmp_path), "p", kind, values)
+
+
+def test_file_without_bounds_of_one_column_has_none_and_still_says_how_many_nulls_it_has(tmp_path: Path) -> None:
+    table = put(tmp_path, {"n": (pa.int64(), [0, 1, 2]), "p": (pa.float64(), [1.0, math.nan, None])})
+    (told, *_) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (told["num_records"], told["null_count.p"], told.get("min.n"), told.get("max.n")) == (3, 1, None, None)
+
+
+def test_nested_column_without_bounds_takes_those_of_no_other_column_away(tmp_path: Path) -> None:
+    inside = pa.struct([("f", pa.float64()), ("flag", pa.bool_()), ("s", pa.string())])
+    values = [{"f": math.nan, "flag": True, "s": "a"}, {"f": 1.5, "flag": None, "s": "x" * 5_000}, None]
+    table = put(tmp_path, {"n": (pa.int64(), [0, 1, 2]), "p": (inside, values)})
+    whole = table.to_pyarrow_table()
+    (told, *_) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (told["min.n"], told["max.n"]) == (0, 2)
+    for where in (
+        pc.field("n") == 1,
+        pc.field("p", "f") == 1.5,
+        pc.field("p", "flag") == True,  # noqa: E712 (an expression of Arrow's)
+        pc.field("p", "s") == "x" * 5_000,
+        pc.field("p").is_null(),
+    ):
+        assert table.to_pyarrow_table(filters=where).num_rows == whole.filter(where).num_rows > 0
+    for where in ("p['f'] = 1.5", "p['f'] = 'NaN'", "p['flag']", f"p['s'] = '{'x' * 5_000}'", "p is null"):
+        query = f"select n from t where {where}"
+        assert len(pa.table(QueryBuilder().register("t", table).execute(query).read_all())) == 2, where
+
+
+@pytest.mark.parametrize("before", [pa.map_(pa.string(), pa.int64()), pa.list_(pa.struct([("a", pa.int64())] * 1))])
+def test_columns_behind_lists_and_maps_are_found(tmp_path: Path, before: pa.DataType) -> None:
+    columns: Columns = {"n": (pa.int64(), [0, 1])}
+    columns |= {f"b{number}": (before, [None, None]) for number in range(20)}
+    columns |= {f"c{number}": (pa.int64(), [7, 8]) for number in range(20)}
+    table = put(tmp_path, columns)
+    for number in range(20):
+        assert table.to_pyarrow_table(filters=pc.field(f"c{number}") == 7).num_rows == 2, number
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        {"delta.dataSkippingNumIndexedCols": "-1"},
+        {"delta.dataSkippingNumIndexedCols": "35"},
+        {"delta.dataSkippingNumIndexedCols": "2"},
+        {"delta.dataSkippingStatsColumns": "c38,c39"},
+    ],
+    ids=str,
+)
+def test_columns_of_a_table_that_says_itself_which_have_bounds_are_found(
+    tmp_path: Path, configuration: dict[str, str]
+) -> None:
+    columns: Columns = {"n": (pa.int64(), [0, 1])} | {f"c{number}": (pa.int64(), [7, 8]) for number in range(40)}
+    schema = Schema.from_arrow(pa.schema([(name, kind) for name, (kind, _) in columns.items()]))
+    DeltaTable.create(tmp_path, schema, configuration=configuration)
+    table = put(tmp_path, columns)
+    for number in range(40):
+        assert table.to_pyarrow_table(filters=pc.field(f"c{number}") == 7).num_rows == 2, number
+
+
+def test_column_that_only_the_table_has_takes_no_bounds_away(tmp_path: Path) -> None:
+    inside = pa.struct([("a", pa.int64())])
+    schema = pa.schema([("n", pa.int64()), ("p", pa.bool_()), ("x", pa.int64()), ("y", inside)])
+    DeltaTable.create(tmp_path, Schema.from_arrow(schema))
+    table = put(tmp_path, {"n": (pa.int64(), [0, 1]), "p": (pa.bool_(), [True, None])})
+    assert_found(table, "p", pa.bool_(), [True, None])
+    for column in (pc.field("x"), pc.field("y"), pc.field("y", "a")):
+        assert table.to_pyarrow_table(filters=column.is_null()).num_rows == 4
+    (told, *_) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (told["min.n"], told["max.n"]) == (0, 1)

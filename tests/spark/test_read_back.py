@@ -292,6 +292,9 @@ def test_spark_counts_files_without_a_filter(spark: SparkSession, skip_table: Pa
     [
         ([1.0, math.nan], "v > 5", [1]),
         ([1.0, math.inf], "v > 5", [1]),
+        ([1.0, math.nan], "v = double('NaN')", [1]),
+        ([1.0, math.inf], "v = double('Infinity')", [1]),
+        ([-math.inf, 1.0], "v < 0", [0]),
         ([-0.0], "v = 0", [0]),
         ([0.0], "v = -0.0", [0]),
     ],
@@ -302,6 +305,39 @@ def test_a_special_float_is_never_skipped_wrongly(
     schema = pa.schema([("id", pa.int64()), ("v", pa.float64())])
     commit(sink(tmp_path / "t", schema), 0, [{"id": index, "v": value} for index, value in enumerate(values)])
     assert [row["id"] for row in read_spark(spark, tmp_path / "t", where)] == wanted
+
+
+def test_spark_skips_files_by_bounds_that_only_texts_or_microseconds_can_say(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("v", pa.float64()),
+            ("ts", pa.timestamp("us", "UTC")),
+            ("b", pa.bool_()),
+            ("s", pa.string()),
+        ]
+    )
+    last = datetime.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    first = datetime.datetime(2024, 1, 1, tzinfo=UTC)
+    files: list[list[dict[str, Any]]] = [
+        [{"id": 1, "v": -math.inf, "ts": first, "b": True, "s": "\U00020bb7"}, {"id": 2, "v": 1.0, "ts": first}],
+        [{"id": 3, "v": math.inf, "ts": last, "b": False, "s": "x" * 5_000}, {"id": 4, "v": 5.0, "ts": last}],
+    ]
+    commit(sink(tmp_path / "t", schema), 0, *files)
+    frame = spark.read.format("delta").load(str(tmp_path / "t"))
+    for where, wanted in (
+        ("id = 2", ([2], 1)),
+        ("v = double('Infinity')", ([3], 1)),
+        ("v = double('-Infinity')", ([1], 1)),
+        ("ts = timestamp '9999-12-31T23:59:59.999999Z'", ([3, 4], 1)),
+        ("ts = timestamp '2024-01-01T00:00:00Z'", ([1, 2], 1)),
+        ("s = '\U00020bb7'", ([1], 1)),
+        ("s = repeat('x', 5000)", ([3], 1)),
+    ):
+        assert ids_and_files(frame.where(where)) == wanted, where
+    assert ids_and_files(frame.where("b"))[0] == [1] and ids_and_files(frame.where("NOT b"))[0] == [3]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.stats import INDEXED_LEAVES, FloatStatistics, file_statistics, leaves
+from sinks.delta_bounds import INDEXED_LEAVES
+from sinks.stats import ValueStatistics, file_statistics, leaves
 from timeline.epoch import Json
 
 UTC = datetime.UTC
@@ -28,10 +29,10 @@ def statistics(rows: list[dict[str, Any]], schema: pa.Schema, *, group_rows: int
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(io.BytesIO(), schema, metadata_collector=footers, store_decimal_as_integer=True) as writer:
         writer.write_table(table, row_group_size=group_rows)
-    floats = FloatStatistics(schema)
-    for batch in table.to_batches(max_chunksize=group_rows):
-        floats.add(batch)
-    found: dict[str, Json] = file_statistics(footers[0], schema, floats=floats)
+    values = ValueStatistics(schema)
+    for start in range(0, table.num_rows, group_rows):
+        values.add(table.slice(start, group_rows))
+    found: dict[str, Json] = file_statistics(footers[0], schema, values=values)
     loaded: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False), parse_float=Decimal)
     return loaded
 
@@ -73,16 +74,20 @@ def test_the_lower_bound_of_a_timestamp_goes_down_and_the_upper_one_up_to_a_mill
     assert one([before_1970], pa.timestamp("us"))[:2] == ("1969-12-31T23:59:59.999", "1970-01-01T00:00:00.000")
 
 
-def test_a_timestamp_that_has_no_four_digit_year_has_no_bounds() -> None:
+def test_the_upper_bound_of_a_timestamp_in_the_last_millisecond_is_exact() -> None:
     last = datetime.datetime(9999, 12, 31, 23, 59, 59, 999_999)
-    assert one([last], pa.timestamp("us"))[:2] == (None, None)
+    assert one([last], pa.timestamp("us"))[:2] == ("9999-12-31T23:59:59.999", "9999-12-31T23:59:59.999999")
+
+
+def test_a_timestamp_that_has_no_four_digit_year_has_no_bounds() -> None:
     assert one([-(2**62)], pa.timestamp("us"))[:2] == (None, None)
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
-def test_a_float_column_with_a_value_that_json_lacks_has_no_bounds(kind: pa.DataType, special: float) -> None:
-    assert one([1.0, special, None], kind) == (None, None, 1)
+def test_a_float_column_with_nan_has_no_bounds_and_infinities_are_texts(kind: pa.DataType) -> None:
+    assert one([1.0, math.nan, None], kind) == (None, None, 1)
+    assert one([1.0, math.inf, None], kind) == (1, "Infinity", 1)
+    assert one([1.0, -math.inf], kind) == ("-Infinity", 1, 0)
 
 
 def test_a_zero_of_either_sign_is_inside_the_bounds() -> None:
@@ -100,10 +105,14 @@ def test_floats_have_no_bounds_unless_somebody_looked_for_nan() -> None:
     assert file_statistics(footers[0], table.schema)["minValues"] == {}
 
 
-@pytest.mark.parametrize("kind", [pa.bool_(), pa.binary()])
-def test_booleans_and_binaries_have_null_counts_only(kind: pa.DataType) -> None:
-    assert one([None], kind) == (None, None, 1)
-    assert one([True if pa.types.is_boolean(kind) else b"x"], kind) == (None, None, 0)
+def test_booleans_have_bounds() -> None:
+    assert one([None], pa.bool_()) == (None, None, 1)
+    assert one([True, None, False], pa.bool_(), group_rows=1) == (False, True, 1)
+
+
+def test_binaries_have_null_counts_only() -> None:
+    assert one([None], pa.binary()) == (None, None, 1)
+    assert one([b"x"], pa.binary()) == (None, None, 0)
 
 
 def test_a_column_of_nulls_has_a_null_count_only() -> None:
@@ -114,8 +123,21 @@ def test_bounds_and_null_counts_span_all_row_groups() -> None:
     assert one([5, None, None, None, 9, 1], pa.int64(), group_rows=2) == (1, 9, 3)
 
 
+def test_bounds_of_texts_that_are_too_long_for_a_footer_come_from_the_values() -> None:
+    long = "x" * 10_000
+    above = "x" * 32 + "\U0010ffff"
+    assert one(["a", long], pa.string(), group_rows=1)[:2] == ("a", above)
+    assert one(["a", None, long, "b", "c", "d"], pa.string(), group_rows=2)[:2] == ("a", above)
+    for length in range(4_090, 4_100):
+        assert one(["x" * length], pa.string())[:2] == ("x" * 32, above)
+
+
 def test_a_row_group_without_statistics_leaves_the_column_without_bounds() -> None:
-    assert one(["a", "x" * 10_000], pa.string(), group_rows=1)[:2] == (None, None)
+    footers: list[pq.FileMetaData] = []
+    table = pa.table({"c": ["a", "x" * 10_000]})
+    with pq.ParquetWriter(io.BytesIO(), table.schema, metadata_collector=footers) as writer:
+        writer.write_table(table, row_group_size=1)
+    assert file_statistics(footers[0], table.schema)["minValues"] == {}
 
 
 def test_structs_nest_and_lists_and_maps_are_left_out() -> None:
@@ -215,8 +237,9 @@ def test_every_string_is_within_its_bounds(values: list[str | None]) -> None:
 def test_every_float_is_within_its_bounds(values: list[float | None], kind: pa.DataType) -> None:
     stored = pa.array(values, pa.float64()).cast(kind).to_pylist()
     least, greatest, nulls = one(stored, kind, group_rows=2)
-    if least is not None:
-        assert not any(value is not None and math.isnan(value) for value in stored)
+    is_bounded = any(value is not None for value in stored) and not any(value != value for value in stored)
+    assert (least is not None) == is_bounded
+    if is_bounded:
         _assert_bounds(stored, (float(least), float(greatest), nulls), float)
 
 
