@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sinks.base import BatchWriter, TaskAttempt
 from sinks.markers import Markers
-from sinks.partition import EmptyPartition, PartitionField, text_columns
+from sinks.partition import EmptyPartition, PartitionField, fraction_columns, text_columns
 from timeline.store import ObjectStore
 
 
@@ -58,16 +58,19 @@ class ParquetPartitionWriter:
 
     @property
     def may_refuse(self) -> bool:
-        """See RefusingWriter."""
-        return self.on_empty_partition is EmptyPartition.QUARANTINE and bool(
-            text_columns(self.schema, self.partition_by)
-        )
+        """See RefusingWriter. Dates that readers do not take are refused too, but no source decodes any."""
+        texts = [] if self._takes_empty else text_columns(self.schema, self.partition_by)
+        return bool(texts or fraction_columns(self.schema, self.partition_by))
 
     def refuse(self, batch: pa.RecordBatch) -> Mapping[int, str]:
         """See RefusingWriter."""
         from sinks.partition_rows import unfit_rows  # with Arrow's functions, which only tasks need
 
-        return unfit_rows(batch, text_columns(self.schema, self.partition_by)) if self.may_refuse else {}
+        return unfit_rows(batch, self.partition_by, takes_empty=self._takes_empty)
+
+    @property
+    def _takes_empty(self) -> bool:
+        return self.on_empty_partition is EmptyPartition.TO_NULL
 
     @property
     def store(self) -> ObjectStore:

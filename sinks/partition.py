@@ -130,6 +130,45 @@ def text_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> l
     return [name for name in own if pa.types.is_string(schema.field(name).type)]
 
 
+def fraction_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[str]:
+    """Partition columns that are decimals with digits behind the point.
+
+    Args:
+        schema: columns of the rows.
+        partition_by: how the table is laid out.
+    """
+    own = [by.source for by in partition_by if by.transform is Transform.IDENTITY]
+    return [name for name in own if pa.types.is_decimal(schema.field(name).type) and schema.field(name).type.scale > 0]
+
+
+def date_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[str]:
+    """Columns whose date is a partition's value: dates themselves, and what ``date(…)`` is made of.
+
+    Args:
+        schema: columns of the rows.
+        partition_by: how the table is laid out.
+    """
+    return [
+        by.source
+        for by in partition_by
+        if by.transform is Transform.DATE
+        or (by.transform is Transform.IDENTITY and pa.types.is_date(schema.field(by.source).type))
+    ]
+
+
+def fraction_reason(column: str, value: str) -> str:
+    """Why a row with a negative decimal with a fraction in a partition column is refused."""
+    return (
+        f"{column}: {value} cannot be a partition's value: delta-rs (pandas, Arrow) could not read the table any more; "
+        "partition by something without negative fractions"
+    )
+
+
+def date_reason(column: str, value: str) -> str:
+    """Why a row with a date of a year that readers do not take in a partition column is refused."""
+    return f"{column}: {value} cannot be a partition's value: readers take dates of the years 1 to 9999 only"
+
+
 def empty_reason(column: str) -> str:
     """Why a row with an empty text in a partition column is refused."""
     return (

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.partition import PartitionField, Transform, empty_reason
+from sinks.partition import (
+    PartitionField,
+    Transform,
+    date_columns,
+    date_reason,
+    empty_reason,
+    fraction_columns,
+    fraction_reason,
+    text_columns,
+)
 from timeline.errors import DataError
+
+_EPOCH = datetime.date(1970, 1, 1)
+FIRST_DAY = (datetime.date.min - _EPOCH).days
+"""Days since 1970 of the first date that readers take as a partition's value."""
+
+LAST_DAY = (datetime.date.max - _EPOCH).days
+"""The same of the last."""
 
 
 def with_partition_columns(batch: pa.RecordBatch, partition_by: Sequence[PartitionField]) -> pa.RecordBatch:
@@ -18,7 +35,7 @@ def with_partition_columns(batch: pa.RecordBatch, partition_by: Sequence[Partiti
     Delta's own writer stores null, so that file and log agree.
 
     Raises:
-        DataError: an empty string in a partition column that is declared not null.
+        DataError: an empty string in a partition column that is declared not null, or a date that readers do not take.
     """
     for field in partition_by:
         source = batch.column(field.source)
@@ -26,23 +43,79 @@ def with_partition_columns(batch: pa.RecordBatch, partition_by: Sequence[Partiti
         match field.transform:
             case Transform.IDENTITY:
                 batch = _without_empty_strings(batch, field.source)
+                if pa.types.is_date(source.type):
+                    _readable(source, field.source)
             case Transform.DATE:
-                batch = batch.append_column(added, _utc(source).cast(pa.date32()))
+                batch = batch.append_column(added, _readable(_utc(source).cast(pa.date32()), field.source))
             case Transform.HOUR:
                 batch = batch.append_column(added, _hours(source))
     return batch
 
 
-def unfit_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> dict[int, str]:
-    """Index and reason of each row with an empty text in one of these columns."""
+def unfit_rows(batch: pa.RecordBatch, partition_by: Sequence[PartitionField], *, takes_empty: bool) -> dict[int, str]:
+    """Index and reason of each row with a partition value that a reader would not read back.
+
+    Args:
+        batch: the rows.
+        partition_by: how the table is laid out.
+        takes_empty: whether an empty text may become null.
+    """
     unfit: dict[int, str] = {}
-    for name in columns:
-        lengths = pc.binary_length(batch.column(name))
-        # By lengths: to compare with a text Arrow loads pandas, which takes a new worker 0.4 s.
-        if pc.min(lengths).as_py() == 0:
-            is_empty = pc.fill_null(pc.invert(pc.cast(lengths, pa.bool_())), False)
-            unfit = dict.fromkeys(pc.indices_nonzero(is_empty).to_pylist(), empty_reason(name)) | unfit
+    for name in [] if takes_empty else text_columns(batch.schema, partition_by):
+        unfit = dict.fromkeys(_places(_empty(batch.column(name))), empty_reason(name)) | unfit
+    for name in fraction_columns(batch.schema, partition_by):
+        column = batch.column(name)
+        unfit = {at: fraction_reason(name, f"{column[at].as_py():f}") for at in _places(_broken(column))} | unfit
+    for name in date_columns(batch.schema, partition_by):
+        column = _utc(batch.column(name)).cast(pa.date32())
+        unfit = {at: date_reason(name, _text(column[at])) for at in _places(_beyond(column))} | unfit
     return unfit
+
+
+def _places(condition: pa.Array | None) -> list[int]:
+    found: list[int] = pc.indices_nonzero(pc.fill_null(condition, False)).to_pylist() if condition is not None else []
+    return found
+
+
+def _empty(texts: pa.Array) -> pa.Array | None:
+    """Which texts are empty; None where none is."""
+    # By lengths: to compare with a text Arrow loads pandas, which takes a new worker 0.4 s.
+    lengths = pc.binary_length(texts)
+    return pc.invert(pc.cast(lengths, pa.bool_())) if pc.min(lengths).as_py() == 0 else None
+
+
+def _broken(decimals: pa.Array) -> pa.Array | None:
+    """Which decimals are negative with a fraction, which delta-rs 1.6 hands to Arrow as "-1.-5"; None where none is."""
+    least = pc.min(decimals).as_py()
+    if least is None or least >= 0:
+        return None
+    wide = decimals.cast(pa.decimal256(76, decimals.type.scale))  # Arrow rounds none without digits before the point
+    return pc.and_(pc.less(wide, pa.scalar(0, wide.type)), pc.not_equal(pc.trunc(wide), wide))
+
+
+def _beyond(dates: pa.Array) -> pa.Array | None:
+    """Which dates are of no year from 1 to 9999; None where none is."""
+    days = dates.cast(pa.int32())
+    found = pc.min_max(days)
+    least, greatest = found["min"].as_py(), found["max"].as_py()
+    if least is None or (least >= FIRST_DAY and greatest <= LAST_DAY):
+        return None
+    return pc.or_(pc.less(days, FIRST_DAY), pc.greater(days, LAST_DAY))
+
+
+def _readable(dates: pa.Array, name: str) -> pa.Array:
+    """The dates, all of years that readers take.
+
+    Raises:
+        DataError: one is not; tasks that know where their rows are from have refused it before.
+    """
+    for at in _places(_beyond(dates)):
+        raise DataError(date_reason(name, _text(dates[at])))
+    return dates
+
+
+def _text(date: pa.Scalar) -> str:
+    return str(date.cast(pa.string()).as_py())
 
 
 def _without_empty_strings(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -21,10 +23,19 @@ from pyspark.accumulators import Accumulator
 from ingest.executors import this_attempt
 from ingest.stream.rows import conform
 from ingest.task import TASK_REPORT, OpenOutputs, Outputs, TaskReport, quarantined
-from ingest.transform.layout import quoted
+from ingest.transform.layout import date_expression, quoted
 from ingest.transform.tasks import Numbered
 from sinks.parquet import ParquetPartitionWriter
-from sinks.partition import NULL_SEGMENT, EmptyPartition, empty_reason, text_columns
+from sinks.partition import (
+    NULL_SEGMENT,
+    EmptyPartition,
+    PartitionField,
+    date_columns,
+    empty_reason,
+    fraction_columns,
+    text_columns,
+)
+from sinks.partition_rows import FIRST_DAY, LAST_DAY, unfit_rows
 from sinks.refused import refused_rows
 from sinks.spark_files import ESCAPED_BY_SPARK, escaped_by_spark
 from timeline.epoch import WriteReport
@@ -41,15 +52,17 @@ _LONGEST_NAME_BYTES = 255
 
 @dataclass(frozen=True)
 class FolderRules:
-    """Which partition values Spark can make folders of that mean the same.
+    """Which partition values Spark can make folders of that mean the same, and that readers read back.
 
     Attributes:
-        columns: partition columns that are texts.
+        schema: the query's columns.
+        partition_by: how the table is laid out.
         takes_empty: whether an empty text may become null.
         longest_bytes: of a folder's name; None where the store has no such bound.
     """
 
-    columns: tuple[str, ...]
+    schema: pa.Schema
+    partition_by: tuple[PartitionField, ...]
     takes_empty: bool
     longest_bytes: int | None
 
@@ -61,12 +74,25 @@ class FolderRules:
             schema: the query's columns.
             writer: how its files are laid out.
         """
-        columns = tuple(text_columns(schema, writer.partition_by))
         longest = _LONGEST_NAME_BYTES if isinstance(writer.store, LocalStore) else None
-        return cls(columns, writer.on_empty_partition is EmptyPartition.TO_NULL, longest)
+        return cls(schema, writer.partition_by, writer.on_empty_partition is EmptyPartition.TO_NULL, longest)
+
+    def reasons(self, rows: pa.RecordBatch) -> dict[int, str]:
+        """Index and reason of each row that is refused.
+
+        Args:
+            rows: in the query's columns.
+        """
+        reasons: dict[int, str] = {}
+        for name in text_columns(self.schema, self.partition_by):
+            for at, text in enumerate(rows.column(name).to_pylist()):
+                reason = None if text is None else self.reason(name, text)
+                if reason is not None:
+                    reasons.setdefault(at, reason)
+        return unfit_rows(rows, self.partition_by, takes_empty=True) | reasons
 
     def reason(self, column: str, text: str) -> str | None:
-        """Why a row with this partition value is refused; None where it is not."""
+        """Why a row with this text as a partition's value is refused; None where it is not."""
         if not text:
             return None if self.takes_empty else empty_reason(column)
         if text == NULL_SEGMENT:
@@ -82,21 +108,30 @@ class FolderRules:
         return None
 
     def refuses(self) -> Column | None:
-        """`reason` for Spark: whether a row is refused; None where no row can be."""
+        """`reasons` for Spark: whether a row is refused; None where no row can be."""
         from pyspark.sql import functions as F
 
-        condition: Column | None = None
-        for name in self.columns:
-            column = F.col(quoted(name))
-            found = column.isin(NULL_SEGMENT) | column.contains("\0")
-            if not self.takes_empty:
-                found = found | (column == "")
-            if self.longest_bytes is not None:
-                plain = "".join(f"\\x{ord(each):02x}" for each in sorted(ESCAPED_BY_SPARK))
-                size = F.octet_length(column) + 2 * F.length(F.regexp_replace(column, f"[^{plain}]", ""))
-                found = found | (size > self.longest_bytes - len(f"{escaped_by_spark(name)}=".encode()))
-            condition = found if condition is None else condition | found
-        return None if condition is None else F.coalesce(condition, F.lit(False))
+        found = [self._refuses_text(name) for name in text_columns(self.schema, self.partition_by)]
+        for name in fraction_columns(self.schema, self.partition_by):
+            # The rest has the sign of what is divided. As a double: a decimal is rounded where it is compared with 0.
+            found.append((F.col(quoted(name)) % F.lit(1)).cast("double") < 0)
+        for name in date_columns(self.schema, self.partition_by):
+            days = F.unix_date(F.expr(date_expression(self.schema.field(name))))
+            found.append(~days.between(FIRST_DAY, LAST_DAY))
+        return F.coalesce(reduce(or_, found), F.lit(False)) if found else None
+
+    def _refuses_text(self, name: str) -> Column:
+        from pyspark.sql import functions as F
+
+        column = F.col(quoted(name))
+        found = column.isin(NULL_SEGMENT) | column.contains("\0")
+        if not self.takes_empty:
+            found = found | (column == "")
+        if self.longest_bytes is not None:
+            plain = "".join(f"\\x{ord(each):02x}" for each in sorted(ESCAPED_BY_SPARK))
+            size = F.octet_length(column) + 2 * F.length(F.regexp_replace(column, f"[^{plain}]", ""))
+            found = found | (size > self.longest_bytes - len(f"{escaped_by_spark(name)}=".encode()))
+        return found
 
 
 @dataclass(frozen=True)
@@ -127,9 +162,9 @@ class SetAside:
         first = refused = 0
         with OpenOutputs.open(self.quarantine, attempt) as opened:
             for batch in batches:
-                reasons = self._reasons(batch)
+                rows = conform(batch, self.schema, range(len(self.schema)))
+                reasons = self.rules.reasons(rows)
                 if reasons:
-                    rows = conform(batch, self.schema, range(len(self.schema)))
                     offsets = pa.arange(first, first + batch.num_rows)
                     found = refused_rows(rows, reasons, SHARD, offsets)
                     opened.reject(quarantined(found, self.epoch, self.target))
@@ -139,12 +174,3 @@ class SetAside:
                 yield batch.take(kept) if reasons else batch
             written = {**opened.close(), self.target: WriteReport(0, 0, rejected=refused)}
         self.reports.add([(self.write, attempt.task, TASK_REPORT.dump(TaskReport(reports=written)))])
-
-    def _reasons(self, batch: pa.RecordBatch) -> dict[int, str]:
-        reasons: dict[int, str] = {}
-        for name in self.rules.columns:
-            for at, text in enumerate(batch.column(self.schema.get_field_index(name)).to_pylist()):
-                reason = None if text is None else self.rules.reason(name, text)
-                if reason is not None:
-                    reasons.setdefault(at, reason)
-        return reasons

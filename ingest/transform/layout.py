@@ -39,6 +39,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def date_expression(field: pa.Field) -> str:
+    """The date (UTC) of a column of timestamps or dates, as Spark SQL."""
+    return _expression(field, Transform.DATE)
+
+
 def _expression(field: pa.Field, transform: Transform) -> str:
     column = quoted(field.name)
     if pa.types.is_timestamp(field.type) and field.type.tz is not None:

@@ -1,8 +1,9 @@
-"""An empty text in a partition column is never read as something else without the job file saying so."""
+"""A row with a partition value that would not be read back is refused, or the job file says what becomes of it."""
 
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -72,3 +73,23 @@ def test_empty_text_in_a_column_that_is_no_partition_is_kept(job: Job) -> None:
     _run(job, partition_by=["id"])
     assert _rows(job) == ROWS
     assert job.table("lake_quarantine") is None
+
+
+@pytest.mark.parametrize("policy", ["quarantine", "to_null"])
+def test_row_with_a_negative_fraction_in_a_partition_column_goes_to_the_quarantine(job: Job, policy: str) -> None:
+    job.write(schema={"n": "bigint", "p": "decimal(5,2)"}, partition_by=["p"], on_empty_partition=policy)
+    values = ["-0.05", "1.00", "-1.00", "-123.45", "null"]
+    lines = [f'{{"n": {number}, "p": {value}}}\n' for number, value in enumerate(values)]
+    (job.folder / "logs" / "a.jsonl").write_text("".join(lines))
+    ended = job.tideline("run")
+    assert ended.code == 0, ended.err
+    lake, quarantine = job.table("lake"), job.table("lake_quarantine")
+    assert lake is not None and quarantine is not None
+    read = lake.to_pyarrow_table().sort_by("n").to_pylist()
+    assert [(row["n"], row["p"]) for row in read] == [(1, Decimal("1.00")), (2, Decimal("-1.00")), (4, None)]
+    refused = quarantine.to_pyarrow_table().sort_by("offset").to_pylist()
+    assert [(json.loads(row["raw"])["n"], row["reason"].split(" (")[0]) for row in refused] == [
+        (0, "p: -0.05 cannot be a partition's value: delta-rs"),
+        (3, "p: -123.45 cannot be a partition's value: delta-rs"),
+    ]
+    assert job.tideline("fsck").code == 0

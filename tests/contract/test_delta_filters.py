@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
-from sinks.partition import PartitionField
+from sinks.base import RefusingWriter
+from sinks.partition import PartitionField, Transform
 from tests.contract.sink_contract import planned, ref, write_rows
 from tests.contract.test_delta_sink import DeltaRig
+from timeline.errors import DataError
 
 UTC = datetime.UTC
 
@@ -240,3 +242,75 @@ def test_column_that_only_the_table_has_takes_no_bounds_away(tmp_path: Path) -> 
         assert table.to_pyarrow_table(filters=column.is_null()).num_rows == 4
     (told, *_) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert (told["min.n"], told["max.n"]) == (0, 1)
+
+
+PARTITIONS: list[tuple[pa.DataType, list[Any], list[Any]]] = [
+    (pa.string(), ["a%20b", "x=y/..", "\u2028", "null", *PLANES], [""]),
+    (pa.int8(), [-128, 0, 127], []),
+    (pa.int16(), [-(2**15), 2**15 - 1], []),
+    (pa.int32(), [-(2**31), 2**31 - 1], []),
+    (pa.int64(), [-(2**63), 2**63 - 1], []),
+    (pa.bool_(), [True, False], []),
+    (
+        pa.decimal128(5, 2),
+        [Decimal("0.05"), Decimal("-1.00"), Decimal("-999.00"), Decimal("999.99"), Decimal("0.00")],
+        [Decimal("-0.05"), Decimal("-1.05"), Decimal("-1.50"), Decimal("-123.45")],
+    ),
+    (pa.decimal128(3, 3), [Decimal("0.001"), Decimal("0.999")], [Decimal("-0.001")]),
+    (pa.decimal128(38, 0), [Decimal("-" + "9" * 38), Decimal("9" * 38)], []),
+    (
+        pa.decimal128(38, 38),
+        [Decimal("0." + "9" * 38)],
+        [Decimal("-0." + "9" * 38), Decimal("-0." + "0" * 37 + "1")],
+    ),
+    (
+        pa.date32(),
+        [datetime.date.min, datetime.date(999, 12, 31), datetime.date(1969, 12, 31), datetime.date.max],
+        [-719_163, -(2**31), 2_932_897, 2**31 - 1],  # days since 1970: Python has no such dates
+    ),
+]
+"""Types that a table can be partitioned by, values that readers read back, and values that rows are refused for."""
+
+
+@pytest.mark.parametrize(("kind", "values", "refused"), PARTITIONS, ids=[str(kind) for kind, *_ in PARTITIONS])
+def test_partition_value_is_found_by_a_filter_or_its_row_is_refused(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], refused: list[Any]
+) -> None:
+    rows = [*values, None]
+    table = put(tmp_path, {"n": (pa.int64(), range(len(rows))), "p": (kind, rows)}, ("p",))
+    assert_found(table, "p", kind, rows)
+    table.create_checkpoint()
+    assert_found(DeltaTable(tmp_path), "p", kind, rows)
+    schema = pa.schema([("n", pa.int64()), ("p", kind)])
+    odd = pa.array(refused, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.array(refused, kind)
+    mixed = pa.concat_arrays([pa.array(rows, kind), odd])
+    batch = pa.RecordBatch.from_arrays([pa.arange(0, len(mixed)), mixed], schema=schema)
+    writer = DeltaRig(tmp_path, schema, (PartitionField("p"),)).sink().begin(planned(ref(9)))
+    assert isinstance(writer, RefusingWriter)
+    reasons = writer.refuse(batch)
+    assert sorted(reasons) == list(range(len(rows), len(mixed)))
+    assert all(reason.startswith("p: ") and " cannot be a partition's value" in reason for reason in reasons.values())
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_date_of_a_timestamp_is_read_back_or_refused(tmp_path: Path, zone: str | None) -> None:
+    kind = pa.timestamp("us", zone)
+    moments = [_moment(UTC if zone else None, *LAST), _moment(UTC if zone else None, 1, 1, 1, 0, 0, 0, 0)]
+    beyond = pa.array([253_402_300_800_000_000, -62_135_596_800_000_001, -(2**62), 0], pa.int64()).cast(kind)
+    schema = pa.schema([("n", pa.int64()), ("p", kind)])
+    sink = DeltaRig(tmp_path, schema, (PartitionField("p", Transform.DATE),)).sink()
+    sink.ensure()
+    batch = pa.RecordBatch.from_arrays([pa.array([0, 1]), pa.array(moments, kind)], schema=schema)
+    sink.commit(sink.prepare(ref(0), [write_rows(sink.begin(planned(ref(0))), batch)]))
+    table = DeltaTable(tmp_path)
+    for number, moment in enumerate(moments):
+        found = table.to_pyarrow_table(filters=pc.field("p_date") == moment.date())
+        assert found["n"].to_pylist() == _by_data_fusion(table, "p_date", moment.date()) == [number]
+    batch = pa.RecordBatch.from_arrays([pa.arange(0, 4), beyond], schema=schema)
+    writer = sink.begin(planned(ref(1)))
+    assert isinstance(writer, RefusingWriter) and not writer.may_refuse
+    assert sorted(writer.refuse(batch)) == [0, 1, 2]
+    with pytest.raises(
+        DataError, match="p: 10000-01-01 cannot be a partition's value: readers take dates of the years"
+    ):
+        write_rows(writer, batch)

@@ -199,7 +199,7 @@ def test_both_readers_give_the_partition_columns(
             "day": datetime.date(2024, 1, 1),
             "i32": -5,
             "flag": False,
-            "small": Decimal("-0.10"),
+            "small": Decimal("-7.00"),
         },
         {"id": 2, "ts": datetime.datetime(2024, 1, 2, tzinfo=UTC), "wall": datetime.datetime(1, 1, 1), "flag": True},
         {"id": 3},

@@ -7,7 +7,8 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -545,6 +546,27 @@ def test_partition_values_that_spark_has_no_folder_for_are_quarantined(job: Job,
     assert {json.loads(row["raw"])["twice"] // 2 for row in rows if row["target"] is not None} == bad
     assert len(rows) == len(bad) + 1
     assert all(row["reason"].startswith("host: ") for row in rows if row["target"] is not None)
+    assert job.is_settled()
+
+
+def test_partition_values_that_readers_do_not_take_are_quarantined(job: Job) -> None:
+    job.query = (
+        "SELECT id, CAST(-id / 4 AS DECIMAL(10, 2)) AS q, date_add(date'9999-12-30', CAST(id AS INT) - 8) AS day, "
+        "timestampadd(DAY, id - 9, timestamp'9999-12-30T00:00:00Z') AS at, "
+        "IF(id = 4, CAST('-1E-38' AS DECIMAL(38, 38)), CAST('0' AS DECIMAL(38, 38))) AS least FROM source"
+    )
+    job.write(partition_by=["q", "day", "date(at)", "least"], lineage=False)
+    job.append(range(16))
+    summary = job.run()
+    kept = {0, 8}  # of others a fourth of id is no whole number, or a day is beyond 9999
+    rows = {row["id"]: row for row in job.rows()}
+    assert set(rows) == kept
+    assert (rows[8]["q"], rows[8]["day"]) == (Decimal("-2.00"), date(9999, 12, 30))
+    assert summary.targets[f"delta:{job.lake}"].rejected == 14
+    reasons = {json.loads(row["raw"])["id"]: row["reason"] for row in job.rows("lake_quarantine")}
+    assert set(reasons) == set(range(16)) - kept
+    assert reasons[3].startswith("q: -0.75 cannot be") and reasons[4].startswith("least: -0.00")
+    assert reasons[12].startswith("day: 10000-01-03 cannot be a partition's value")
     assert job.is_settled()
 
 
