@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ingest.transform.constants import optimized
 from ingest.transform.layout import quoted
-from ingest.transform.plans import PlanReader, each
+from ingest.transform.nodes import each
+from ingest.transform.plans import PlanReader
 from ingest.transform.rules import SOURCE, by_chance, column_names, leaves_out, refusals
 from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError

@@ -5,8 +5,12 @@
     1/0, CAST('x' AS INT)                  Spark evaluates them when it optimizes the query
     elt(5, 'a', 'b'), raise_error('x')     no row's value in them, though Spark calls them no constants: evaluated once
     encode(host, 'nosuch'), slice(tags, 0, 1)
-        constants beside values of rows: evaluated with several values for each of these. Where all fail with the same
-        words, and these are about a parameter, it is the constant that fails
+        constants beside values of rows: evaluated with samples for each of these. Where all fail with the same words,
+        it is the constant that fails: words about a row's value repeat it
+    id / 0, make_date(2020, 13, id)        the same where each row runs into it; behind CASE, WHERE, ... it may fail for
+                                           the rows that reach it
+    from_json(host, …, map('timestampFormat', 'qqq'))
+        gives null and says nothing: the pattern is compiled on its own
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ingest.transform.plans import each
+from ingest.transform.nodes import each, errors_of_spark, kind_of, sql_text
+from ingest.transform.samples import Samples, has_constant, unknown_parts
 from timeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ _PARAMETERS = (
     "[INVALID_PARAMETER_VALUE.",
     "[INVALID_FORMAT.ESC_",
     "[INVALID_DATETIME_PATTERN",
-    "[INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_PATTERN_RECOGNITION",
+    "[INCONSISTENT_BEHAVIOR_CROSS_VERSION.DATETIME_",
     "[INVALID_INDEX_OF_ZERO",
     "[INVALID_TIMEZONE",
     "[INVALID_VARIANT_GET_PATH",
@@ -36,27 +41,36 @@ _PARAMETERS = (
 )
 """How Spark's errors begin for a parameter that no value of a row can help: a pattern, a character set, a zone, ..."""
 
-_CONTENT = "[INVALID_PARAMETER_VALUE.AES_CRYPTO_ERROR"
+_CRYPTO = "[INVALID_PARAMETER_VALUE.AES_CRYPTO_ERROR"
 """What Spark says of bytes that a key does not open, among its errors of parameters."""
+
+_CONTENT = (
+    _CRYPTO,
+    "[INTERNAL_ERROR",
+    "[INVALID_PARAMETER_VALUE.REGEX_GROUP_INDEX",
+    "[MALFORMED_RECORD_IN_PARSING",
+    "The key array and value array of MapData must have the same length",
+)
+"""How errors begin that are about values of rows, though they do not repeat them."""
 
 _JAVA_TEXTS = ("java.lang.RuntimeException: Invalid XPath", "Delimiter cannot be empty")
 """How Java's own errors of parameters begin, which Spark passes on without a condition."""
 
-_JAVA_PATTERNS = frozenset({"FormatString", "StringSplit", "StringToMap"})
+_JAVA_PATTERNS = frozenset({"FormatNumber", "FormatString", "StringSplit", "StringToMap"})
 """Expressions whose patterns Java compiles, with errors that begin in many ways."""
 
-_WITH_OPTIONS = frozenset({"CsvToStructs", "StructsToCsv"})
-"""Expressions with parameters that are no expressions."""
+_PARSERS = frozenset({"CsvToStructs", "JsonToStructs", "XmlToStructs"})
+_WITH_OPTIONS = _PARSERS | {"StructsToCsv", "StructsToXml"}
+_OF_PATTERNS = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
+"""With `_WITH_OPTIONS`: expressions with parameters that are no expressions."""
+
+_FORMATS = frozenset({"dateformat", "timestampformat", "timestampntzformat"})
+"""Options of parsers, in lower case, that are patterns: with a bad one they give null for each row and say nothing."""
 
 _GROUPS = frozenset({"RegExpExtract", "RegExpExtractAll"})
 _SHORT_CIRCUITS = frozenset({"And", "Or"})
 _UNSURE = frozenset({"TryEval", "LambdaFunction"})
 """Expressions whose parts may fail, or are perhaps never evaluated: an array may be empty."""
-
-_TEXTS = (" ", "a", "2020-01-01", "<a>1</a>")
-_NUMBERS = 3
-_SUFFIXES = {"byte": "Y", "short": "S", "integer": "", "long": "L", "float": "F", "double": "D"}
-_SAMPLES = max(len(_TEXTS), _NUMBERS)
 
 
 def optimized(session: SparkSession, execution: Any, replaced: Any) -> Any:
@@ -72,18 +86,24 @@ def optimized(session: SparkSession, execution: Any, replaced: Any) -> Any:
     """
     try:
         plan = execution.optimizedPlan()
-    except _errors() as error:
+    except errors_of_spark() as error:
         said = spark_says(error)
         what = _fragment(error) or _failing(replaced, said) or "an expression"
         raise ConfigError(_FAILS.format(what=what, said=said)) from error
-    for node in _before_rows(session, plan):
-        said = _failure(node)
+    reached = list(_before_rows(session, plan))
+    for node in reached:
+        said = _failure(node) if node.references().isEmpty() else ""
         if said and not said.startswith("[INTERNAL_ERROR"):
             raise ConfigError(_FAILS.format(what=_smallest(node, said), said=said))
+    samples = Samples(session)
     for node in _expressions(replaced):
-        said = _wrong_parameter(session, node)
+        said = _wrong_parameter(session, samples, node) or _wrong_format(session, node)
         if said:
-            raise ConfigError(_FAILS.format(what=str(node.sql()), said=said))
+            raise ConfigError(_FAILS.format(what=_named(node), said=said))
+    for node in reached:
+        failed = _fails_for_each(samples, node)
+        if failed is not None:
+            raise ConfigError(_FAILS.format(what=_fragment(failed) or str(node.sql()), said=spark_says(failed)))
     return plan
 
 
@@ -103,6 +123,15 @@ def _fragment(error: Exception) -> str:
     return next((fragment for context in contexts if (fragment := " ".join(context.fragment().split()))), "")
 
 
+def _named(node: Any) -> str:
+    """An expression as SQL; as the query has it where its parameters are no expressions."""
+    origin = node.origin()
+    if kind_of(node) in _WITH_OPTIONS | _OF_PATTERNS and origin.sqlText().isDefined():
+        text = str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
+        return " ".join(text.split())
+    return str(node.sql())
+
+
 def _failing(plan: Any, said: str) -> str:
     """The smallest constant that fails with these words, as SQL; "" where none is found."""
     return next((str(node.sql()) for node in _constants(plan) if _failure(node) == said), "")
@@ -113,7 +142,7 @@ def _smallest(node: Any, said: str) -> str:
     for child in each(node.children()):
         if _failure(child) == said:
             return _smallest(child, said)
-    return "raise_error" if _kind(node) == _RAISED else str(node.sql())
+    return "raise_error" if kind_of(node) == _RAISED else str(node.sql())
 
 
 def _constants(plan: Any) -> Iterator[Any]:
@@ -138,7 +167,7 @@ def _expressions(plan: Any) -> Iterator[Any]:
 
 
 def _before_rows(session: SparkSession, plan: Any) -> Iterator[Any]:
-    """The largest parts of expressions that have no value of a row in them and that every row runs into.
+    """Expressions that every row runs into; of those without a row's value in them, the largest.
 
     Those are in operators up to the first filter, and not in what an expression evaluates for some rows only.
     """
@@ -147,13 +176,16 @@ def _before_rows(session: SparkSession, plan: Any) -> Iterator[Any]:
     conditional = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.ConditionalExpression")
 
     def of(node: Any) -> Iterator[Any]:
-        kind = _kind(node)
+        kind = kind_of(node)
         if kind in _UNSURE or not node.deterministic():
             return
+        yield node
         if node.references().isEmpty():
-            yield node
-        elif not conditional.isInstance(node):
-            for child in each(node.children())[: 1 if kind in _SHORT_CIRCUITS else None]:
+            return
+        if not conditional.isInstance(node):
+            children = each(node.children())
+            goes_on = kind not in _SHORT_CIRCUITS or _is_of_nulls(children[0])
+            for child in children if goes_on else children[:1]:
                 yield from of(child)
         else:
             for first in each(node.alwaysEvaluatedInputs()):
@@ -165,15 +197,21 @@ def _before_rows(session: SparkSession, plan: Any) -> Iterator[Any]:
     for operator in reversed(operators):
         for expression in each(operator.expressions()):
             yield from of(expression)
-        if _kind(operator) == "Filter":
+        if kind_of(operator) == "Filter":
             return
 
 
-def _wrong_parameter(session: SparkSession, node: Any) -> str:
+def _is_of_nulls(node: Any) -> bool:
+    """Whether a condition only asks for values that are not null, as Spark puts it before conditions that need them."""
+    kind = kind_of(node)
+    return kind == "IsNotNull" or (kind == "And" and all(map(_is_of_nulls, each(node.children()))))
+
+
+def _wrong_parameter(session: SparkSession, samples: Samples, node: Any) -> str:
     """What Spark says of an expression whose constants go with no value of a row; "" where they may."""
-    children, kind = each(node.children()), _kind(node)
+    children, kind = each(node.children()), kind_of(node)
     constants = [child.foldable() for child in children]
-    if all(constants) or not (any(constants) or kind in _WITH_OPTIONS):
+    if all(constants) or not (any(constants) or kind in _WITH_OPTIONS or kind in _OF_PATTERNS):
         return ""
     jvm = session._jvm
     assert jvm is not None
@@ -182,25 +220,65 @@ def _wrong_parameter(session: SparkSession, node: Any) -> str:
             return ""  # the groups are the row's
         if said := _missing_group(jvm, children):
             return said
-    told: set[str] = set()
-    for at in range(_SAMPLES):
-        try:
-            values = [child if child.foldable() else _sample(session, child.dataType(), at) for child in children]
-            said = _failure(node.withNewChildren(jvm.PythonUtils.toSeq(values)))
-        except _errors():  # some types have no such value
-            return ""
-        told.add(said)
-        if len(told) > 1 or not _is_of_parameter(kind, said):
-            return ""
-    return told.pop()
+    failed = _same_error(samples, node)
+    return spark_says(failed) if failed is not None and _is_of_parameter(kind, spark_says(failed)) else ""
+
+
+def _fails_for_each(samples: Samples, node: Any) -> Exception | None:
+    """The error of an expression that fails by its constants, whatever they are; None where rows may be to blame.
+
+    An error that is about a row's value repeats the value, and so has other words for another one.
+    """
+    kinds = {kind_of(child) for child in each(node.children())}
+    if kinds & _UNSURE or kind_of(node) in _SHORT_CIRCUITS or not has_constant(node):
+        return None
+    parts = unknown_parts(node)
+    # Bytes have formats of their own, of which no sample is one.
+    if not parts or any(part.dataType().typeName() == "binary" for part in parts):
+        return None
+    failed = _same_error(samples, node)
+    if failed is None or spark_says(failed).startswith(_CONTENT):
+        return None
+    return failed if all(len(samples.of(part.dataType())) > 1 for part in parts) else None
+
+
+def _same_error(samples: Samples, node: Any) -> Exception | None:
+    """The error of an expression that has the same words for all samples; None where it works for one, or differs."""
+    found: Exception | None = None
+    try:
+        count = max((len(samples.of(part.dataType())) for part in unknown_parts(node)), default=1)
+        for number in range(count):
+            failed = _error(samples.filled(node, number))
+            if failed is None or (found is not None and spark_says(failed) != spark_says(found)):
+                return None
+            found = failed
+    except errors_of_spark(LookupError):  # some types have no such value
+        return None
+    return found
+
+
+def _wrong_format(session: SparkSession, node: Any) -> str:
+    """What Spark says of a pattern for dates among a parser's options; "" where it can be compiled."""
+    if kind_of(node) not in _PARSERS:
+        return ""
+    for option in each(node.options().toSeq()):
+        name, pattern = str(option._1()), str(option._2())
+        if name.lower() in _FORMATS:
+            date = session.sql(f"SELECT to_timestamp(' ', {sql_text(pattern)}) AS x")
+            try:
+                date._jdf.queryExecution().optimizedPlan()
+            except errors_of_spark() as error:
+                if spark_says(error).startswith(_PARAMETERS):
+                    return f"{name} '{pattern}': {spark_says(error)}"
+    return ""
 
 
 def _is_of_parameter(kind: str, said: str) -> bool:
     if not said.startswith("["):
-        return bool(said) and (kind in _JAVA_PATTERNS or said.startswith(_JAVA_TEXTS))
+        return bool(said) and (kind in _JAVA_PATTERNS or kind in _WITH_OPTIONS or said.startswith(_JAVA_TEXTS))
     if kind == "Elt" and said.startswith("[INVALID_ARRAY_INDEX]"):
         return True
-    return said.startswith(_PARAMETERS) and not said.startswith(_CONTENT)
+    return said.startswith(_PARAMETERS) and not said.startswith(_CRYPTO)
 
 
 def _missing_group(jvm: Any, children: Sequence[Any]) -> str:
@@ -213,7 +291,7 @@ def _missing_group(jvm: Any, children: Sequence[Any]) -> str:
         if text is None or number is None:
             return ""
         groups = int(jvm.java.util.regex.Pattern.compile(text.toString()).matcher("").groupCount())
-    except _errors():
+    except errors_of_spark():
         return ""
     if 0 <= int(number) <= groups:
         return ""
@@ -222,33 +300,14 @@ def _missing_group(jvm: Any, children: Sequence[Any]) -> str:
 
 def _failure(node: Any) -> str:
     """What Spark says when it evaluates an expression; "" where that works."""
+    failed = _error(node)
+    return "" if failed is None else spark_says(failed)
+
+
+def _error(node: Any) -> Exception | None:
+    """What Spark raises when it evaluates an expression; None where that works."""
     try:
         node.eval(None)
-    except _errors() as error:
-        return spark_says(error)
-    return ""
-
-
-def _sample(session: SparkSession, kind: Any, at: int) -> Any:
-    """One of the values of a type that stand for a row's, as an expression."""
-    jvm, name = session._jvm, str(kind.typeName())
-    assert jvm is not None
-    text = _TEXTS[at % len(_TEXTS)]
-    if name == "string":
-        return jvm.org.apache.spark.sql.catalyst.expressions.Literal.create(text, kind)
-    if name == "binary" or name in _SUFFIXES:
-        written = f"X'{text.encode().hex()}'" if name == "binary" else f"{at % _NUMBERS}{_SUFFIXES[name]}"
-        return session._jsparkSession.sessionState().sqlParser().parseExpression(written)
-    return jvm.org.apache.spark.sql.catalyst.expressions.Literal.default(kind)
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    """What an expression fails with; imported late, as a job without a query has no Spark."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    return Py4JJavaError, PySparkException
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
+    except errors_of_spark() as error:
+        return error
+    return None

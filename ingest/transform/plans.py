@@ -7,6 +7,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from ingest.transform.moving import moving_cast, moving_literal
+from ingest.transform.nodes import each
 from ingest.transform.rules import SOURCE, Expression, Operator
 
 if TYPE_CHECKING:
@@ -93,11 +94,6 @@ class PlanReader:
             name = str(found.get().getClassName()) if found.isDefined() else ""
             self._functions[function] = name.rpartition(".")[2]
         return self._functions[function]
-
-
-def each(sequence: Any) -> list[Any]:
-    """The elements of a Scala sequence."""
-    return [sequence.apply(at) for at in range(sequence.size())]
 
 
 def _draws_its_iv(encrypted: Any) -> bool:

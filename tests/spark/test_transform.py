@@ -226,6 +226,21 @@ def test_a_value_that_does_not_follow_from_the_row_is_refused_however_it_is_writ
         "make_date(2020, CAST(id AS INT), 40)",
         "parse_url(host, 'HOST', 'x')",
         "tags[5] || CAST(host::int AS STRING)",
+        "CASE WHEN id = 0 THEN id / 0 ELSE id END",
+        "10 / (id - 7) + 10 / if(id > 1000, 1, 0)",
+        "id = 7 AND id % 0 = 1",
+        "size(filter(tags, t -> id % 0 = 1))",
+        "try_divide(id, 0)",
+        "map_from_arrays(array('a', 'b', 'c', 'd'), tags)",
+        "to_timestamp(host, 'dd/MMM/yyyy:HH:mm:ss Z')",
+        "CAST(split_part(host, ' ', 3) AS INT)",
+        "from_json(host, 'a int', map('mode', 'FAILFAST')).a",
+        "from_csv(host, 'a int, b int', map('mode', 'FAILFAST')).a",
+        "from_json(host, 'a timestamp', map('timestampFormat', 'yyyy-MM-dd HH:mm')).a",
+        "sequence(date'2020-01-01', CAST(ts AS DATE), INTERVAL 1 DAY)",
+        "sequence(1000, id, 1)",
+        "CAST(id + 300 AS TINYINT) + element_at(array(1, 2), CAST(id AS INT))",
+        "to_number(host, '999')",
     ],
 )
 def test_a_value_that_follows_from_the_row_is_taken(spark: SparkSession, expression: str) -> None:
@@ -268,6 +283,34 @@ def test_a_value_that_follows_from_the_row_is_taken(spark: SparkSession, express
         ("to_csv(struct(ts), map('timestampFormat', 'qqqqq'))", "to_csv", "INVALID_DATETIME_PATTERN"),
         ("from_csv(host, 'a int', map('sep', '')).a", "from_csv", "Delimiter cannot be empty"),
         ("str_to_map(host, '(', ':')", "str_to_map(source.host, '(', ':')", "Unclosed group"),
+        (r"host ILIKE ANY ('%a', 'b\\')", "ILIKE ANY", "INVALID_FORMAT.ESC_AT_THE_END"),
+        (r"host NOT LIKE ALL ('%a', 'b\\')", "NOT LIKE ALL", "INVALID_FORMAT.ESC_AT_THE_END"),
+        ("sequence(date(ts), date(ts), INTERVAL 0 DAYS)", "INTERVAL '0' DAY", "sequence step must be"),
+        ("from_xml(host, 'a int', map('rowTag', '')).a", "from_xml(host,", "'rowTag' option"),
+        ("date_format(ts, 'e')", "date_format(source.ts, 'e')", "DATETIME_WEEK_BASED_PATTERN"),
+        ("to_timestamp(host, 'e')", "'e'", "DATETIME_WEEK_BASED_PATTERN"),
+        ("unix_timestamp(host, 'c')", "'c'", "DATETIME_WEEK_BASED_PATTERN"),
+        ("to_csv(struct(ts), map('timestampFormat', 'e'))", "to_csv(", "DATETIME_WEEK_BASED_PATTERN"),
+        ("to_json(struct(ts), map('timestampFormat', 'e'))", "timestampFormat", "DATETIME_WEEK_BASED_PATTERN"),
+        ("format_number(CAST(id AS DOUBLE), '#.##.#')", "'#.##.#'", "Multiple decimal separators"),
+        ("if(id > 0, format_number(id, '#.##.#'), '')", "'#.##.#'", "Multiple decimal separators"),
+        ("map_from_arrays(array('a', 'a'), array(id, id))", "ARRAY('a', 'a')", "DUPLICATED_MAP_KEY"),
+        ("map_concat(map('a', id), map('a', id))", "map_concat(", "DUPLICATED_MAP_KEY"),
+        ("id / 0", "id / 0", "DIVIDE_BY_ZERO"),
+        ("greatest(id, id % 0)", "id % 0", "REMAINDER_BY_ZERO"),
+        ("if(id div 0 = 1, 1, 2)", "id div 0", "DIVIDE_BY_ZERO"),
+        ("id % 0 = 1 AND host = 'a'", "id % 0", "REMAINDER_BY_ZERO"),
+        ("pmod(id, 0)", "pmod(id, 0)", "REMAINDER_BY_ZERO"),
+        ("CAST(id AS DECIMAL(20, 2)) / 0", "/ 0", "DIVIDE_BY_ZERO"),
+        ("make_date(2020, 13, CAST(id AS INT))", "make_date(2020, 13,", "DATETIME_FIELD_OUT_OF_BOUNDS"),
+        # These give null for each row, and no error.
+        (
+            "from_json(host, 'a timestamp', map('timestampFormat', 'qqq')).a",
+            "from_json(host",
+            "INVALID_DATETIME_PATTERN",
+        ),
+        ("from_csv(host, 'a date', map('dateFormat', 'qqq')).a", "dateFormat 'qqq'", "INVALID_DATETIME_PATTERN"),
+        ("from_xml(host, 'a timestamp', map('TIMESTAMPFORMAT', 'e')).a", "TIMESTAMPFORMAT", "WEEK_BASED_PATTERN"),
     ],
 )
 def test_a_constant_that_fails_is_refused_with_the_expression_and_spark_s_condition(
@@ -276,6 +319,18 @@ def test_a_constant_that_fails_is_refused_with_the_expression_and_spark_s_condit
     with pytest.raises(ConfigError, match="fails whatever a row has") as caught:
         look(spark, f"SELECT {expression} AS x FROM source")
     assert blamed in str(caught.value) and condition in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_taken"), [("id % 0 = 1", False), ("id > 3 AND id % 0 = 1", True), ("id / 0 > 1", False)]
+)
+def test_a_condition_that_every_row_fails_is_refused(spark: SparkSession, condition: str, is_taken: bool) -> None:
+    query = f"SELECT id / 0 AS x FROM source WHERE {condition}"
+    if is_taken:  # the rows that the first condition leaves may be none
+        look(spark, query)
+    else:
+        with pytest.raises(ConfigError, match=f"{condition[:6]} fails whatever a row has"):
+            look(spark, query)
 
 
 def test_rows_of_another_table_of_the_session_are_refused(spark: SparkSession) -> None:
@@ -588,7 +643,7 @@ def test_a_row_that_the_query_fails_on_stops_the_job_and_leaves_nothing(job: Job
     assert len(job.rows()) == 20
 
 
-@pytest.mark.parametrize("expression", ["10 DIV 0", "if(host RLIKE '(', 1, 0)"])
+@pytest.mark.parametrize("expression", ["10 DIV 0", "if(host RLIKE '(', 1, 0)", "id % 0"])
 def test_a_query_that_fails_whatever_a_row_has_stops_the_job_before_its_first_instant(
     job: Job, expression: str
 ) -> None:
