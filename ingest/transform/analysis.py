@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ingest.transform.constants import optimized
+from ingest.transform.dated import DatedTexts
 from ingest.transform.layout import quoted
 from ingest.transform.nodes import each
 from ingest.transform.plans import PlanReader
@@ -71,7 +72,9 @@ def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
     assert session._jvm is not None
     replaced = session._jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(execution.analyzed())
     written = reader.parsed(parsed, column_names(plan) | {name.lower() for name in source.names})
-    found = [*refusals(plan), *by_chance(written)] or by_chance(reader.analyzed(replaced))
+    found = [*refusals(plan), *by_chance(written)] or by_chance(
+        reader.analyzed(replaced, DatedTexts(session, replaced))
+    )
     if found:
         reasons = "".join(f"\n  {reason}" for reason in dict.fromkeys(found))
         raise ConfigError(

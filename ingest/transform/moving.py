@@ -6,7 +6,6 @@ comments, escapes and functions over constants change how a query is written, an
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,26 +13,6 @@ if TYPE_CHECKING:
 
 TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 """Types that Spark makes of such texts."""
-
-
-def moving_cast(session: SparkSession, cast: Any) -> str:
-    """The text of a cast of a constant text to a time that moves, in quotes; "" for any other cast.
-
-    Args:
-        session: the session that made the plan.
-        cast: Spark's expression.
-    """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    kind, text = str(cast.dataType().simpleString()), cast.child()
-    if kind in TIMES and str(text.dataType().typeName()) == "string" and text.foldable():
-        # Some functions Spark replaces before it evaluates them; and what fails is told as a constant that fails.
-        with contextlib.suppress(Py4JJavaError, PySparkException):
-            found = text.eval(None)
-            if found is not None and _moves(session, str(found), kind):
-                return f"'{str(found).strip().lower()}'"
-    return ""
 
 
 def moving_literal(session: SparkSession, literal: Any) -> str:
@@ -51,7 +30,7 @@ def moving_literal(session: SparkSession, literal: Any) -> str:
         return ""
     origin = literal.origin()
     written = str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
-    return " ".join(written.split()) if _moves(session, _quoted_text(session, written), kind) else ""
+    return " ".join(written.split()) if moves(session, _quoted_text(session, written), kind) else ""
 
 
 def _quoted_text(session: SparkSession, written: str) -> str:
@@ -68,7 +47,7 @@ def _quoted_text(session: SparkSession, written: str) -> str:
     return str(session._jsparkSession.sessionState().sqlParser().parseExpression(" ".join(quoted)).eval(None))
 
 
-def _moves(session: SparkSession, text: str, kind: str) -> bool:
+def moves(session: SparkSession, text: str, kind: str) -> bool:
     """Whether Spark makes of a text another time each time.
 
     Args:

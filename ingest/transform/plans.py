@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
-from ingest.transform.moving import moving_cast, moving_literal
+from ingest.transform.dated import DatedTexts
+from ingest.transform.moving import moving_literal
 from ingest.transform.nodes import each
 from ingest.transform.rules import SOURCE, Expression, Operator
 
@@ -51,15 +52,20 @@ class PlanReader:
             tuple(self.parsed(child, columns) for child in below),
         )
 
-    def analyzed(self, plan: Any) -> Operator:
-        """A plan that was analyzed."""
+    def analyzed(self, plan: Any, texts: DatedTexts | None = None) -> Operator:
+        """A plan that was analyzed.
+
+        Args:
+            plan: Spark's plan.
+            texts: what it makes times of; None where that is not asked.
+        """
         kind = str(plan.getClass().getSimpleName())
         if kind == SOURCE and int(plan.rdd().id()) != self._source:
             kind = f"{SOURCE} of another table"
         return Operator(
             kind,
-            tuple(map(self._expression, each(plan.expressions()))),
-            tuple(map(self.analyzed, each(plan.children()))),
+            tuple(self._expression(node, texts) for node in each(plan.expressions())),
+            tuple(self.analyzed(child, texts) for child in each(plan.children())),
         )
 
     def _parsed_expression(self, node: Any, columns: Container[str]) -> Expression:
@@ -75,15 +81,15 @@ class PlanReader:
             moves=moving_literal(self._session, node) if kind == "Literal" else "",
         )
 
-    def _expression(self, node: Any) -> Expression:
+    def _expression(self, node: Any, texts: DatedTexts | None) -> Expression:
         kind = str(node.getClass().getSimpleName())
         return Expression(
             kind,
             str(node.name() if kind == "Alias" else node.prettyName()),
             is_deterministic=bool(node.deterministic()) and not (kind == "AesEncrypt" and _draws_its_iv(node)),
-            children=tuple(map(self._expression, each(node.children()))),
+            children=tuple(self._expression(child, texts) for child in each(node.children())),
             has_query=bool(self._query.isInstance(node)),
-            moves=moving_cast(self._session, node) if kind == "Cast" else "",
+            moves="" if texts is None else texts.moving(node),
         )
 
     def _class_of(self, function: str) -> str:
