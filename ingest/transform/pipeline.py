@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException, QueryContext, QueryContextType
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -32,6 +31,7 @@ from ingest.sources.base import Source
 from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
 from ingest.transform.aside import FolderRules, SetAside
+from ingest.transform.failed_rows import failed_row
 from ingest.transform.layout import added_columns, quoted
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
@@ -40,7 +40,7 @@ from sinks.footers import footer_reader
 from sinks.parquet import ParquetPartitionWriter
 from sinks.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
 from timeline.epoch import Json, OffsetRange, Plan
-from timeline.errors import ConfigError, DataError, InvariantError, SparkJobError, TidelineError
+from timeline.errors import ConfigError, InvariantError, SparkJobError
 
 _KEPT = "kept"
 _REFUSED = "refused"
@@ -54,8 +54,6 @@ _COMMITTER_OPTIONS = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-_VALUE_STATES = ("22", "P0001")
-"""SQLSTATEs that say that a value was wrong, and not the machine: data exceptions, and what raise_error raises."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,7 @@ class QueryPipeline:
         try:
             (result,) = self.runner.with_session(lambda _: [_run(write)], tasks, stop)
         except SparkJobError as error:
-            wrong_value = _as_data_error(plan, error)
+            wrong_value = failed_row(plan, error)
             if wrong_value is None:
                 raise
             raise wrong_value from error
@@ -355,23 +353,3 @@ def reports_of(plan: Plan, numbered: Sequence[Numbered], write: str, tasks: int)
             f"{plan.ref}: {tasks} tasks decoded rows, and reports came of {sorted(found)}. Nothing of it was committed"
         )
     return [found[number] for number in range(tasks)]
-
-
-def _as_data_error(plan: Plan, error: SparkJobError) -> TidelineError | None:
-    """What Spark says of a value that the query cannot take; None where something else went wrong."""
-    cause = error.__cause__
-    if not isinstance(cause, PySparkException) or not (cause.getSqlState() or "").startswith(_VALUE_STATES):
-        return None
-    # Spark's own words repeat the value; its condition, and the part of the query, do not.
-    said = cause.getCondition() or f"SQLSTATE {cause.getSqlState()}"
-    parts = [context.fragment() for context in _contexts(cause)]
-    where = f" in {', '.join(parts)}" if parts else ""
-    return DataError(
-        f"{plan.ref}: the query of transform fails on a row: {said}{where}. Nothing of the epoch was committed. "
-        "Let the query make null of such values (try_cast, try_to_timestamp, ...), or leave such rows out (WHERE)"
-    )
-
-
-def _contexts(error: PySparkException) -> list[QueryContext]:
-    """The parts of the query that an error is about."""
-    return [each for each in error.getQueryContext() if each.contextType() is QueryContextType.SQL]

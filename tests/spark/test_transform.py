@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -451,7 +452,7 @@ class Session:
         self.spark.sparkContext.setJobGroup(f"test-{random.random()}", "a query")
         try:
             return work(self.spark)
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise SparkJobError("a task failed") from error
 
     def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
@@ -707,6 +708,25 @@ def test_a_row_that_the_query_fails_on_stops_the_job_and_leaves_nothing(job: Job
     job.write()
     assert job.run().rows == 20
     assert len(job.rows()) == 20
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("map(host, 1, 'h1', 2)", "DUPLICATED_MAP_KEY"),
+        ("map_from_arrays(array('a'), split(host, ''))", "The key array and value array"),
+        ("from_json(host, 'a int', map('mode', 'FAILFAST')).a", "MALFORMED_RECORD_IN_PARSING"),
+        (r"host LIKE concat(host, '\\')", "INVALID_FORMAT.ESC_AT_THE_END"),
+        ("format_string(concat(host, '%d'), host)", "java.util.IllegalFormatConversionException"),
+        ("sequence(id, id + 1, id)", "Illegal sequence boundaries: <start> to <stop>"),
+    ],
+)
+def test_whatever_spark_says_of_a_row_s_value_it_is_an_error_of_the_data(job: Job, expression: str, said: str) -> None:
+    job.query = f"SELECT id, {expression} AS x FROM source"
+    job.write()
+    job.append(range(2))
+    with pytest.raises(DataError, match=f"the query of transform fails on a row: .*{said}"):
+        job.run()
 
 
 @pytest.mark.parametrize("expression", ["10 DIV 0", "if(host RLIKE '(', 1, 0)", "id % 0"])
