@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, settings
@@ -28,12 +29,15 @@ from ingest.loop import IngestLoop
 from ingest.runner import LocalRunner
 from ingest.summary import Mode
 from ingest.takeover import run_recovery
+from tests.sampling import share
 from tests.watched_run import Unseen
 from timeline import failpoints
 from timeline.errors import TidelineError
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline, states_before
+
+pytestmark = pytest.mark.timeout(3600)
 
 POINTS = (
     *("planned", "requested", "inflight", "task-started", "task-written", "written", "manifest", "decided"),
@@ -241,7 +245,7 @@ class World(RuleBasedStateMachine):
 
 TestWorld = World.TestCase
 TestWorld.settings = settings(
-    max_examples=400,
+    max_examples=share(60, 600),
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
