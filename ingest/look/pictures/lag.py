@@ -161,7 +161,7 @@ def _lines(every: Sequence[ShardLag]) -> list[ShardLag]:
 
 
 def _draw_ways(axes: Axes, lines: Sequence[ShardLag], newest: Mapping[str, int] | None, label: str) -> None:
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     ends = [moment for line in lines for moment in line.moments]
     for at, line in enumerate(lines):
@@ -183,7 +183,9 @@ def _draw_ways(axes: Axes, lines: Sequence[ShardLag], newest: Mapping[str, int] 
             label=drawable(shard_name(line.name)),
         )
     plain(axes, grid="y")
-    axes.set_ylim(bottom=0)
+    # Offsets are whole: where all of them are 0, the axis would show thousandths ("50 m").
+    axes.set_ylim(bottom=0, top=max(axes.get_ylim()[1], 1.0))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_ylabel(label, fontsize=9, color=INK)
     if ends:

@@ -18,6 +18,7 @@ from IPython.core.formatters import DisplayFormatter
 from PIL import Image
 
 from ingest.look.pictures import description, format_of, gantt, lag, recovery, rendered, sizes, throughput
+from ingest.look.pictures.lag import shard_lags
 from ingest.look.pictures.palette import LINES, PHASES, Phase
 from tests.unit.look import made_histories as made
 from tests.unit.look.colour_vision import distance, lightness, linear, seen_without_green
@@ -231,6 +232,17 @@ def test_the_worst_shards_have_lines_and_the_others_one_together() -> None:
     assert f"Lag: {sum(range(60)):,} records behind in 59 of 60 shards" in said
     assert "events-59" in said
     assert "55 other shards" in said
+
+
+@pytest.mark.parametrize("behind", [0, 1, 3, 1200])
+def test_the_axis_of_a_lag_counts_whole_offsets(behind: int) -> None:
+    history = History(tuple(made.steady(1)))
+    newest = {each.name: each.stands_at + behind for each in shard_lags(history)}
+    figure = lag(history, newest, unit="bytes")
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) > 1 and all(re.fullmatch(r"[\d.]+( k)?", label) for label in labels), labels
+    assert "." not in "".join(labels) or behind > 999
 
 
 def test_a_lag_that_nobody_knows_is_not_drawn_as_none() -> None:
