@@ -58,5 +58,8 @@ def load(modules: Iterable[str]) -> None:
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
+    from ingest.jvm_log import log_to_driver
+
+    log_to_driver()
     load(filter(None, os.environ.get(IMPORTS, "").split(",")))
     manager()  # type: ignore[no-untyped-call]

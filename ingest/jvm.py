@@ -14,12 +14,13 @@ import collections
 import contextlib
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ingest.jvm_log import read_line
+from ingest.spark_failure import cause_of
 from timeline.errors import SparkJobError
 
 if TYPE_CHECKING:
@@ -36,18 +37,18 @@ JAVA_ADVICE = (
 
 # The launcher always adds this module (Spark 4.1, JavaModuleOptions), and the JVM has no switch against its notice.
 _NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
-# With or without a date before it: the user's own log4j2 file may be in force.
-_LEVEL = re.compile(r"(?:[-\d/: ,.]+ )?(?P<level>TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ")
 _KEPT_LINES = 40
 _POLL_S = 0.2
-_PYTHON_TRACE = "Traceback (most recent call last):"
-_STEPS_OF_A_TRACE = ("at ", "... ", "File ", "Traceback", "^", "JVM stacktrace", "Caused by: ")
 
 
 class JvmOutput:
-    """The stderr of one JVM and of all that it starts, line by line until the last of them has ended."""
+    """The stderr of one JVM and of all that it starts, line by line until the last of them has ended.
+
+    While it starts there are no rows yet, and its lines are shown whole; afterwards as `ingest.jvm_log` has them.
+    """
 
     def __init__(self) -> None:
+        self._has_started = False
         self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
         self._thread: threading.Thread | None = None
 
@@ -62,6 +63,10 @@ class JvmOutput:
         finally:
             os.close(write_end)
 
+    def has_started(self) -> None:
+        """Tell that rows may come from now on."""
+        self._has_started = True
+
     def last_lines(self, wait_s: float = 1.0) -> str:
         """The last lines of a process that has just ended."""
         if self._thread is not None:
@@ -73,8 +78,15 @@ class JvmOutput:
             for line in pipe:
                 text = line.rstrip()
                 if text and text not in _NOISE:
-                    self._lines.append(text)
-                    log.log(level_of(text), "%s", text)
+                    self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        line = read_line(text)
+        self._lines.append(line.whole)
+        is_whole = not self._has_started or log.isEnabledFor(logging.DEBUG)
+        text = line.whole if is_whole else line.shown
+        if text:
+            log.log(line.level, "%s", text)
 
 
 def is_submitted() -> bool:
@@ -117,16 +129,6 @@ def stop_with_submit(stop: threading.Event) -> None:
     threading.Thread(target=watch, name="tideline-submit", daemon=True).start()
 
 
-def level_of(line: str) -> int:
-    """Level of a line's record: Spark's warnings and errors are for people to see, the steps of a trace are detail."""
-    found = _LEVEL.match(line)
-    if found is not None:
-        return logging.WARNING if found["level"] in ("WARN", "ERROR", "FATAL") else logging.INFO
-    # An error of Python inside of one of Java's: what follows are steps, and the error itself is their last line.
-    is_step = line[:1].isspace() or line.startswith(_STEPS_OF_A_TRACE) or line.endswith(_PYTHON_TRACE)
-    return logging.DEBUG if is_step else logging.INFO
-
-
 def log_lost_connections() -> None:
     """Let pyspark's servers for accumulators log the loss of their JVM; left alone they print a trace on stderr."""
     from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
@@ -134,6 +136,14 @@ def log_lost_connections() -> None:
     # The method that socketserver leaves to be overridden.
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
         setattr(server, "handle_error", _log_lost_connection)  # noqa: B010 - mypy takes it for a plain method
+
+
+def silence_query_errors() -> None:
+    """Keep pyspark from printing errors of queries, which it also raises: their texts may repeat a row's value."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _log_lost_connection(server: BaseServer, request: object, client_address: object) -> None:
@@ -157,6 +167,7 @@ def start_jvm(conf: SparkConf) -> None:
         # `popen_kwargs` is Spark's own hook for those who want the JVM's output.
         with output.opened() as write_end:
             gateway = launch_gateway(conf, {"stderr": write_end, "cwd": _folder()})  # type: ignore[no-untyped-call]
+            output.has_started()
     except (PySparkRuntimeError, OSError) as error:
         said = cause_of(output.last_lines())
         raise SparkJobError(f"Spark's JVM does not start: {said}. {_advice(said)}") from error
@@ -175,12 +186,3 @@ def _folder() -> str | None:
 def _advice(said: str) -> str:
     is_spark = "org.apache.spark" in said and "UnsupportedClassVersionError" not in said
     return "Check spark.master and spark.conf in the job file" if is_spark else JAVA_ADVICE
-
-
-def cause_of(message: str) -> str:
-    """The line of a Spark error that names the cause: the last one of the Python traceback, or the first."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith(_STEPS_OF_A_TRACE)]
-    errors = [line for line in causes if "Error: " in line or "Exception: " in line]
-    cause = (errors or causes or ["it said nothing"])[-1 if errors else 0]
-    return cause.strip(" :.")[:500]

@@ -40,12 +40,13 @@ from ingest.executors import (
     send_in_task,
 )
 from ingest.job_file import SECRET_NAME, is_secret
-from ingest.jvm import cause_of, is_submitted, log_lost_connections, start_jvm, submitted_settings
+from ingest.jvm import is_submitted, log_lost_connections, silence_query_errors, start_jvm, submitted_settings
 from ingest.package import write_package
-from ingest.spark_failure import task_failure
+from ingest.spark_failure import cause_of, task_failure
 from ingest.task import TASK_REPORT, TaskReport, TaskSpec, error_of
 from sinks.base import in_turn
 from timeline.errors import RowCountError, SparkJobError, StoppedError, TidelineError
+from timeline.units import count
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -257,7 +258,7 @@ class SparkRunner:
         context = self._spark.sparkContext
         with _jvm_that_answers():
             try:
-                context.setJobGroup(group, f"tideline: {tasks} tasks", interruptOnCancel=True)
+                context.setJobGroup(group, f"tideline: {count(tasks, 'task')}", interruptOnCancel=True)
                 return job(context)
             except (PySparkException, Py4JJavaError) as error:
                 raise _TaskFailedError(
@@ -295,8 +296,9 @@ def in_order(numbered: Sequence[tuple[int, bytes]], tasks: int, buckets: int) ->
     found = dict(numbered)
     if len(numbered) != len(expected) or set(found) != set(expected):
         raise RowCountError(
-            f"Spark gave {len(numbered)} reports of tasks {sorted(found)}; one of each of {sorted(expected)} is due. "
-            "Nothing of the epoch is committed; start again, and report this if it comes back"
+            f"Spark gave {count(len(numbered), 'report')} of tasks {sorted(found)}; one of each of "
+            f"{sorted(expected)} is due. Nothing of the epoch is committed; start again, and report this if it comes "
+            "back"
         )
     return [found[task] for task in expected]
 
@@ -407,6 +409,7 @@ def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries:
     # What the JVM is started with stands on its command line, for everyone to see; the rest is told to it later.
     launch_conf = SparkConf().setAll([(key, value) for key, value in settings.items() if not is_secret((key,))])
     log_lost_connections()
+    silence_query_errors()
     try:
         start_jvm(launch_conf)
         # It is there before this one, which therefore has what stands in spark-defaults.conf as well.

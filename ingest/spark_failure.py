@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 
-from ingest.jvm import cause_of
 from timeline import errors
 from timeline.errors import SparkJobError, StoreFullError, TidelineError
 from timeline.redact import place
 from timeline.refusals import is_full, refusal
 
-_PYTHON_TRACE = "Traceback (most recent call last):"
+PYTHON_TRACE = "Traceback (most recent call last):"
+STEPS_OF_A_TRACE = ("at ", "... ", "File ", "Traceback", "^", "JVM stacktrace", "Caused by: ")
+"""How lines begin that are the way to an error."""
 _STEP = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>\S+)', re.M)
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$")
 _JAVA = re.compile(r"(?P<kind>(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Error|Exception))(?:: (?P<words>.*))?")
@@ -57,12 +58,9 @@ def task_failure(error: BaseException, what: str, next_step: str) -> TidelineErr
 
 def shown_cause(said: str) -> str:
     """The cause that Spark's text names, without what may be a row's value; see `timeline.redact`."""
-    raised = _raised(said)
-    if raised is not None:
-        kind, _, steps = raised
-        system = re.search(r"^OSError: \[Errno \d+\] ([A-Z][a-z ]+)", said, re.M) if kind == "OSError" else None
-        words = f": {system[1]}" if system is not None else ""
-        return f"{kind.rpartition('.')[2]}{words}{f' at {place(*steps)}' if steps is not None else ''}"
+    in_python = error_in_python(said)
+    if in_python is not None:
+        return in_python
     cause = cause_of(said)
     condition = _CONDITION.search(cause)
     if condition is not None:
@@ -72,6 +70,26 @@ def shown_cause(said: str) -> str:
         return cause
     last = found[-1]
     return cause if last["kind"].startswith(_SYSTEMS) else last["kind"]
+
+
+def error_in_python(said: str) -> str | None:
+    """Class and place of the error that ended a Python task, with the system's own words; None where none did."""
+    raised = _raised(said)
+    if raised is None:
+        return None
+    kind, _, steps = raised
+    system = re.search(r"^OSError: \[Errno \d+\] ([A-Z][a-z ]+)", said, re.M) if kind == "OSError" else None
+    words = f": {system[1]}" if system is not None else ""
+    return f"{kind.rpartition('.')[2]}{words}{f' at {place(*steps)}' if steps is not None else ''}"
+
+
+def cause_of(message: str) -> str:
+    """The line of a Spark error that names the cause: the last one of the Python traceback, or the first."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    causes = [line for line in lines if not line.startswith(STEPS_OF_A_TRACE)]
+    failures = [line for line in causes if "Error: " in line or "Exception: " in line]
+    cause = (failures or causes or ["it said nothing"])[-1 if failures else 0]
+    return cause.strip(" :.")[:500]
 
 
 def _own(said: str) -> TidelineError | None:
@@ -88,7 +106,7 @@ def _own(said: str) -> TidelineError | None:
 
 def _raised(said: str) -> tuple[str, str, tuple[str, int, str] | None] | None:
     """Class, text and place of the error that ended a Python task; None where none did."""
-    _, trace, rest = said.rpartition(_PYTHON_TRACE)
+    _, trace, rest = said.rpartition(PYTHON_TRACE)
     if not trace:
         return None
     steps = [*_STEP.finditer(rest)]

@@ -170,6 +170,21 @@ def test_master_that_spark_does_not_know_is_named(job: Job) -> None:
     assert not job.pending()
 
 
+def test_spark_logs_the_class_and_place_of_an_error_and_no_row(job: Job) -> None:
+    """The value has line breaks and looks like records of a log, as lines of logs do."""
+    secret = "hunter2-Xq9"
+    forged = f"1\nERROR Forged: {secret}\n\tat {secret}.X.run(X.java:1)\nCaused by: java.io.IOException: {secret}"
+    (job.folder / "logs" / "a.jsonl").write_text(json.dumps({"id": 1, "msg": forged}) + "\n")
+    job.write(schema={"id": "bigint", "msg": "string"}, transform="SELECT id, CAST(msg AS INT) AS n FROM source")
+    for options in ([], ["--log-json"], ["--verbose"]):
+        ended = job.tideline("run", *options, program=SPARK)
+        assert ended.code == 4, ended.err
+        assert (secret in ended.err) is (options == ["--verbose"])
+        assert "SparkNumberFormatException: [CAST_INVALID_INPUT]" in ended.err
+        if options != ["--verbose"]:
+            assert "[CAST_INVALID_INPUT] at QueryExecutionErrors.scala:" in ended.err
+
+
 def gone(process: psutil.Process) -> bool:
     try:
         process.wait(timeout=30)
