@@ -37,6 +37,7 @@ from ingest.summary import Mode
 from ingest.takeover import examine, run_recovery
 from ingest.watchers import watched
 from timeline import errors, failpoints
+from timeline.fsspec_store import GONE, is_below_removed_directory
 from timeline.redact import shown_error
 from timeline.refusals import is_full, store_error
 
@@ -277,6 +278,10 @@ def _report(error: Exception, last_word: LastWord | None = None) -> int:
         case errors.TidelineError():
             report_failure(whole(str(error)), kind, about=about)
             return exit_code(error)
+        case FileNotFoundError() if is_below_removed_directory(error):
+            gone = errors.ConfigError(f"{error.filename}: {GONE}")
+            report_failure(whole(str(gone)), type(gone).__name__, about=about)
+            return exit_code(gone)
         case OSError():
             told = store_error("the operating system does not do as asked", error, shown_error(error))
             again = "" if is_full(error) else "; nothing is lost, start again"

@@ -84,6 +84,17 @@ def absolute(path: str) -> str:
         raise ConfigError(f"{path}: {GONE}") from error
 
 
+def is_below_removed_directory(error: FileNotFoundError) -> bool:
+    """Whether a relative path was not found because the current directory was removed."""
+    if error.filename is not None and os.path.isabs(os.fsdecode(error.filename)):
+        return False
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 GONE = "the current directory was removed, and the path is relative to it; go to another one, or give the whole path"
 
 

@@ -66,6 +66,14 @@ def test_a_relative_path_in_a_removed_directory_is_named_in_one_line(job: Job) -
         assert "the current directory was removed" in line and "give the whole path" in line
 
 
+@pytest.mark.parametrize("arguments", [["demo"], ["package"], ["package", "-o", "made/tideline.zip"]])
+def test_what_is_written_to_a_removed_directory_is_named_in_one_line(job: Job, arguments: list[str]) -> None:
+    ended = run_gone(job, *arguments)
+    assert ended.code == 2, ended.err
+    (line,) = ended.err.splitlines()
+    assert "the current directory was removed" in line and "nothing is lost" not in line
+
+
 def test_a_report_is_a_page_and_no_picture(job: Job, call: Call) -> None:
     ended = call("report", job.file, "-o", job.folder / "report.png")
     assert ended.code == 2 and "its name ends in .html or .htm" in ended.err
