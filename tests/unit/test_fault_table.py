@@ -13,8 +13,8 @@ PAGES = ("docs/faults.md", "docs/guarantees.md")
 
 
 def functions(path: Path) -> set[str]:
-    """Names of the test functions of a module."""
-    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    """Names of the test functions of a module, those of its classes included."""
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("page", PAGES)
