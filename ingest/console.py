@@ -55,7 +55,7 @@ class ProgressLine:
 
     def tasks(self, done: int, tasks: int) -> None:
         """Told by the runner while an epoch is written."""
-        self._show(f"{done}/{tasks} tasks{self._rates}")
+        self._show(f"{done}/{count(tasks, 'task')}{self._rates}")
 
     def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
         """See Observer."""

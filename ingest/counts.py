@@ -118,9 +118,7 @@ def misfits(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quara
     quarantined = taken.get(quarantine)
     if quarantined != TargetRows(undecodable + refused):
         by_targets = "".join(f" + {rows.rejected} rejected by {target}" for target, rows in accepting.items())
-        yield (
-            f"target {quarantine} took {quarantined} rows, expected {undecodable} rejected by the decoder{by_targets}"
-        )
+        yield f"target {quarantine} took {quarantined}, expected {undecodable} rejected by the decoder{by_targets}"
 
 
 def check_part(part: Part, reports: Sequence[WriteReport]) -> None:
@@ -131,4 +129,4 @@ def check_part(part: Part, reports: Sequence[WriteReport]) -> None:
     """
     wrote, holds = TargetRows.of(reports), TargetRows.of(part)
     if wrote != holds:
-        raise RowCountError(f"{part.epoch}: target {part.target} took {wrote} rows, its prepared part has {holds}")
+        raise RowCountError(f"{part.epoch}: target {part.target} took {wrote}, its prepared part has {holds}")

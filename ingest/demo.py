@@ -19,6 +19,7 @@ from ingest.generate import DEMO_COLUMNS, write_logs
 from timeline.errors import InvariantError
 from timeline.fsspec_store import open_store
 from timeline.instant import State
+from timeline.units import count
 from timeline.view import Timeline
 
 _FILES = 4
@@ -44,7 +45,10 @@ def run_demo(folder: Path, rows: int, *, crash: bool, console: Console) -> None:
     logs = write_logs(folder / "logs", rows, _FILES)
     size = sum(path.stat().st_size for path in logs)
     job = _write_job(folder, size)
-    _say(console, f"{rows:,} lines, {size / 1e6:.1f} MB, about 1 % of them malformed, in {folder / 'logs'}; job: {job}")
+    _say(
+        console,
+        f"{count(rows, 'line')}, {size / 1e6:.1f} MB, about 1 % of them malformed, in {folder / 'logs'}; job: {job}",
+    )
     if crash:
         _say(console, f"tideline run {job}, and SIGKILL in the middle of its second epoch")
         _run_and_kill(job, folder / "lake")
@@ -131,7 +135,9 @@ def _prove(folder: Path, logs: list[Path]) -> Table:
         f"{twice.total():,}",
     )
     if missing or twice or len(set(committed["id"].to_pylist())) != committed.num_rows:
-        raise InvariantError(f"the table is wrong: {missing.total()} lines missing, {twice.total()} rows too many")
+        raise InvariantError(
+            f"the table is wrong: {count(missing.total(), 'line')} missing, {count(twice.total(), 'row')} too many"
+        )
     return table
 
 

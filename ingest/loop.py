@@ -56,6 +56,7 @@ from timeline.errors import (
 from timeline.failpoints import reach
 from timeline.hudi import read_identity
 from timeline.lease import LeaseObserver, WriterLease
+from timeline.units import count
 from timeline.view import Timeline
 
 if TYPE_CHECKING:
@@ -311,10 +312,10 @@ class IngestLoop:
         is_isolated = chain.crashes >= CRASHES
         if is_isolated:
             log.warning(
-                "epoch %d: %d epochs from these offsets were ended by a crash; this one decodes its records in child "
+                "epoch %d: a crash ended %s from these offsets; this one decodes its records in child "
                 "processes, and a record that crashes the decoder goes to the quarantine",
                 chain.next_epoch,
-                chain.crashes,
+                count(chain.crashes, "epoch"),
             )
         try:
             # A replay's records were refused once: what some of them do to a decoder may be why.

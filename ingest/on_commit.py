@@ -32,6 +32,7 @@ from ingest.events import Completed, Event, Phase, PhaseBegan
 from timeline.clock import wall_clock_ms
 from timeline.epoch import Json
 from timeline.instant import parse_time
+from timeline.units import count
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class Deliveries:
     def add(self, call: Call) -> None:
         """Have a call made soon; returns at once."""
         if self._waiting.qsize() >= self._most_waiting:
-            self._give_up(call, f"{self._most_waiting} calls wait already")
+            self._give_up(call, f"{count(self._most_waiting, 'call')} waiting already")
             return
         self._waiting.put_nowait(call)
         if self._thread is None:
@@ -298,7 +299,9 @@ class CommitCallbacks:
         deadline = time.monotonic() + wait_s
         waiting = sum(each.is_busy for each in self._deliveries)
         if waiting:
-            log.info("on_commit: %d callbacks are not told of everything yet; waiting up to %g s", waiting, wait_s)
+            log.info(
+                "on_commit: not everything is told by %s yet; waiting up to %g s", count(waiting, "callback"), wait_s
+            )
         for each in self._deliveries:
             each.end(deadline)
 

@@ -55,7 +55,7 @@ def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
         yield "no epoch is added behind a gap: tideline replay CONF --dry-run says where lost rows can be had"
     if recovery.leftovers:
         verb = "would look after" if dry_run else "looked after"
-        yield f"{verb} late files of {len(recovery.leftovers)} settled instants"
+        yield f"{verb} late files of {count(len(recovery.leftovers), 'settled instant')}"
     if recovery.is_waiting:
         yield "waiting for a writer that may be alive: run again later, or use --force"
 

@@ -283,7 +283,7 @@ class DeltaSink:
             self._markers.delete_unreported(part.epoch.instant, [file.path for file in part.files])
         )
         if lost:
-            _LOG.info("%s: %s: deleted %d files of lost task attempts", self.target, part.epoch, len(lost))
+            _LOG.info("%s: %s: deleted %s of lost task attempts", self.target, part.epoch, count(len(lost), "file"))
 
     def _commit_once(self, part: Part, put: _Put, known: Snapshot | None) -> None:
         # At first nobody is expected to be behind what is known: who is there makes the put fail.

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from sinks.delta_bounds import INDEXED_LEAVES
 from timeline.epoch import Json
+from timeline.units import count
 
 STRING_PREFIX = 32
 """Characters of a string bound that are kept, as Delta's own writer does."""
@@ -165,7 +166,7 @@ def file_statistics(
     indexed: set[tuple[str, ...]] = set()
     columns = leaves(schema)
     if len(columns) != footer.num_columns:
-        raise ValueError(f"the schema has {len(columns)} leaf columns, the file {footer.num_columns}")
+        raise ValueError(f"the schema has {count(len(columns), 'leaf column')}, the file {footer.num_columns}")
     for index, leaf in enumerate(columns):
         if leaf.path[0] in partition_columns:
             continue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from timeline.errors import FormatError
 from timeline.html import Html, element, facts_table, mark, moment, table
 from timeline.instant import Instant, parse_time
+from timeline.units import count
 
 if TYPE_CHECKING:
     from timeline.rows import EpochRow
@@ -38,7 +39,7 @@ def timeline_html(timeline: Timeline) -> Html:
         for each in instants[-MOST_ROWS:]
     ]
     left = len(instants) - len(rows)
-    older = element("div", f"{left:,} older ones are not shown; to_pandas() has all of them") if left else None
+    older = element("div", f"{count(left, 'older instant')} not shown; to_pandas() has all of them") if left else None
     heads = ("instant", "action", "state", "requested", "seconds")
     return element("div", head, table(heads, rows), older, *unread)
 

@@ -25,6 +25,7 @@ from timeline.errors import FormatError
 from timeline.hudi_archive import Archived
 from timeline.hudi_bodies import DAMAGED, checked
 from timeline.instant import Action, Instant, Layout, State, parse_time
+from timeline.units import count
 
 _MAGIC = b"#HUDI#"
 _VERSION = 1
@@ -74,14 +75,14 @@ def _block(body: bytes, at: int) -> tuple[int, list[Mapping[str, Any]]]:
     (size,) = struct.unpack_from(">q", body, start - 8)
     end = start + size
     if not start < end <= len(body):
-        raise FormatError(f"{size} bytes long, {len(body) - start} are left")
+        raise FormatError(f"{count(size, 'byte')} long, {len(body) - start:,} are left")
     version, kind = struct.unpack_from(">ii", body, start)
     if (version, kind) != (_VERSION, _AVRO_DATA):
         raise FormatError(f"version {version}, type {kind}; read are version {_VERSION}, type {_AVRO_DATA} (Avro data)")
     header, at = _header(body, start + 8)
     (length,) = struct.unpack_from(">q", body, at)
     if not 8 <= length <= end - at - 8:
-        raise FormatError(f"content of {length} bytes in a block of {size}")
+        raise FormatError(f"content of {count(length, 'byte')} in a block of {size:,}")
     return end, list(_records(body[at + 8 : at + 8 + length], fastavro.parse_schema(json.loads(header[_SCHEMA]))))
 
 

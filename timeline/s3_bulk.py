@@ -22,6 +22,7 @@ from typing import Any
 from timeline.errors import NotFoundError, StoreUnavailableError
 from timeline.s3_upload import Request
 from timeline.side_by_side import side_by_side
+from timeline.units import count
 
 KEYS_A_REQUEST = 1000
 """Keys that one page lists, and that one DeleteObjects takes (S3 API reference)."""
@@ -128,6 +129,6 @@ def _raise_for_keys(answer: Mapping[str, Any], asked: int) -> None:
     if left:
         first = left[0]
         raise StoreUnavailableError(
-            f"{len(left)} of {asked} objects are not deleted, the first is {first.get('Key')!r}: "
+            f"{len(left)} of {count(asked, 'object')} not deleted, the first is {first.get('Key')!r}: "
             f"{first.get('Code')}: {first.get('Message')}"
         )

@@ -17,6 +17,7 @@ from typing import Any
 
 from timeline.errors import AlreadyExistsError, NotFoundError, StoppedError, StoreUnavailableError
 from timeline.store import ObjectInfo, ObjectStore
+from timeline.units import count
 
 RACERS = 16
 """Creators of one object at a time."""
@@ -129,11 +130,11 @@ def one_creator_wins(ground: Ground) -> Outcome:
                 return failed(f"{len(winners)} of {RACERS} creators of one object were told that they had won")
             if held not in bodies:
                 return failed(
-                    f"the object of {RACERS} creators is no creator's body: {held[:20]!r}…, {len(held)} bytes"
+                    f"the object of {RACERS} creators is no creator's body: {held[:20]!r}…, {count(len(held), 'byte')}"
                 )
             if winners and held != bodies[winners[0]]:
                 return failed("a creator was told that it had won, and the object is another one's")
-    return ok(f"{ground.rounds} objects, {RACERS} creators each: one winner, its body whole")
+    return ok(f"{count(ground.rounds, 'object')}, {RACERS} creators each: one winner, its body whole")
 
 
 def reads_see_the_latest_write(ground: Ground) -> Outcome:
@@ -148,7 +149,7 @@ def reads_see_the_latest_write(ground: Ground) -> Outcome:
         store.delete(path)
         if store.size(path) is not None or not _is_absent(store, path):
             return failed("an object that was deleted is still read")
-    return ok(f"{3 * ground.rounds} reads, each saw the latest write")
+    return ok(f"{count(3 * ground.rounds, 'read')}, each saw the latest write")
 
 
 def listings_see_the_latest_write(ground: Ground) -> Outcome:
@@ -158,12 +159,12 @@ def listings_see_the_latest_write(ground: Ground) -> Outcome:
         expected.append(ObjectInfo(f"listed/{number:04}", number))
         store.put_if_absent(expected[-1].path, bytes(number))
         if (found := store.list("listed")) != expected:
-            return failed(f"{len(found)} objects listed right after {len(expected)} were created")
+            return failed(f"{count(len(found), 'object')} listed right after {len(expected)} were created")
     for _ in ground.each_round():
         store.delete(expected.pop().path)
         if (found := store.list("listed")) != expected:
-            return failed(f"{len(found)} objects listed right after all but {len(expected)} were deleted")
-    return ok(f"{2 * ground.rounds} listings, each saw the latest create or delete")
+            return failed(f"{count(len(found), 'object')} listed right after all but {len(expected)} were deleted")
+    return ok(f"{count(2 * ground.rounds, 'listing')}, each saw the latest create or delete")
 
 
 def replacement_is_atomic(ground: Ground) -> Outcome:
@@ -190,8 +191,11 @@ def replacement_is_atomic(ground: Ground) -> Outcome:
         answers = [reader.result() for reader in readers]
     for _, mixed in answers:
         if mixed is not None:
-            return failed(f"a reader saw {len(mixed)} bytes that nobody wrote, of {sorted(set(mixed))} in the main")
-    return ok(f"{sum(reads for reads, _ in answers)} reads beside {ground.rounds} replacements of 1 B to 1 MiB")
+            return failed(
+                f"a reader saw {count(len(mixed), 'byte')} that nobody wrote, of {sorted(set(mixed))} in the main"
+            )
+    reads = count(sum(reads for reads, _ in answers), "read")
+    return ok(f"{reads} beside {count(ground.rounds, 'replacement')} of 1 B to 1 MiB")
 
 
 def long_listing_is_complete(ground: Ground) -> Outcome:
@@ -222,7 +226,7 @@ def upload_is_invisible_until_closed(ground: Ground) -> Outcome:
     finally:
         writer.discard()
     if store.get(path) != b"".join(bytes([number]) * MIB for number in range(UPLOAD_MIB)):
-        return failed(f"an upload of {size} bytes is not what was written")
+        return failed(f"an upload of {count(size, 'byte')} is not what was written")
     return ok(f"{UPLOAD_MIB} MiB in parts: unseen, then whole")
 
 

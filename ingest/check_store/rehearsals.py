@@ -17,6 +17,7 @@ from sinks.delta_log import DeltaLog
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import CRASH_POINTS
 from timeline.fsspec_store import open_store
+from timeline.units import count
 
 QUICK_POINTS = ("requested", "written", "manifest", "decided", "part-committed", "part-aborted")
 """Crash points of a quick matrix: one in each phase of an epoch and of a rollback."""
@@ -50,8 +51,10 @@ def one_table_version_wins(ground: Ground) -> Outcome:
             if all(answers):
                 return failed(f"two writers were both told that they had committed version {number + 1}")
             if table.version != number + 1:
-                return failed(f"the table is at version {table.version} after {number + 1} commits of two writers")
-    return ok(f"{ground.rounds} versions, two writers each: one winner")
+                return failed(
+                    f"the table is at version {table.version} after {count(number + 1, 'commit')} of two writers"
+                )
+    return ok(f"{count(ground.rounds, 'version')}, two writers each: one winner")
 
 
 def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> Outcome:
@@ -69,7 +72,8 @@ def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> Outcome:
             return failed(f"killed at {point!r}: the next job did not end")
         if found := faults(lake, source):
             return failed(f"killed at {point!r}: {'; '.join(found)}")
-    return ok(f"killed at {len(points)} points of the protocol and recovered: every row there once, nothing left over")
+    killed = f"killed at {count(len(points), 'point')} of the protocol and recovered"
+    return ok(f"{killed}: every row there once, nothing left over")
 
 
 def _lake(ground: Ground, name: str) -> Lake:

@@ -265,7 +265,7 @@ def _rollbacks(instants: Sequence[InstantRow]) -> Html:
         for row in reversed(undone[-MOST_ROLLBACKS:])
     ]
     left = len(undone) - len(rows)
-    older = element("p", f"{left:,} older ones are not listed", class_="faint") if left else None
+    older = element("p", f"{count(left, 'older one')} not listed", class_="faint") if left else None
     heads = ("rollback", "epoch", "when", "why", "by", "files deleted")
     return together(element("div", table(heads, rows), class_="wide"), older)
 

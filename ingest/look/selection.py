@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from timeline.entry import read_entry
 from timeline.errors import ConfigError, FormatError
 from timeline.instant import Action, Instant, format_time, parse_time
-from timeline.units import parse_duration
+from timeline.units import count, parse_duration
 from timeline.view import Timeline
 
 _DIGITS = {8, 14, 17}
@@ -52,7 +52,7 @@ def parse_since(text: str, now_ms: int) -> str:
     try:
         if text.isascii() and text.isdigit():
             if len(text) not in _DIGITS:
-                raise ValueError(f"{len(text)} digits; 8, 14 or 17 are allowed")
+                raise ValueError(f"{count(len(text), 'digit')}; 8, 14 or 17 are allowed")
             time = text.ljust(17, "0")
             parse_time(time)
             return time

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ingest.stream.offsets import Batch, LogOffsets, Place
+from timeline.units import count
 
 _MOST_RANGES = 8
 
@@ -98,7 +99,7 @@ def judge(committed: Place | None, batch: Batch) -> Judgement:
     if len(done) != len(end):
         return Judgement(
             Verdict.REFUSE,
-            f"the query reads {len(end)} sources, the timeline was written from {len(done)}: {_both(batch)}",
+            f"the query reads {count(len(end), 'source')}, the timeline was written from {len(done)}: {_both(batch)}",
         )
     moved = _moved(done, end)
     if moved is not None:
@@ -165,7 +166,7 @@ def _ranges(committed: LogOffsets, start: LogOffsets, end: LogOffsets) -> Iterat
 
 
 def _listed(ranges: list[_PartitionRange]) -> str:
-    more = f"; and {len(ranges) - _MOST_RANGES} more partitions" if len(ranges) > _MOST_RANGES else ""
+    more = f"; and {count(len(ranges) - _MOST_RANGES, 'more partition')}" if len(ranges) > _MOST_RANGES else ""
     return "; ".join(map(str, ranges[:_MOST_RANGES])) + more
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ingest.transform.nodes import each, errors_of_spark, kind_of, sql_text
 from ingest.transform.samples import Samples, has_constant, unknown_parts
 from timeline.errors import ConfigError
+from timeline.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -295,7 +296,9 @@ def _missing_group(jvm: Any, children: Sequence[Any]) -> str:
         return ""
     if 0 <= int(number) <= groups:
         return ""
-    return f"[INVALID_PARAMETER_VALUE.REGEX_GROUP_INDEX] the pattern has {groups} groups, and no number {number}"
+    return (
+        f"[INVALID_PARAMETER_VALUE.REGEX_GROUP_INDEX] the pattern has {count(groups, 'group')}, and no number {number}"
+    )
 
 
 def _failure(node: Any) -> str:

@@ -41,6 +41,7 @@ from sinks.parquet import ParquetPartitionWriter
 from sinks.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
 from timeline.epoch import Json, OffsetRange, Plan
 from timeline.errors import ConfigError, InvariantError, SparkJobError
+from timeline.units import count
 
 _KEPT = "kept"
 _REFUSED = "refused"
@@ -350,6 +351,7 @@ def reports_of(plan: Plan, numbered: Sequence[Numbered], write: str, tasks: int)
     found = {number: TASK_REPORT.load("task report", body) for of, number, body in numbered if of == write}
     if sorted(number for of, number, _ in numbered if of == write) != list(range(tasks)):
         raise InvariantError(
-            f"{plan.ref}: {tasks} tasks decoded rows, and reports came of {sorted(found)}. Nothing of it was committed"
+            f"{plan.ref}: {count(tasks, 'task')} decoded rows, and reports came of {sorted(found)}. "
+            "Nothing of it was committed"
         )
     return [found[number] for number in range(tasks)]

@@ -27,6 +27,7 @@ from sinks.tikv.channels import Channels, PendingCall, Tls, told
 from sinks.tikv.pd import PdClient, RegionPlace, region_place
 from sinks.tikv.regions import RegionCache
 from timeline.errors import TargetRefusedError
+from timeline.units import count
 
 _TIMEOUT_S = 20.0
 _SHORTEST_TIMEOUT_S = 0.1
@@ -205,7 +206,7 @@ class TikvClient:
         elif error.HasField("raft_entry_too_large"):
             # Requests are far smaller than TiKV's limit, so one row alone is larger: no attempt can do better.
             raise TargetRefusedError(
-                f"{why}: a row of {error.raft_entry_too_large.entry_size} bytes is more than TiKV takes "
+                f"{why}: a row of {count(error.raft_entry_too_large.entry_size, 'byte')} is more than TiKV takes "
                 "(raftstore.raft-entry-max-size, 8 MiB by default): raise it, or leave large columns out of this target"
             )
         else:

@@ -72,7 +72,7 @@ def check_prefix(text: str) -> bytes:
         except UnicodeEncodeError as error:
             raise ConfigError(f"prefix {text!r} is not valid Unicode; {allowed}") from error
     if not 1 <= len(prefix) <= MAX_PREFIX_BYTES:
-        raise ConfigError(f"prefix {text!r} has {len(prefix)} bytes; {allowed}")
+        raise ConfigError(f"prefix {text!r} has {count(len(prefix), 'byte')}; {allowed}")
     if prefix[0] == 0xFF:
         raise ConfigError(
             f"prefix {text!r} begins with 0xff, where TiKV's keys end; {allowed}, not beginning with 0xff"
@@ -303,6 +303,6 @@ def _expect(values: Values, holds: npt.NDArray[np.bool_], codec: KeyCodec) -> No
     if not holds.all():
         columns = ", ".join(f"{column.name} {_type_text(column.type)}" for column in codec.columns)
         raise FormatError(
-            f"of {len(values.starts)} keys at least one is not ({columns}) behind the prefix {codec.prefix!r}: "
-            "it was written by something else, or the key columns of the job file have changed since"
+            f"of {count(len(values.starts), 'key')} at least one is not ({columns}) behind the prefix "
+            f"{codec.prefix!r}: it was written by something else, or the key columns of the job file have changed since"
         )

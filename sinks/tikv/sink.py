@@ -174,7 +174,7 @@ class TransactionSink(TikvPlace):
                 f"{self.target}: {part.epoch} is committed, its locks are not all resolved: {error}"
             ) from error
         self._settled = {transaction.start_ts}
-        _LOG.info("%s: %s: committed at %d, %d rows", self.target, part.epoch, commit_ts, part.rows)
+        _LOG.info("%s: %s: committed at %d, %s", self.target, part.epoch, commit_ts, count(part.rows, "row"))
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink: the transactions that were begun for this instant are rolled back, and their locks with them."""

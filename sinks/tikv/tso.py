@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.channels import AnswerStream, told
+from timeline.units import count
 
 _LOGICAL_BITS = 18
 _LARGEST_BATCH = 10_000
@@ -109,7 +110,9 @@ class TsoStream:
                 with self._changed:
                     batch = self._under_way[0] if self._under_way else []
                     if not batch or answer.count != len(batch):
-                        raise ConnectionError(f"PD gave {answer.count} timestamps where {len(batch)} were asked for")
+                        raise ConnectionError(
+                            f"PD gave {count(answer.count, 'timestamp')} where {len(batch)} were asked for"
+                        )
                     self._under_way.popleft()
                     self._changed.notify_all()
                 for future, timestamp in zip(batch, _timestamps(answer), strict=True):

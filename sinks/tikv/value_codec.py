@@ -38,6 +38,7 @@ from sinks.tikv.binary_arrays import (
 )
 from sinks.tikv.json_text import from_json, to_json
 from timeline.errors import ConfigError, FormatError
+from timeline.units import count
 
 VERSION = 1
 
@@ -73,7 +74,9 @@ class ValueCodec:
             except ConfigError as error:
                 raise ConfigError(f"column `{field.name}`: {error}") from None
         if len(self.schema) > _MOST or _layout(self._formats, *self._own_shape).itemsize > _MOST:
-            raise ConfigError(f"{len(self.schema)} columns: a row's fixed part would be above {_MOST} bytes; use fewer")
+            raise ConfigError(
+                f"{count(len(self.schema), 'column')}: a row's fixed part would be above {_MOST} bytes; use fewer"
+            )
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
         """The value of each row, as `binary`; never null, never empty.
@@ -113,7 +116,7 @@ class ValueCodec:
             FormatError: a value is null (a delete), of another version, or not of this layout.
         """
         if values.null_count:
-            raise FormatError(f"{values.null_count} of {len(values)} values are null: a delete has no columns")
+            raise FormatError(f"{values.null_count} of {count(len(values), 'value')} null: a delete has no columns")
         found = values_of(values)
         _expect(found.lengths >= _HEADER_BYTES, "a value is shorter than its header")
         shapes = found.words(found.starts, np.full(len(values), _HEADER_BYTES, dtype=np.int64))
@@ -146,8 +149,9 @@ class ValueCodec:
         own = len(known), known.count(None), _fixed_bytes(known)
         if shape != own and not (shape[0] > own[0] and shape[1] >= own[1] and shape[2] >= own[2]):
             raise FormatError(
-                f"a value of {shape[0]} columns, {shape[1]} of them variable, with {shape[2]} fixed bytes; columns "
-                f"{self.schema.names[: own[0]]} have {own[1]} and {own[2]}: columns may only be appended to a schema"
+                f"a value of {count(shape[0], 'column')}, {shape[1]} of them variable, with "
+                f"{count(shape[2], 'fixed byte')}; columns {self.schema.names[: own[0]]} have {own[1]} and {own[2]}: "
+                "columns may only be appended to a schema"
             )
         layout = _layout(known, *shape)
         _expect(ends - starts >= layout.itemsize, "a value is shorter than its fixed part")

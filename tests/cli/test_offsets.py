@@ -60,7 +60,7 @@ def test_shards_that_are_current_gone_or_shorter_than_what_was_read(call: Call, 
     assert places(rows["c.jsonl"])[:1] + places(rows["c.jsonl"])[2:4] == ("lost", 10, 0)
     printed = call("offsets", job.file).out
     assert "3 shards · nothing behind · 1 lost · 1 gone" in printed
-    assert "c.jsonl: only 10 bytes are left of what was read: tideline run stops at this file" in printed
+    assert "c.jsonl: no more than 10 bytes left of what was read: tideline run stops at this file" in printed
     assert job.tideline("run").code == 4, "as it said"
 
 

@@ -222,7 +222,7 @@ class TestAnswersOfS3:
         error = "<Error><Key>below/b</Key><Code>{}</Code><Message>said so</Message></Error>"
         answer = f"<DeleteResult>{error.format('AccessDenied')}{error.format('InternalError')}</DeleteResult>".encode()
         with answering(200, answer) as (store, requests):
-            with pytest.raises(StoreUnavailableError, match=r"2 of 3 objects are not deleted.*'below/b': AccessDenied"):
+            with pytest.raises(StoreUnavailableError, match=r"2 of 3 objects not deleted.*'below/b': AccessDenied"):
                 store.delete_all(["a", "b", "c"])
             assert requests == ["POST"]
         with answering(200, f"<DeleteResult>{error.format('NoSuchKey')}</DeleteResult>".encode()) as (store, _):

@@ -102,7 +102,7 @@ def test_a_timeline_shows_its_newest_instants_and_reads_no_body() -> None:
     elements(shown)
     assert "31 instants, 1 pending" in shown
     assert shown.count("<tr>") == 21
-    assert "11 older ones are not shown" in shown
+    assert "11 older instants not shown" in shown
     assert "20260301090029000" in shown
     assert "20260301090000000" not in shown
     assert "not read: &lt;b&gt;strange" in shown

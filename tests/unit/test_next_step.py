@@ -33,7 +33,7 @@ LEASES: dict[str, LeaseState | Unknown] = {
 MANIFESTS: dict[str, Manifest | Damaged | Unknown | None] = {
     "none": None,
     "good": Manifest(REF, (), (Part("table", REF, 1, 2, (WrittenFile("a", 2, 1), WrittenFile("b", 2, 1))),)),
-    "damaged": Damaged(("table: a is missing", "table: b has 1 bytes, expected 2")),
+    "damaged": Damaged(("table: a is missing", "table: b has 1 byte, expected 2")),
     "unknown": Unknown("a target is away"),
 }
 PLANS: dict[str, Plan | None] = {"there": Plan(REF, "web", "w", (), ("table",), {}, "t"), "gone": None}
@@ -118,7 +118,7 @@ def test_every_answer_gives_its_reason_from_the_evidence() -> None:
     assert reasons["commit another", "there", "mine", "none", "no"] == f"its epoch was committed by instant {OTHER}"
     assert reasons["none", "there", "unknown", "good", "no"].endswith("the lease is away")
     assert reasons["none", "there", "mine", "good", "no"] == "prepared: every target is ready, 2 files are there"
-    assert "table: a is missing; table: b has 1 bytes" in reasons["none", "there", "mine", "damaged", "no"]
+    assert "table: a is missing; table: b has 1 byte" in reasons["none", "there", "mine", "damaged", "no"]
     assert "--force" in reasons["none", "there", "live", "good", "no"]
 
 

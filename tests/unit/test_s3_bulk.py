@@ -124,5 +124,5 @@ def test_an_error_of_one_batch_is_an_error_of_all() -> None:
         has_bad = any(each["Key"] == "t/0001500" for each in arguments["Delete"]["Objects"])
         return {"Errors": [{"Key": "t/0001500", "Code": "SlowDown", "Message": "later"}]} if has_bad else {}
 
-    with pytest.raises(StoreUnavailableError, match="1 of 1000 objects are not deleted, the first is 't/0001500'"):
+    with pytest.raises(StoreUnavailableError, match="1 of 1,000 objects not deleted, the first is 't/0001500'"):
         delete_keys(request, [*keys(3000)], lambda error: False)

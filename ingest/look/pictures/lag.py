@@ -157,7 +157,7 @@ def _lines(every: Sequence[ShardLag]) -> list[ShardLag]:
         moments.append(moment)
         sums.append(total)
     newest = None if all(each.newest is None for each in rest) else sum(each.newest or each.stands_at for each in rest)
-    return [*own, ShardLag(f"{len(rest):,} other shards", tuple(moments), tuple(sums), newest)]
+    return [*own, ShardLag(count(len(rest), "other shard"), tuple(moments), tuple(sums), newest)]
 
 
 def _draw_ways(axes: Axes, lines: Sequence[ShardLag], newest: Mapping[str, int] | None, label: str) -> None:
@@ -198,7 +198,7 @@ def _draw_now(axes: Axes, every: Sequence[ShardLag], unit: str) -> None:
     rest = every[_MOST_BARS:]
     bars = [(shard_name(each.name, 24), each.lag) for each in every[:_MOST_BARS]]
     if rest:
-        bars.append((f"{len(rest):,} others", sum(each.lag or 0 for each in rest)))
+        bars.append((count(len(rest), "other"), sum(each.lag or 0 for each in rest)))
     most = max((behind or 0 for _, behind in bars), default=0) or 1
     for y, (_, behind) in enumerate(bars):
         axes.barh(y, behind or 0, height=0.66, color=ORANGE if behind else SKY, edgecolor=INK, linewidth=0.5)

@@ -67,7 +67,7 @@ def _most(by_target: Mapping[str, list[int]]) -> dict[str, list[int]]:
     room = _MOST_TARGETS if len(ordered) <= _MOST_TARGETS else _MOST_TARGETS - 1
     shown = {target: by_target[target] for target in ordered[:room]}
     rest = [each for target in ordered[room:] for each in by_target[target]]
-    return shown | ({f"{len(ordered) - room} other targets": rest} if rest else {})
+    return shown | ({count(len(ordered) - room, "other target"): rest} if rest else {})
 
 
 def class_of(size_bytes: int) -> int:

@@ -18,6 +18,7 @@ from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import epoch_column, outside
 from ingest.sources.decode.timestamps import EPOCH_PRECISION, epoch_scale
+from timeline.units import count
 
 _FLOAT_BITS = (32, 64)
 
@@ -77,7 +78,7 @@ def parse_block(
     except pa.ArrowInvalid as refusal:
         raise Refused(str(refusal)) from None
     if table.num_rows != rows:
-        raise Refused(f"{table.num_rows} objects in {rows} lines")
+        raise Refused(f"{count(table.num_rows, 'object')} in {count(rows, 'line')}")
     columns: list[pa.Array] = []
     bad: set[int] = set()
     for field, carrier in zip(schema, table.columns, strict=True):

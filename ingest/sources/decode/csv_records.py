@@ -24,6 +24,7 @@ from ingest.sources.decode.options import CsvOptions, UnknownField
 from ingest.sources.decode.records import Records, join_lines
 from ingest.sources.decode.rows import select, unknown_field_error
 from ingest.sources.decode.time_format import TimeFormat
+from timeline.units import count
 
 _SENTINEL = "0"
 _BOM = b"\xef\xbb\xbf"
@@ -188,7 +189,7 @@ def _parse_together(data: bytes, lines: int, dialect: _Dialect, wrong: dict[int,
     data = b"".join([mark, data, dialect.csv.delimiter.join([quoted] * dialect.width).encode(), b"\n"])
 
     def skip(row: pv.InvalidRow) -> str:
-        wrong[row.number - 1] = f"{row.actual_columns} columns where {row.expected_columns} are expected"
+        wrong[row.number - 1] = f"{count(row.actual_columns, 'column')} where {row.expected_columns} are expected"
         return "skip"
 
     try:

@@ -29,6 +29,7 @@ from ingest.sources.files.names import may_become
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, RangeRewrittenError
+from timeline.units import count
 
 _KINDS = ((".gz", "gzip"), (".zst", "zstd"))
 
@@ -164,7 +165,7 @@ def _difference(fs: AbstractFileSystem, offsets: OffsetRange, found: FileInfo) -
         size = at = cast(int, detail["archive_size"])
         tail = detail["archive_tail"]
     if found.size < size or (is_of_archive(offsets) and found.size != size):
-        return f"file {found.path} has {found.size} of {size} bytes"
+        return f"file {found.path} has {found.size:,} of {count(size, 'byte')}"
     if tail_before(fs, found.path, at) != tail:
         return f"file {found.path} has other bytes before {at} than when it was planned"
     return None

@@ -25,6 +25,7 @@ from ingest.sources.files.shards import Matched, ShardFile, Torn, known_paths, m
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 from timeline.holes import Hole, holes_json
+from timeline.units import count
 
 _FIRST_CHUNK = 4 * 1024
 _LEAST_SAMPLE = 64 * 1024
@@ -220,7 +221,7 @@ def _whole_file(contents: Contents, one: ShardFile, options: FilesOptions, now_s
     end = one.end
     if one.offset > 0 and one.content is None:
         raise SourceChangedError(
-            f"file {one.file.path} (shard {one.shard}) was read whole at {one.offset} bytes and now has "
+            f"file {one.file.path} (shard {one.shard}) was read whole at {count(one.offset, 'byte')} and now has "
             f"{end}: a compressed or Parquet file cannot be continued. Write new records to a new file; "
             "raise close_after if the file is written for longer"
         )

@@ -27,6 +27,7 @@ from ingest.sources.files.place import Copy, Place
 from ingest.sources.files.rotated import CopyOf, Follows, Known, Misplaced, Rotations, Waits
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
+from timeline.units import count
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Torn:
     def found(self) -> str:
         """What happened to it, for people."""
         is_short = self.file.size < self.position.offset
-        return f"is only {self.file.size} bytes long" if is_short else "has other bytes before it"
+        return f"is only {count(self.file.size, 'byte')} long" if is_short else "has other bytes before it"
 
     @property
     def error(self) -> SourceChangedError:

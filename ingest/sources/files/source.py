@@ -37,6 +37,7 @@ from ingest.sources.files.shards import ShardFile, Torn, known_paths, match_shar
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, SourceChangedError, SourceError
 from timeline.redact import without_credentials, without_secrets
+from timeline.units import count
 
 SAMPLE_BYTES = 1_000_000
 """How much of a plan a schema is inferred from."""
@@ -222,7 +223,10 @@ def _torn_end(torn: Torn, *, restarts: bool) -> ShardEnd:
     if size >= offset:
         raise torn.error
     return ShardEnd(
-        offset, size, 0, note=f"only {size} bytes are left of what was read: tideline run stops at this file"
+        offset,
+        size,
+        0,
+        note=f"no more than {count(size, 'byte')} left of what was read: tideline run stops at this file",
     )
 
 

@@ -185,7 +185,7 @@ def test_csv_values_are_typed_and_misfits_rejected_alone() -> None:
     ]  # fmt: skip
     assert [(raw, reason) for _, reason, raw in rejected] == [
         (b"x,y", "a: 'x' is not an int"),
-        (b"4", "1 columns where 2 are expected"),
+        (b"4", "1 column where 2 are expected"),
         (b"5,6,7", "3 columns where 2 are expected"),
         (b"0x10,z", "a: '0x10' is not an int"),
         (b'6,"open', "a quote that is not closed"),

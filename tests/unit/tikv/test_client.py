@@ -421,7 +421,7 @@ def test_row_that_is_larger_than_the_store_takes_is_refused_at_once(
     cluster: ScriptedCluster, client: TikvClient, clock: Clock
 ) -> None:
     cluster.says("KvGet", TOO_LARGE)
-    with pytest.raises(TargetRefusedError, match="9000000 bytes is more than TiKV takes"):
+    with pytest.raises(TargetRefusedError, match="9,000,000 bytes is more than TiKV takes"):
         get(client, clock.patience(LIMIT_S))
     assert clock.slept == []
 

@@ -126,7 +126,7 @@ def test_what_is_asked_for_while_enough_requests_are_under_way_is_one_request(wi
 BREAKS: list[tuple[Callable[[Wire], None], str]] = [
     (lambda wire: wire.end(), "ended the stream"),
     (lambda wire: wire.end(grpc.RpcError("reset")), "broke: reset"),
-    (lambda wire: wire.give(1, last=1), "gave 1 timestamps where 3 were asked for"),
+    (lambda wire: wire.give(1, last=1), "gave 1 timestamp where 3 were asked for"),
     (lambda wire: wire.end(_refusal()), "not leader"),
 ]
 

@@ -62,7 +62,7 @@ def test_a_column_that_cannot_be_stored_is_refused_by_name(kind: pa.DataType) ->
 def test_a_row_whose_fixed_part_is_too_wide_to_be_counted_is_refused() -> None:
     wide = [(f"c{place}", pa.decimal128(38, 0)) for place in range(4096)]
     ValueCodec(pa.schema(wide[:4000]))
-    with pytest.raises(ConfigError, match="4096 columns"):
+    with pytest.raises(ConfigError, match="4,096 columns"):
         ValueCodec(pa.schema(wide))
 
 
