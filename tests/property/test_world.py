@@ -56,7 +56,7 @@ CHANGES = (
     "instants",
     "all",
 )
-ROTATIONS = ("rename", "copy and truncate")
+ROTATIONS = ("rename", "copy, then truncate")
 
 
 NO_ROWS = pa.table({"id": pa.array([], pa.int64())})
@@ -76,6 +76,7 @@ class World(RuleBasedStateMachine):
         self.logs.mkdir()
         self.written = 0
         self.rotated = 0
+        self.is_copied = False
         self.undo: Path | None = None
         job = {
             "name": "world",
@@ -96,6 +97,7 @@ class World(RuleBasedStateMachine):
             finally:
                 shutil.rmtree(self.folder)
 
+    @precondition(lambda self: not self.is_copied)
     @rule(lines=st.integers(1, 40))
     def append(self, lines: int) -> None:
         with (self.logs / "a.log").open("a") as out:
@@ -140,15 +142,20 @@ class World(RuleBasedStateMachine):
 
     @rule(rotation=st.sampled_from(ROTATIONS))
     def rotate(self, rotation: str) -> None:
-        """What logrotate does, by default and with ``copytruncate``; which of both is the log's file differs."""
+        """What logrotate does: a rename and a new file, or with ``copytruncate`` a copy and later a truncation."""
+        log = self.logs / "a.log"
+        if self.is_copied:
+            os.truncate(log, 0)
+            self.is_copied = False
+            return
         self.rotated += 1
-        log, kept = self.logs / "a.log", self.logs / f"a.log.{self.rotated}"
+        kept = self.logs / f"a.log.{self.rotated}"
         if rotation == "rename":
             log.rename(kept)
             log.touch()
         else:
             shutil.copy2(log, kept)
-            os.truncate(log, 0)
+            self.is_copied = True
 
     @precondition(lambda self: self.rotated)
     @rule(data=st.data())
@@ -195,7 +202,8 @@ class World(RuleBasedStateMachine):
                 elif self.undo is None:
                     self.change(event)
 
-        self.append(lines)
+        if not self.is_copied:
+            self.append(lines)
         failpoints.arm(reached)
         try:
             self._run()

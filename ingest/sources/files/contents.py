@@ -43,16 +43,18 @@ class Archive:
 
 @dataclass
 class Archives:
-    """What is known of compressed files, from plan to plan: to decompress all of them each time would cost too much."""
+    """What is known of files that were read for comparison, from plan to plan: each time would cost too much."""
 
     heads: dict[tuple[str, int, float], bytes] = field(default_factory=dict)
     whole: dict[tuple[str, int, float], Archive] = field(default_factory=dict)
+    beginnings: dict[tuple[tuple[str, int, float], str], bool] = field(default_factory=dict)
 
     def keep(self, files: Iterable[FileInfo]) -> None:
         """Forget files that are not there any more, or changed."""
-        states = {file.state for file in files} if self.heads or self.whole else set()
+        states = {file.state for file in files} if self.heads or self.whole or self.beginnings else set()
         self.heads = {state: head for state, head in self.heads.items() if state in states}
         self.whole = {state: archive for state, archive in self.whole.items() if state in states}
+        self.beginnings = {key: found for key, found in self.beginnings.items() if key[0] in states}
 
 
 class Contents:
@@ -167,6 +169,26 @@ class Contents:
             return False
         return self.tail(file, offset) == place.tail
 
+    def begins_with(self, file: FileInfo, other: FileInfo, compression: str | None, size: int) -> bool:
+        """Whether a plain file begins with all of another one; both are read, and the answer is kept between plans.
+
+        Args:
+            file: it.
+            other: the other.
+            compression: that of the other.
+            size: bytes of the other, decompressed.
+        """
+        key = (other.state, file.identity or file.path)
+        if key not in self._archives.beginnings:
+            one = RawFile(self.fs, file.path, size)
+            two = self._open(other, compression) if compression is not None else RawFile(self.fs, other.path, size)
+            try:
+                self._archives.beginnings[key] = _are_equal(one, two, size)
+            finally:
+                one.close()
+                two.close()
+        return self._archives.beginnings[key]
+
     def begins_as(self, file: FileInfo, place: Place) -> bool:
         """Whether a plain file's first bytes are those that were read of a shard; False where they are not known."""
         if not place.head or file.size < place.head_bytes:
@@ -194,3 +216,22 @@ def end_span(file: FileInfo) -> tuple[int, int]:
 def tail_span(file: FileInfo, offset: int) -> tuple[FileInfo, int, int]:
     """Where the bytes before an offset are."""
     return file, max(0, offset - TAIL_BYTES), offset
+
+
+def _are_equal(one: RawFile, other: RawFile | DecompressedStream, size: int) -> bool:
+    left = size
+    while left > 0:
+        data = other.read(min(_STEP, left))
+        if not data or _exactly(one, len(data)) != data:
+            return False
+        left -= len(data)
+    return True
+
+
+def _exactly(file: RawFile, size: int) -> bytes:
+    """So many bytes, fewer at the end only."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := file.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)

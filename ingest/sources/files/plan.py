@@ -9,6 +9,7 @@ Compressed and Parquet files count whole, once settled.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,8 @@ from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 from timeline.holes import Hole, holes_json
 from timeline.units import count
+
+log = logging.getLogger(__name__)
 
 _FIRST_CHUNK = 4 * 1024
 _LEAST_SAMPLE = 64 * 1024
@@ -146,10 +149,25 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
             budget -= share.until - one.offset
             if share.until < share.limit:
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
+    _tell_of_copies(matched, ranges)
     ranges += [lost_range(torn) for torn in matched.torn]
     if ranges:
         ranges += [_moved(contents, one, options) for one in matched.shards if one.is_worth_a_position]
     return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
+
+
+def _tell_of_copies(matched: Matched, ranges: Sequence[OffsetRange]) -> None:
+    """Log which files are not read because the log that they are copies of is."""
+    begun = {offsets.detail["path"] for offsets in ranges if offsets.start == 0}
+    for copied in matched.copied:
+        if copied.log in begun:
+            log.log(
+                logging.INFO if copied.is_dated else logging.WARNING,
+                "%s is a copy of %s, which is read: nothing of it is read%s",
+                copied.path,
+                copied.log,
+                "" if copied.is_dated else "; its lines tell no time: if it is another log, give it a name of its own",
+            )
 
 
 def _match(

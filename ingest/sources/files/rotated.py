@@ -21,15 +21,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ingest.sources.files.contents import Archive, Contents
+from ingest.sources.files.copies import WRITTEN_FOR_S
 from ingest.sources.files.listing import FileInfo, file_info, head_hash, tail_before, tail_hash
 from ingest.sources.files.names import log_name, may_become
 from ingest.sources.files.place import HEAD_BYTES, Place
 from timeline.errors import SourceChangedError
 
 log = logging.getLogger(__name__)
-
-_WRITTEN_FOR_S = 10.0
-"""A compressed file that ends in the middle is being written for so long after its last change."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ class Rotations:
         return CopyOf(one.shard) if is_copy else None
 
     def _waits(self, file: FileInfo) -> Waits | None:
-        left_s = _WRITTEN_FOR_S - (self._now_s - file.mtime_s)
+        left_s = WRITTEN_FOR_S - (self._now_s - file.mtime_s)
         return Waits(left_s) if left_s > 0 else None
 
     def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: Archive | None) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.sources.files.contents import Archive, Contents, tail_span
+from ingest.sources.files.copies import Copied, without_copies
 from ingest.sources.files.listing import FileInfo, Location
 from ingest.sources.files.place import Copy, Place
 from ingest.sources.files.rotated import CopyOf, Follows, Known, Misplaced, Rotations, Waits
@@ -125,11 +126,13 @@ class Matched:
         shards: every shard that has a file now, known and new ones, oldest file first.
         torn: shards whose files were truncated or replaced; what is at their paths is a new shard's.
         settles_in_s: when archives that are being written will tell what they are; None where there is none.
+        copied: new files that are not read, because another new one holds all of them.
     """
 
     shards: list[ShardFile]
     torn: list[Torn]
     settles_in_s: float | None = None
+    copied: Sequence[Copied] = ()
 
 
 def known_paths(after: Mapping[str, Position]) -> set[str]:
@@ -164,7 +167,7 @@ def match_shards(
         matching.place_known()
         waits, wrong = matching.follow_rotations(now_s)
         if wrong is None:
-            return matching.result(location, waits)
+            return matching.result(location, waits, now_s)
         denied.add(wrong)
 
 
@@ -274,7 +277,7 @@ class _Matching:
         unknown = [file for file in self._files if file.path not in self._taken]
         if not unknown or not self._places:
             return None, None
-        copies = {copy: shard for shard in self._found for copy in self._places[shard].copies}
+        copies = {copy: shard for shard, place in self._places.items() for copy in place.copies}
         known = [
             Known(shard, self._after[shard].offset, place, self._is_whole(place))
             for shard, place in self._places.items()
@@ -283,8 +286,8 @@ class _Matching:
         waits: list[float] = []
         for file in sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path)):
             compression = self._contents.compression_of(file.path)
-            copied = copies.get(file.state)
-            match CopyOf(copied) if copied is not None else rotations.judge(file, compression):
+            of = copies.get(file.state)
+            match CopyOf(of) if of is not None and of in self._found else rotations.judge(file, compression):
                 case Follows(shard, archive):
                     kind = compression if archive is not None else None
                     self._put(shard, file, self._places[shard], checked=True, archive=kind, content=archive)
@@ -299,27 +302,36 @@ class _Matching:
                 case Misplaced(shard):
                     return None, shard
                 case None:
-                    pass
+                    # The log was read beyond its copy before it was truncated: the copy has nothing for anybody.
+                    if of is not None and self._content_size(file, compression) <= self._after[of].offset:
+                        self._taken.add(file.path)
         return min(waits, default=None), None
+
+    def _content_size(self, file: FileInfo, compression: str | None) -> int:
+        return file.size if compression is None else self._contents.archive(file, compression, ()).size
 
     def _is_whole(self, place: Place) -> bool:
         return place.archive is None and self._contents.compression_of(place.path) is not None
 
-    def result(self, location: Location, settles_in_s: float | None) -> Matched:
+    def result(self, location: Location, settles_in_s: float | None, now_s: float) -> Matched:
         """All shards, with new ones for what is left."""
         names = set(self._after)
-        for file in self._files:
-            if file.path not in self._taken:
+        new = [file for file in self._files if file.path not in self._taken]
+        told = without_copies(self._contents, new, now_s)
+        for file in new:
+            if file.path in told.logs:
                 shard = _free_name(location.name_of(file.path), names)
                 names.add(shard)
-                self._found[shard] = ShardFile(shard, file, checked=True, unchanged=file.size == 0)
+                copies = tuple(copy.state for copy in told.logs[file.path])
+                self._found[shard] = ShardFile(shard, file, checked=True, unchanged=file.size == 0, copies=copies)
         torn = [
             Torn(shard, file, self._after[shard], self._contents.begins_as(file, self._places[shard]))
             for shard, file in self._torn.items()
             if file.path not in self._taken
         ]
         shards = sorted(self._found.values(), key=lambda one: (one.file.mtime_s, one.file.path))
-        return Matched(shards, torn, settles_in_s)
+        waits = [*told.settles_in_s, *([] if settles_in_s is None else [settles_in_s])]
+        return Matched(shards, torn, min(waits, default=None), told.copied)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

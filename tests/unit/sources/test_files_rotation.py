@@ -229,9 +229,9 @@ def test_files_that_only_begin_alike_are_not_taken_for_one(tmp_path: Path) -> No
     assert [len(found) for found in texts(reading).values()] == [501, 550, 550]
 
 
-def test_equal_files_that_are_there_from_the_start_are_both_read(tmp_path: Path) -> None:
-    for name in ("app.log", "app.log.1"):
-        append(tmp_path / name, b"one\n")
+def test_equal_logs_of_two_days_that_are_there_from_the_start_are_both_read(tmp_path: Path) -> None:
+    append(tmp_path / "app.log.1", b"one\n", 1.0)
+    append(tmp_path / "app.log", b"one\n", 86_401.0)
     reading = Reading(source_now(tmp_path))
     assert reading.epoch() == 2
     append(tmp_path / "app.log", b"two\n")
