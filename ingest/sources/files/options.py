@@ -22,7 +22,8 @@ class FilesOptions(SourceOptions):
             Parquet file as a whole, counts. 0: at once.
         compression: ``auto`` goes by the name's ending (.gz, .zst).
         on_truncate: what happens when a file was truncated or replaced, and what it held is in no other file of
-            `path`: ``stop`` the job, or ``restart`` with the new content and record the hole.
+            `path`, or when it is gone with a rest: ``stop`` the job, or ``restart`` with what is there and record
+            the hole.
     """
 
     formats: ClassVar[tuple[RecordFormat, ...]] = (

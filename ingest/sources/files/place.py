@@ -33,6 +33,7 @@ class Place:
         archive_size: size of that file, compressed, of which everything was read.
         copies: listed files that are copies of this one.
         is_ended: the file was truncated or replaced, and the job went on without the rest.
+        has_more: the file was longer than what was taken of it when the position was planned.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Place:
     archive_size: int = 0
     copies: tuple[Copy, ...] = ()
     is_ended: bool = False
+    has_more: bool = False
 
     def to_json(self) -> dict[str, Json]:
         """As it stands in `Position.detail`; what says nothing is left out."""
@@ -64,6 +66,8 @@ class Place:
             detail["copies"] = [list(copy) for copy in self.copies]
         if self.is_ended:
             detail["ended"] = True
+        if self.has_more:
+            detail["more"] = True
         return detail
 
     @staticmethod
@@ -83,6 +87,7 @@ class Place:
             archive_size=int(_number(detail, "archive_size")),
             copies=tuple(_copy(each) for each in copies if isinstance(each, list)) if isinstance(copies, list) else (),
             is_ended=detail.get("ended") is True,
+            has_more=detail.get("more") is True,
         )
 
 

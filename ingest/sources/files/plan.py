@@ -23,6 +23,7 @@ from ingest.sources.files.listing import FileInfo, Location, head_hash, list_fil
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.place import HEAD_BYTES, Place
 from ingest.sources.files.shards import Matched, ShardFile, Torn, known_paths, match_shards
+from ingest.sources.files.vanished import Gone, Told, tell_of_gone, tell_of_links, unread
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 from timeline.holes import Hole, holes_json
@@ -55,7 +56,12 @@ class Share:
 
 
 def plan_files(
-    location: Location, options: FilesOptions, after: Mapping[str, Position], now_s: float, archives: Archives
+    location: Location,
+    options: FilesOptions,
+    after: Mapping[str, Position],
+    now_s: float,
+    archives: Archives,
+    told: Told,
 ) -> SourcePlan:
     """The next epoch's ranges; see `Source.plan`.
 
@@ -68,8 +74,9 @@ def plan_files(
         after: committed positions.
         now_s: seconds since 1970.
         archives: kept from plan to plan.
+        told: the same.
     """
-    plan_once = partial(_plan_once, _Look(location, options, after, now_s, archives))
+    plan_once = partial(_plan_once, _Look(location, options, after, now_s, archives, told))
     try:
         return plan_once(restarts=False)
     except (SourceChangedError, FileNotFoundError):
@@ -115,6 +122,7 @@ class _Look:
     after: Mapping[str, Position]
     now_s: float
     archives: Archives
+    told: Told
 
 
 def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts: bool) -> SourcePlan:
@@ -126,6 +134,9 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
     for torn in matched.torn:
         if torn.still_begins or not restarts:
             raise torn.error
+    gone = _gone(look, files, matched)
+    if gone and not restarts:
+        raise gone[0].error
     ranges: list[OffsetRange] = []
     settles: list[float] = [] if matched.settles_in_s is None else [matched.settles_in_s]
     where = _where(location)
@@ -150,10 +161,21 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
             if share.until < share.limit:
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
     _tell_of_copies(matched, ranges)
-    ranges += [lost_range(torn) for torn in matched.torn]
+    ranges += [lost_range(torn) for torn in matched.torn] + [_gone_range(one) for one in gone]
     if ranges:
         ranges += [_moved(contents, one, options) for one in matched.shards if one.is_worth_a_position]
     return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
+
+
+def _gone(look: _Look, files: Sequence[FileInfo], matched: Matched) -> list[Gone]:
+    """Shards that are gone with a rest; of all others that are gone is told what a person should know."""
+    if not files and not look.after:
+        tell_of_links(look.location, look.told)
+    # An archive that is being written may be what such a shard goes on in.
+    gone = unread(look.location, matched.gone, look.after) if matched.settles_in_s is None else []
+    if not gone:
+        tell_of_gone(look.location, files, matched.gone.values(), look.told)
+    return gone
 
 
 def _tell_of_copies(matched: Matched, ranges: Sequence[OffsetRange]) -> None:
@@ -281,7 +303,7 @@ def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) ->
 
 def _range(contents: Contents, one: ShardFile, options: FilesOptions, share: Share) -> OffsetRange:
     place = _place(contents, one, options, share.until)
-    place = replace(place, tail=share.tail, fresh_line=share.closed)
+    place = replace(place, tail=share.tail, fresh_line=share.closed, has_more=share.until < one.end)
     detail: dict[str, Json] = {
         "path": one.file.path,
         "id": one.file.identity,
@@ -317,6 +339,14 @@ def lost_range(torn: Torn) -> OffsetRange:
     place = replace(Place.of(torn.position), is_ended=True)
     offset = torn.position.offset
     return OffsetRange(torn.shard, offset, offset, {"compression": None}, place.to_json() | holes_json([hole]))
+
+
+def _gone_range(gone: Gone) -> OffsetRange:
+    """No records: the rest of a shard whose file is gone. Where the file comes back after all, the shard goes on."""
+    offset = gone.position.offset
+    place = replace(Place.of(gone.position), has_more=False)
+    hole = Hole(offset, None, gone.found)
+    return OffsetRange(gone.shard, offset, offset, {"compression": None}, place.to_json() | holes_json([hole]))
 
 
 def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> Place:

@@ -7,7 +7,7 @@
     another identity at its path, same content ─────────────────→ the shard's file, written anew and longer
     a file that no shard has, same content ─────────────────────→ the shard's file, compressed, copied or moved
     ... none of these, and its path has other content ──────────→ torn: the job stops, or goes on without the rest
-    ... none of these, and its path is not listed ──────────────→ gone: nothing to read, no error
+    ... none of these, and its path is not listed ──────────────→ gone: see `ingest.sources.files.vanished`
 
 Content is the same where the first bytes and those before the offset are. At its path, with its identity
 and longer than before, a file was appended to: only the bytes before the offset are compared, when it is read.
@@ -19,7 +19,7 @@ name that is taken gets ``#2``, ``#3``, ...
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ingest.sources.files.contents import Archive, Contents, tail_span
 from ingest.sources.files.copies import Copied, without_copies
@@ -127,12 +127,14 @@ class Matched:
         torn: shards whose files were truncated or replaced; what is at their paths is a new shard's.
         settles_in_s: when archives that are being written will tell what they are; None where there is none.
         copied: new files that are not read, because another new one holds all of them.
+        gone: where shards were that have no file now and are not ended.
     """
 
     shards: list[ShardFile]
     torn: list[Torn]
     settles_in_s: float | None = None
     copied: Sequence[Copied] = ()
+    gone: Mapping[str, Place] = field(default_factory=dict)
 
 
 def known_paths(after: Mapping[str, Position]) -> set[str]:
@@ -331,7 +333,12 @@ class _Matching:
         ]
         shards = sorted(self._found.values(), key=lambda one: (one.file.mtime_s, one.file.path))
         waits = [*told.settles_in_s, *([] if settles_in_s is None else [settles_in_s])]
-        return Matched(shards, torn, min(waits, default=None), told.copied)
+        gone = {
+            shard: place
+            for shard, place in self._places.items()
+            if shard not in self._found and shard not in self._torn and not place.is_ended
+        }
+        return Matched(shards, torn, min(waits, default=None), told.copied, gone)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

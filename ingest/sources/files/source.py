@@ -34,6 +34,7 @@ from ingest.sources.files.parquet_again import rows_again
 from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.shards import ShardFile, Torn, known_paths, match_shards
+from ingest.sources.files.vanished import Gone, Told, unread
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, SourceChangedError, SourceError
 from timeline.redact import without_credentials, without_secrets
@@ -69,11 +70,12 @@ class FilesSource:
         self._storage = dict(storage or {})
         self._now = now
         self._archives = Archives()
+        self._told = Told()
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
         """See Source."""
         location = resolve(self._options.path, self._storage)
-        return plan_files(location, self._options, after, self._now(), self._archives)
+        return plan_files(location, self._options, after, self._now(), self._archives, self._told)
 
     def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         """See Source; a file's end is its size, whether or not its last line or the whole file counts yet."""
@@ -103,6 +105,8 @@ class FilesSource:
         still = [one for one in matched.shards if one.file.path not in stops_at]
         found = {one.shard: _end_of(one, self._options, now_s) for one in still} | torn
         gone = {shard: ShardEnd(after[shard].offset, None, 0, note=_GONE) for shard in after if shard not in found}
+        for one in unread(location, matched.gone, after) if matched.settles_in_s is None else ():
+            gone[one.shard] = ShardEnd(one.position.offset, None, 0, note=_unread_note(one, restarts=restarts))
         return found | gone
 
     @property
@@ -214,6 +218,10 @@ def _numbered(lines: pa.Array, dialect: CsvOptions) -> list[str]:
 
 def _end_of(one: ShardFile, options: FilesOptions, now_s: float) -> ShardEnd:
     return ShardEnd(one.offset, one.end, max(0, one.end - one.offset), note=waits_for(one, options, now_s))
+
+
+def _unread_note(gone: Gone, *, restarts: bool) -> str:
+    return f"{gone.found}: {'the hole is recorded' if restarts else 'tideline run stops at this file'}"
 
 
 def _torn_end(torn: Torn, *, restarts: bool) -> ShardEnd:

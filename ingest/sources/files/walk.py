@@ -6,6 +6,7 @@ files that were deleted, so each folder is listed here by itself, and only those
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -46,6 +47,14 @@ def walk_files(fs: AbstractFileSystem, root: str, glob: str | None) -> dict[str,
     return {path: info for path, info in found.items() if matches(path)}
 
 
+def linked_folders(fs: AbstractFileSystem, root: str, glob: str | None) -> Iterator[str]:
+    """Links to folders, local ones, that `walk_files` would enter if they were folders."""
+    enters = _enters(root, glob)
+    for path, info in _walk(fs, root, enters):
+        if info.get("islink") and enters(path) and os.path.isdir(path):
+            yield path
+
+
 def cannot_be_listed(fs: AbstractFileSystem, path: str, failure: Exception) -> SourceError:
     """The error of a folder that is there and cannot be read; whatever its SDK said, without credentials."""
     said = untrusted(failure) or without_secrets(str(failure), fs.storage_options)
@@ -64,6 +73,8 @@ def _walk(fs: AbstractFileSystem, root: str, enters: Callable[[str], bool]) -> I
             continue  # removed since its parent was listed, like a file
         for info in infos:
             path = str(info["name"]).rstrip("/")
+            if path == folder and info["type"] != "directory" and not fs.async_impl:
+                raise SourceError(f"{folder} is a file, and source.path has it as a folder; correct source.path")
             if info["type"] != "directory":
                 yield path, info
             elif path != folder and not path.rpartition("/")[2].startswith((".", "_")) and enters(path):
