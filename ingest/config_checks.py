@@ -27,7 +27,7 @@ from sinks.partition import partitioned_schema
 from sinks.sql_types import type_name
 from sinks.tikv.options import TikvOptions
 from timeline.errors import ConfigError
-from timeline.fsspec_store import open_store
+from timeline.fsspec_store import open_store, s3_root
 
 Finding: TypeAlias = tuple[KeyPath, str]
 Check: TypeAlias = Callable[[JobConfig], Iterator[Finding]]
@@ -290,6 +290,15 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
         yield ("timeline", "path"), str(error)
 
 
+def check_source_path(job: JobConfig) -> Iterator[Finding]:
+    """A path on S3 has one spelling, as those of the tables and the timeline."""
+    if isinstance(job.source, FilesOptions) and job.source.path.startswith(("s3://", "s3a://")):
+        try:
+            s3_root(job.source.path.split("://", 1)[1])
+        except ConfigError as error:
+            yield ("source", "path"), str(error)
+
+
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"schema", "source", "lineage"}), check_column_names),
     (frozenset({"schema", "source", "lineage", "transform", "partition_by"}), check_partitions),
@@ -298,6 +307,7 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"source", "targets"}), check_stream_targets),
     (frozenset({"source", "transform", "targets"}), check_transform),
     (frozenset({"targets"}), check_keyspaces),
+    (frozenset({"source"}), check_source_path),
     (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
     (frozenset({"source", "targets", "quarantine", "timeline", "spark"}), check_cluster_places),
     (frozenset({"schema", "source", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),

@@ -373,8 +373,13 @@ class TestImpossibleCombinations:
         problem = self.one(job, SMALL.replace("path: logs", f"path: '{path}'"))
         assert "source.path: would read what the job writes to targets[0].path" in problem
 
+    @pytest.mark.parametrize("path", ["s3://lake/x//logs", "s3://lake//x/*.log", "s3a://lake/./x", "s3://lake/x/../**"])
+    def test_a_source_on_s3_with_more_than_one_spelling(self, job: Folder, path: str) -> None:
+        problem = self.one(job, SMALL.replace("path: logs", f"path: '{path}'"))
+        assert "source.path: s3://lake/" in problem and "a folder is named '" in problem
+
     def test_source_beside_the_tables_is_allowed(self, job: Folder) -> None:
-        for path in ("lake/*.jsonl", "lake/small_input", "lak"):
+        for path in ("lake/*.jsonl", "lake/small_input", "lak", "s3://lake/x/**/*.log", "s3://lake/x/", "logs//x"):
             job.load(SMALL.replace("path: logs", f"path: '{path}'"))
 
     @pytest.mark.parametrize("key", ["max_bytes_per_epoch", "max_files_per_epoch"])
