@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingest.config import JobConfig
-from ingest.config_models import place_of, resolved_place
+from ingest.config_models import place_of, resolved_place, written_place
 from ingest.job import Job
 from ingest.registry import load_sink
 from ingest.sources.base import Source
@@ -111,7 +111,7 @@ class Opened:
         return Owner(self.config.name, _source_of(self.config))
 
     def _require(self, owner: Owner) -> None:
-        if owner != self._owner:
+        if not self._is_own(owner):
             raise ConfigError(
                 f"{self.store.url} is the timeline of {owner}; this job file is {self._owner}. Give it a timeline.path "
                 "of its own, or that name and source; where the job itself was renamed, or its source moved or was "
@@ -119,12 +119,18 @@ class Opened:
                 "a mistaken --new-source: tideline show tells which epochs it has added"
             )
 
+    def _is_own(self, owner: Owner) -> bool:
+        """Whether an owner is this job: its place may be written another way, with links followed in older versions."""
+        if owner == self._owner or owner.name != self.config.name or not isinstance(self.config.source, FilesOptions):
+            return owner == self._owner
+        return resolved_place(owner.source) == resolved_place(self.config.source.path)
+
 
 def _source_of(config: JobConfig) -> str:
-    """Where a job reads from, in a spelling that does not change with the way there."""
+    """Where a job reads from. A link is the place, and not what it points at today."""
     match config.source:
         case FilesOptions(path=path):
-            return resolved_place(path)
+            return written_place(path)
         case KafkaOptions(topics=topics, topic_pattern=pattern):
             return f"topics {', '.join(sorted(topics))}" if topics else f"topics matching {pattern}"
         case other:

@@ -316,7 +316,13 @@ def place_of(options: TargetOptions) -> str | None:
 
 def resolved_place(path: str) -> str:
     """One spelling for one place, links followed: two paths are the same place when these are equal."""
+    place = written_place(path)
+    return f"file://{os.path.realpath(place[7:])}" if place.startswith("file://") else place
+
+
+def written_place(path: str) -> str:
+    """A path as a person means it, in one spelling: local ones from the root on, links not followed."""
     protocol, rest = path.split("://", 1) if "://" in path else ("file", path)
     if protocol in ("file", "local"):
-        return f"file://{os.path.realpath(absolute(rest))}"
+        return f"file://{absolute(rest)}"
     return f"{'s3' if protocol == 's3a' else protocol}://{rest.strip('/')}"

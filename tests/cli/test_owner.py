@@ -89,3 +89,20 @@ def test_a_path_that_was_wrong_at_the_first_start_binds_nobody(job: Job) -> None
     job.write()
     assert job.tideline("run").code == 0
     assert len(job.ids()) == 100
+
+
+def test_a_link_that_points_elsewhere_later_leaves_the_job_its_timeline(job: Job) -> None:
+    link = job.folder / "link"
+    link.symlink_to(job.folder / "logs")
+    job.write(source=job.source(path=f"{link}/*.jsonl"))
+    assert job.tideline("run").code == 0
+    before = job.ids()
+    (job.folder / "logs").rename(job.folder / "moved")
+    link.unlink()
+    link.symlink_to(job.folder / "moved")
+    (job.folder / "moved" / "new.jsonl").write_text('{"id":7000,"host":"x"}\n')
+    ran = job.tideline("run")
+    assert ran.code == 0, ran.err
+    assert job.ids() - before == {7000: 1}
+    job.write(source=job.source(path=f"{job.folder}/moved/*.jsonl"))
+    assert job.tideline("run").code == 0, "the same place, by its own name"
