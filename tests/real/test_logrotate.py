@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -37,9 +38,14 @@ MODES = {
     "renamecopy": "renamecopy\ncompress\nolddir old",
     "olddir": "create\ncompress\nolddir old",
     "zstd": "create\ncompress\ncompresscmd {zstd}\ncompressext .zst",
+    "rotate": "create\nrotate 1",
+    "maxage": "create\nmaxage 1",
 }
 
-LOSE_NOTHING = ("create", "copy", "delaycompress")
+DELETING = ("rotate", "maxage")
+"""Modes that delete logs, read or not; what is deleted unread is told, and not to be had any more."""
+
+LOSE_NOTHING = ("create", "copy", "delaycompress", *DELETING)
 """Modes that lose no line of a program that writes while they rotate."""
 
 
@@ -105,10 +111,15 @@ def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode
     writer = Writer(log)
     with writer.writing():
         running = job.start("run", "--continuous")
-        # A copy that is there before its log was ever read is a file of its own.
+        # These lines tell no time: a small copy that the log outgrew before anybody read it would be a log of its own.
         wait_until(lambda: job.ids().total() > 0 or running.poll() is not None)
         for _ in range(ROTATIONS):
             time.sleep(1.1)
+            if mode in DELETING:
+                reached = writer.count
+                wait_until(lambda: len(job.ids()) >= reached or running.poll() is not None)  # noqa: B023
+                for rotated in log.parent.glob("app.jsonl.*"):
+                    os.utime(rotated, (1.0e9, 1.0e9))  # for maxage: more than a day ago
             # What is written to a log behind logrotate's own reading of it is lost before anybody could read it.
             with nullcontext() if mode in LOSE_NOTHING else writer.between_lines:
                 state = str(job.folder / "state")
@@ -119,5 +130,6 @@ def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode
         running.send_signal(signal.SIGTERM)
     _, err = running.communicate(timeout=DEADLINE_S)
     assert running.returncode == 0, err
-    assert len(list(log.parent.rglob("app*"))) > ROTATIONS / 2, "nothing was rotated"
+    found = len(list(log.parent.rglob("app*")))
+    assert found == 2 if mode in DELETING else found > ROTATIONS / 2, "nothing was rotated, or deleted"
     assert job.ids() == Counter(range(writer.count))

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingest.sources.files.contents import Contents
-from ingest.sources.files.listing import FileInfo, file_info, tail_before, tail_hash
+from ingest.sources.files.listing import FileInfo, file_info, is_local, tail_before, tail_hash
 from ingest.sources.files.names import log_name, may_become
 from ingest.sources.files.place import HEAD_BYTES
 
@@ -151,7 +151,7 @@ def _compare(contents: Contents, log: FileInfo, copy: FileInfo, now_s: float) ->
         if archive.broken is not None and left_s > 0:
             return left_s
         size, end = archive.size, archive.end
-    if size > log.size and _is_local(log):  # it may have grown since it was listed, before it was copied
+    if size > log.size and is_local(log):  # it may have grown since it was listed, before it was copied
         log = replace(file_info(contents.fs, log.path), path=log.path)
     if not 0 < size <= log.size or tail_before(contents.fs, log.path, size) != tail_hash(end):
         return None
@@ -175,11 +175,7 @@ def _is_proved(log: FileInfo, copy: FileInfo, size: int, *, is_dated: bool) -> b
     folder, other = log_name(log.path).folder, log_name(copy.path).folder
     if is_dated and f"{other}/".startswith(f"{folder}/"):
         return True
-    if folder == other and size == log.size and _is_local(log):
+    if folder == other and size == log.size and is_local(log):
         # Tools that copy a time may cut it to seconds.
         return copy.mtime_s >= (log.mtime_s if copy.mtime_s % 1 else log.mtime_s // 1)
     return size >= HEAD_BYTES
-
-
-def _is_local(file: FileInfo) -> bool:
-    return file.identity is not None and file.identity.startswith("ino:")

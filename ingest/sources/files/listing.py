@@ -47,8 +47,12 @@ class FileInfo:
     @property
     def state(self) -> tuple[str, int, float]:
         """What stays as it is while the file does, also when it is renamed where renaming keeps the identity."""
-        is_inode = self.identity is not None and self.identity.startswith("ino:")
-        return (str(self.identity) if is_inode else self.path, self.size, self.mtime_s)
+        return (str(self.identity) if is_local(self) else self.path, self.size, self.mtime_s)
+
+
+def is_local(file: FileInfo) -> bool:
+    """Whether a file lies on a file system, whose identities and times are those of files and not of uploads."""
+    return file.identity is not None and file.identity.startswith("ino:")
 
 
 @dataclass(frozen=True)

@@ -162,9 +162,23 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
     _tell_of_copies(matched, ranges)
     ranges += [lost_range(torn) for torn in matched.torn] + [_gone_range(one) for one in gone]
-    if ranges:
-        ranges += [_moved(contents, one, options) for one in matched.shards if one.is_worth_a_position]
+    moved = [one for one in matched.shards if one.is_worth_a_position]
+    if ranges or _has_successor(moved, files):
+        ranges += [_moved(contents, one, options) for one in moved]
     return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
+
+
+def _has_successor(moved: Sequence[ShardFile], files: Sequence[FileInfo]) -> bool:
+    """Whether another file is where one of these shards was known to be.
+
+    Once a rotation deletes the shard's own file, it would look replaced: an epoch without records says where it went.
+    """
+    left = {one.place.path for one in moved if one.place is not None and one.place.path not in _names(one.file)}
+    return bool(left) and any(name in left for file in files for name in _names(file))
+
+
+def _names(file: FileInfo) -> tuple[str, ...]:
+    return file.names or (file.path,)
 
 
 def _gone(look: _Look, files: Sequence[FileInfo], matched: Matched) -> list[Gone]:

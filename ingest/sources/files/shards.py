@@ -6,6 +6,8 @@
     identity found elsewhere, same content ─────────────────────→ the shard's file, renamed
     another identity at its path, same content ─────────────────→ the shard's file, written anew and longer
     a file that no shard has, same content ─────────────────────→ the shard's file, compressed, copied or moved
+    ... none of these, and its path, with a rotation's number, is
+        that of another file now ───────────────────────────────→ gone
     ... none of these, and its path has other content ──────────→ torn: the job stops, or goes on without the rest
     ... none of these, and its path is not listed ──────────────→ gone: see `ingest.sources.files.vanished`
 
@@ -23,7 +25,8 @@ from dataclasses import dataclass, field, replace
 
 from ingest.sources.files.contents import Archive, Contents, tail_span
 from ingest.sources.files.copies import Copied, without_copies
-from ingest.sources.files.listing import FileInfo, Location
+from ingest.sources.files.listing import FileInfo, Location, is_local
+from ingest.sources.files.names import log_name
 from ingest.sources.files.place import Copy, Place
 from ingest.sources.files.rotated import CopyOf, Follows, Known, Misplaced, Rotations, Waits
 from timeline.epoch import Position
@@ -71,9 +74,15 @@ class ShardFile:
 
     @property
     def is_worth_a_position(self) -> bool:
-        """Whether nothing of it is new, and a new position would spare the next start a comparison."""
+        """Whether nothing of it is new, and a new position says where it is, or spares the next start a comparison.
+
+        A shard that is still known by its log's path would be taken for one whose file was replaced, once a rotation
+        deletes the file that it has now.
+        """
         if self.place is None or not self.unchanged:
             return False
+        if self.file.path != self.place.path and self.place.path not in self.file.names:
+            return True
         return self.file.identity != self.place.identity or not set(self.copies) <= set(self.place.copies)
 
 
@@ -225,8 +234,17 @@ class _Matching:
             for span in (tail_span(file, self._after[shard].offset), (file, 0, self._places[shard].head_bytes))
         )
         for shard, file in found:
-            if not self._assign(shard, file) and file.path not in self._taken:
-                self._torn[shard] = file
+            if self._assign(shard, file) or file.path in self._taken or self._was_rotated(shard, file):
+                continue
+            self._torn[shard] = file
+
+    def _was_rotated(self, shard: str, file: FileInfo) -> bool:
+        """Whether a file only has a rotated log's number now: the one that had it before was deleted, not replaced.
+
+        Its inode tells nothing: the next file gets that of a deleted one.
+        """
+        place = self._places[shard]
+        return is_local(file) and log_name(place.path).number is not None and not self._contents.begins_as(file, place)
 
     def _assign(self, shard: str, file: FileInfo, *, may_be_longer: bool = False) -> bool:
         """Give a shard its file, if that holds what was read.

@@ -34,6 +34,14 @@ MODES += [Mode("copy", ending, dated=True) for ending in ("", ".gz", ".zst")]
 MODES += [Mode(ending=".gz", extension=".log"), Mode("copytruncate", ".gz", extension=".log", dated=True)]
 MODES += [Mode(how, ending, olddir="old") for how in ("create", "copytruncate", "renamecopy") for ending in ("", ".gz")]
 
+DELETING = [
+    Mode(keep=1),
+    Mode(ending=".gz", keep=1),
+    Mode("copytruncate", keep=1),
+    Mode("copytruncate", ".zst", keep=1),
+]
+"""Modes that delete a log one rotation after it was set aside (``rotate 1``, ``maxage``)."""
+
 
 def source_now(path: Path | str, **options: Any) -> FilesSource:
     """A source with the clock that files have."""
@@ -44,7 +52,7 @@ def lines_of(reading: Reading) -> list[bytes]:
     return sorted(line for shard in reading.lines for line in reading.texts(shard))
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", MODES + DELETING, ids=str)
 @pytest.mark.parametrize("lines", [3, 400])
 def test_every_line_is_read_once_through_every_step_of_a_rotation(tmp_path: Path, mode: Mode, lines: int) -> None:
     log = Log(tmp_path, mode)
@@ -64,6 +72,38 @@ def test_every_line_is_read_once_through_every_step_of_a_rotation(tmp_path: Path
     reading.source = source_now(tmp_path)  # a start anew, which remembers nothing
     assert reading.epoch() == 0
     assert lines_of(reading) == sorted(log.written)
+
+
+@pytest.mark.parametrize("mode", DELETING, ids=str)
+def test_a_log_that_was_read_may_be_deleted_after_rotations_without_a_line(tmp_path: Path, mode: Mode) -> None:
+    log = Log(tmp_path, mode)
+    reading = Reading(source_now(tmp_path))
+    log.append(3)
+    for _ in range(3):
+        reading.epoch()
+        list(log.rotate())
+    log.append(3)
+    assert reading.epoch() == 3
+    assert lines_of(reading) == sorted(log.written)
+
+
+@pytest.mark.parametrize("mode", DELETING, ids=str)
+def test_lines_that_a_rotation_deleted_before_they_were_read_are_told(tmp_path: Path, mode: Mode) -> None:
+    log = Log(tmp_path, mode)
+    reading = Reading(source_now(tmp_path))
+    log.append(3)
+    reading.epoch()
+    log.append(3)
+    for _ in range(2):
+        list(log.rotate())
+        log.append(5, "later")
+    with pytest.raises(SourceChangedError, match=r"app\.log \(shard app\.log\) was read up to byte \d+ and now"):
+        reading.source.plan(reading.after)
+    reading.source = source_now(tmp_path, on_truncate="restart")
+    reading.epoch()
+    ((hole,),) = lost(reading.after).values()
+    assert "truncated or replaced" in hole.reason
+    assert lines_of(reading) == sorted(log.written[:3] + log.written[6:])
 
 
 def append(path: Path, content: bytes, mtime_s: float | None = None) -> None:
