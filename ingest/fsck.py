@@ -132,8 +132,9 @@ def fix(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord]
 def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
     history = timeline.history()
     committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
-    findings = [*_of_timeline(job, timeline, history), *_of_rows(job, committed)]
-    findings += _of_losses(job)
+    lacking = missing(job.store, timeline, job.retry)
+    findings = [*_of_timeline(job, timeline, history, lacking), *_of_rows(job, committed)]
+    findings += _of_losses(job, lacking)
     fates = dict(_fates(history))
     checked: dict[str, str] = {}
     for sink in job.sinks:
@@ -169,9 +170,8 @@ def _fates(history: History) -> Iterator[tuple[str, Fate]]:
             yield instant.time, Fate.PENDING if instant.is_pending else Fate.COMMITTED
 
 
-def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Finding]:
+def _of_timeline(job: Job, timeline: Timeline, history: History, lacking: Sequence[Gone]) -> Iterator[Finding]:
     """Instants, decisions and offsets against each other."""
-    lacking = missing(job.store, timeline, job.retry)
     known = frozenset(gone.path for gone in lacking)
     yield from _of_gone(lacking)
     for name in timeline.unreadable:
@@ -193,13 +193,24 @@ def _of_timeline(job: Job, timeline: Timeline, history: History) -> Iterator[Fin
     yield from _of_offsets(history)
 
 
-def _of_losses(job: Job) -> Iterator[Finding]:
-    """What targets had and do not have any more, also where their markers say otherwise; and what they have besides."""
+def _of_losses(job: Job, lacking: Sequence[Gone]) -> Iterator[Finding]:
+    """What targets had and do not have any more, also where their markers say otherwise; and what they have besides.
+
+    Args:
+        job: the job.
+        lacking: what is gone of the timeline; told elsewhere.
+    """
     is_ahead = False
     for words in ahead(job):
         is_ahead = True
         yield Finding(Problem.AHEAD, TIMELINE, "decisions", words)
-    for loss in [] if is_ahead else find_losses(job, newest_completed(job)):
+    try:
+        losses = [] if is_ahead else find_losses(job, newest_completed(job))
+    except InvariantError as error:
+        if not any(gone.path in str(error) for gone in lacking):
+            yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
+        return
+    for loss in losses:
         what = span_words(loss.numbers) if loss.epochs else "epochs"
         yield Finding(Problem.NOT_APPLIED, loss.target, what, str(loss))
 

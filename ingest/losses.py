@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ingest.job import Job
-from ingest.protocol import read_manifest, read_plan
+from ingest.protocol import manifest_of, read_manifest, read_plan
 from ingest.sources.replays import settled_by
 from ingest.watched_sink import WatchedSink
 from sinks.base import Sink
@@ -37,9 +37,9 @@ from sinks.held import (
     spans,
 )
 from timeline.chain import SNAPSHOT_EVERY, Chain
-from timeline.decision import Decision, Outcome, read_decision
+from timeline.decision import Decision, Outcome, decision_path, read_decision
 from timeline.epoch import Manifest, Part, Plan
-from timeline.errors import FormatError, TargetRefusedError
+from timeline.errors import FormatError, InvariantError, TargetRefusedError
 from timeline.instant import Action
 from timeline.side_by_side import side_by_side
 from timeline.units import count
@@ -205,6 +205,7 @@ def find_losses(job: Job, newest: Decision | None) -> list[Loss]:
         newest: the newest decision to commit that every target had applied.
 
     Raises:
+        InvariantError: a decision or manifest of an epoch that a target lost is gone.
         StoreUnavailableError: a target or the timeline cannot be looked at.
     """
     manifest = read_manifest(job, newest.instant) if newest is not None else None
@@ -275,6 +276,9 @@ def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> I
         target: the target's name.
         among: ranges of epochs.
         newest: the newest epoch that is committed.
+
+    Raises:
+        InvariantError: a decision or manifest of these epochs is gone: it cannot be told which rows they had.
     """
     if not among:
         return
@@ -291,7 +295,11 @@ def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> I
 
 def _read(job: Job, epoch: int) -> tuple[Plan | None, Manifest] | None:
     decision = read_decision(job.store, epoch, job.retry)
-    if decision is None or decision.outcome is not Outcome.COMMIT:
+    if decision is None:
+        # To pass it over would lose its rows for good: what is put back behind it counts as all that was lost.
+        raise InvariantError(
+            f"epoch {epoch} is decided, and its decision {decision_path(epoch)} is gone: restore it, then replay"
+        )
+    if decision.outcome is not Outcome.COMMIT:
         return None
-    manifest = read_manifest(job, decision.instant)
-    return None if manifest is None else (read_plan(job, decision.instant), manifest)
+    return read_plan(job, decision.instant), manifest_of(job, decision)

@@ -209,7 +209,7 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
         TargetError: a target did not take it; the epoch stays pending and decided.
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
-    manifest = manifest or _manifest_of(job, decision)
+    manifest = manifest or manifest_of(job, decision)
     apply_in_order(job, decision, manifest, applied_through=applied_through)
     complete(job, decision, manifest)
 
@@ -217,7 +217,7 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
 def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
     """The first half of `finish`: every target has the epoch, and all before it."""
     for earlier in decided_before(job, decision.epoch, applied_through):
-        apply(job, _manifest_of(job, earlier))
+        apply(job, manifest_of(job, earlier))
     reach("applying")
     apply(job, manifest)
     reach("applied")
@@ -365,7 +365,12 @@ def decided_before(job: Job, epoch: int, applied_through: int) -> list[Decision]
     return lagging[::-1]
 
 
-def _manifest_of(job: Job, decision: Decision) -> Manifest:
+def manifest_of(job: Job, decision: Decision) -> Manifest:
+    """The manifest of a decision to commit.
+
+    Raises:
+        InvariantError: it is gone, and nobody but a person deletes it.
+    """
     manifest = read_manifest(job, decision.instant)
     if manifest is None:
         raise InvariantError(

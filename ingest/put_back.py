@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingest.build import Opened, build_job
+from ingest.build import Opened, build_job, require_whole
 from ingest.epoch import EpochWriter, raise_failure, run_epoch
 from ingest.job import Job
 from ingest.losses import Committed, Loss, find_losses, holding, newest_commit, newest_completed, refuse_ahead
@@ -105,9 +105,12 @@ def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
     """What a replay would do; reads only.
 
     Raises:
+        InvariantError: something of the timeline is gone.
         TargetRefusedError: a target has epochs that the timeline has not.
         StoreUnavailableError: a target or the timeline cannot be looked at.
     """
+    require_whole(opened)
+    opened.require_owner()
     if opened.identity is None:
         return PutBack()
     job = build_job(opened)
@@ -125,12 +128,15 @@ def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWrit
         stop: set by a signal; the epoch is rolled back then.
 
     Raises:
+        InvariantError: something of the timeline is gone; nothing was touched.
         WriterBusyError: another process writes this timeline.
         ConfigError: lost epochs are neither named nor given up, or cannot be put back.
         TargetRefusedError: a target has epochs that the timeline has not, or was changed meanwhile.
         SourceError: the source does not have the records any more; the epoch is rolled back.
         TidelineError: what else ended it; the next start settles its epoch.
     """
+    require_whole(opened)
+    opened.require_owner()
     if opened.identity is None:
         return PutBack()
     probe_stores(opened)

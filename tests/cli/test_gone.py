@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.cli.conftest import Call
 from tests.cli.job import Job
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
+from timeline.settled import move_settled
+from timeline.store import Retry
 from timeline.view import Timeline, states_before
 
 
@@ -82,8 +85,9 @@ def test_what_was_deleted_by_hand_is_told_alike_and_nothing_is_touched(
     delete(ingested)
     ingested.append("later.jsonl", range(9000, 9005))
     before = {path: path.read_bytes() for path in ingested.lake.rglob("*") if path.is_file()}
-    for command in ("run", "recover", "show", "fsck"):
-        found = call(command, ingested.file)
+    for command in ("run", "recover", "show", "fsck", "replay", "replay --dry-run", "replay --accept-loss"):
+        name, *options = command.split()
+        found = call(name, ingested.file, *options)
         assert (command, found.code) == (command, 6)
         assert words in " ".join((found.out + found.err).split()), command
         if command == "fsck":
@@ -119,3 +123,34 @@ def test_a_decided_epoch_whose_plan_was_deleted_before_it_was_completed_keeps_it
     assert ingested.tideline("recover").code == 0
     ids = ingested.ids()
     assert all(ids[number] == 1 for number in range(5000, 5005))
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("what", ["manifest", "decision"])
+def test_an_epoch_whose_manifest_or_decision_is_gone_is_not_left_out_of_a_replay(
+    job: Job, call: Call, what: str, is_settled: bool
+) -> None:
+    """Its rows would be missing for good: what a replay puts back counts as all that was lost."""
+    job.write(timeline={"path": f"{job.folder}/timeline"}, spark=None)
+    assert call("run", job.file).code == 0
+    for number in (1, 2):
+        job.append("a.jsonl", range(100 * number, 100 * number + 100))
+        assert call("run", job.file).code == 0
+    timeline = Timeline.load(store := open_store(f"{job.folder}/timeline"))
+    commits = timeline.completed().by_action(Action.COMMIT).instants
+    if is_settled:  # as behind 100 epochs, where no start looks at each instant any more
+        move_settled(store, timeline, commits[2].time, Retry())
+    hoodie = job.folder / "timeline" / ".hoodie"
+    names = {"manifest": f"timeline/{states_before(commits[1])[1]}", "decision": f"decisions/{1:020d}.json"}
+    gone = hoodie / names[what]
+    gone.rename(job.folder / "kept")
+    shutil.rmtree(job.lake)
+    for options in ([], ["--dry-run"], ["--accept-loss"], ["--epochs", "0..0", "--accept-loss"]):
+        refused = call("replay", job.file, *options)
+        assert refused.code == 6, refused.out
+        assert gone.name in " ".join((refused.out + refused.err).split())
+    assert call("fsck", job.file).code == 6
+    assert not job.lake.exists()
+    (job.folder / "kept").rename(gone)
+    assert call("replay", job.file).code == 0
+    assert job.ids() == Counter(range(300))
