@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ingest.build import Opened, build_job, lost_timeline
+from ingest.committed import Read
 from ingest.counts import TargetRows, misfits
 from ingest.job import Job
 from ingest.losses import ahead, find_losses, newest_completed
@@ -134,7 +135,8 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
     committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
     lacking = missing(job.store, timeline, job.retry)
     findings = [*_of_timeline(job, timeline, history, lacking), *_of_rows(job, committed)]
-    findings += _of_losses(job, lacking)
+    past = [(entry.plan, entry.manifest) for entry in committed if entry.manifest is not None]
+    findings += _of_losses(job, lacking, sorted(past, key=lambda read: read[1].ref.epoch))
     fates = dict(_fates(history))
     checked: dict[str, str] = {}
     for sink in job.sinks:
@@ -193,19 +195,20 @@ def _of_timeline(job: Job, timeline: Timeline, history: History, lacking: Sequen
     yield from _of_offsets(history)
 
 
-def _of_losses(job: Job, lacking: Sequence[Gone]) -> Iterator[Finding]:
+def _of_losses(job: Job, lacking: Sequence[Gone], past: Sequence[Read]) -> Iterator[Finding]:
     """What targets had and do not have any more, also where their markers say otherwise; and what they have besides.
 
     Args:
         job: the job.
         lacking: what is gone of the timeline; told elsewhere.
+        past: every completed epoch.
     """
     is_ahead = False
     for words in ahead(job):
         is_ahead = True
         yield Finding(Problem.AHEAD, TIMELINE, "decisions", words)
     try:
-        losses = [] if is_ahead else find_losses(job, newest_completed(job))
+        losses = [] if is_ahead else find_losses(job, newest_completed(job), past)
     except InvariantError as error:
         if not any(gone.path in str(error) for gone in lacking):
             yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))

@@ -2,12 +2,14 @@
 
 ::
 
-    newest manifest ─► what each target must have ─┐
-    target ─► what it has (`sinks.held`) ──────────┴─► lost epochs, with their rows
+    newest manifest ─┬─► what each target must have ─┐
+    target ─► what it has (`sinks.held`) ────────────┴─► lost epochs, with their rows
+                     └─► has no part of a target ──────► epochs that the target was left out of
 
 An epoch relies on those before it. So a start asks each target for them before it plans anything, and the commit of
 an epoch asks again where somebody else wrote meanwhile (`sinks.delta`). What was put back by a later epoch, or given
-up (`ingest.sources.replays`), is not asked for any more.
+up (`ingest.sources.replays`), is not asked for any more. A target that was not in the job file for some epochs, or is
+new in it, lacks them like one that has lost them; the newest manifest tells it at the first start with that target.
 """
 
 from __future__ import annotations
@@ -16,13 +18,12 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
+from ingest.committed import Committed, Read, committed_in, left_out, part_of, read_committed
 from ingest.job import Job
-from ingest.protocol import manifest_of, read_manifest, read_plan
-from ingest.sources.replays import settled_by
+from ingest.protocol import read_manifest
 from ingest.watched_sink import WatchedSink
-from sinks.base import Sink
+from sinks.base import Lookup, Sink
 from sinks.held import (
     REPLAY,
     RESTORE_TIMELINE,
@@ -32,35 +33,19 @@ from sinks.held import (
     Span,
     base_of,
     gone_since,
-    in_spans,
+    gone_words,
     span_words,
     spans,
 )
 from timeline.chain import SNAPSHOT_EVERY, Chain
-from timeline.decision import Decision, Outcome, decision_path, read_decision
-from timeline.epoch import Manifest, Part, Plan
-from timeline.errors import FormatError, InvariantError, TargetRefusedError
+from timeline.decision import Decision, Outcome, read_decision
+from timeline.epoch import Manifest
+from timeline.errors import FormatError, TargetRefusedError
 from timeline.instant import Action
-from timeline.side_by_side import side_by_side
 from timeline.units import count
 from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Committed:
-    """A committed epoch with rows for a target.
-
-    Attributes:
-        plan: what it read; None where that is gone.
-        manifest: what was written.
-        part: the target's share of it.
-    """
-
-    plan: Plan | None
-    manifest: Manifest
-    part: Part
 
 
 @dataclass(frozen=True)
@@ -73,6 +58,7 @@ class Loss:
         epochs: those that it has lost, oldest first.
         held: the target as it is.
         doubt: why it cannot be told which epochs it has lost; "" where it can.
+        is_left_out: whether it never had these epochs: it was not in the job file then.
     """
 
     target: str
@@ -80,6 +66,7 @@ class Loss:
     epochs: tuple[Committed, ...]
     held: Held
     doubt: str = ""
+    is_left_out: bool = False
 
     @property
     def numbers(self) -> tuple[Span, ...]:
@@ -95,7 +82,10 @@ class Loss:
         """For people: target, what happened, which epochs."""
         if self.doubt:
             return f"{self.target} {self.how}: it cannot be told which epochs it has lost ({self.doubt})"
-        return f"{self.target} {self.how}: {span_words(self.numbers)} ({count(self.rows, 'row')}) are gone from it"
+        rows = count(self.rows, "row")
+        if self.is_left_out:
+            return f"{self.target} was left out of {span_words(self.numbers)} ({rows}): it {self.how}"
+        return f"{self.target} {self.how}: {gone_words(self.numbers, rows)} from it"
 
 
 def holding(sink: Sink) -> HoldingSink | None:
@@ -197,38 +187,65 @@ def newest_commit(job: Job, known: Decision | None, next_epoch: int) -> Decision
     return None
 
 
-def find_losses(job: Job, newest: Decision | None) -> list[Loss]:
-    """What the targets have lost of all that was committed.
+def find_losses(job: Job, newest: Decision | None, past: Sequence[Read] | None = None) -> list[Loss]:
+    """What the targets lack of all that was committed.
 
     Args:
         job: the job.
         newest: the newest decision to commit that every target had applied.
+        past: all committed epochs up to it, where each of them is to be looked at; otherwise a target that the newest
+            one has is taken to have been in the job file before as well.
 
     Raises:
-        InvariantError: a decision or manifest of an epoch that a target lost is gone.
+        InvariantError: a decision or manifest of an epoch that a target lacks is gone.
         StoreUnavailableError: a target or the timeline cannot be looked at.
     """
     manifest = read_manifest(job, newest.instant) if newest is not None else None
     if newest is None or manifest is None:
         return []  # a manifest that is gone is told by whoever reads the timeline
-    found = (_loss(job, sink, newest, manifest) for sink in job.sinks)
-    return [loss for loss in found if loss is not None]
+    return [loss for sink in job.sinks for loss in _losses(job, sink, newest, manifest, past)]
 
 
-def _loss(job: Job, sink: Sink, newest: Decision, manifest: Manifest) -> Loss | None:
+def _losses(job: Job, sink: Sink, newest: Decision, manifest: Manifest, past: Sequence[Read] | None) -> Iterator[Loss]:
     target = holding(sink)
     base = _expected(job, sink.target, manifest) if target is not None else None
-    if target is None or base is None:
-        return None
+    is_in_newest = part_of(manifest, sink.target) is not None
+    if past is not None or not is_in_newest:
+        held = target.held() if target is not None else _marked(sink, manifest)
+        applied = -1 if held.newest is None else held.newest
+        first = applied + 1 if past is None else 0
+        read = read_committed(job, first, newest.epoch) if past is None else past
+        base = base if is_in_newest else _last_base(sink.target, read, held)
+        missed = tuple(left_out(job, sink.target, read, ((first, newest.epoch),), applied))
+        if missed:
+            yield Loss(sink.target, "was not among the job's targets", missed, held, is_left_out=True)
+    loss = _loss(job, sink.target, target, base, newest) if target is not None and base is not None else None
+    if loss is not None:
+        yield loss
+
+
+def _marked(sink: Sink, manifest: Manifest) -> Held:
+    """A target that tells of single epochs only."""
+    return Held(None, newest=manifest.ref.epoch if sink.lookup(manifest.ref) is Lookup.COMMITTED else None)
+
+
+def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
+    """What a target had that the newest epoch knows nothing of, as the last one tells that had rows for it."""
+    parts = [part for _, manifest in read if (part := part_of(manifest, target)) is not None and part.rows]
+    base = base_of(parts[-1]) if parts else None
+    return Base(base.table if base else None, -1, parts[-1].epoch.epoch if parts else held.newest)
+
+
+def _loss(job: Job, name: str, target: HoldingSink, base: Base, newest: Decision) -> Loss | None:
     held = target.held(base)
     gone = gone_since(base, held)
     if gone is not None and held.doubt and held.how:
-        return Loss(sink.target, gone.how, (), held, held.doubt)
+        return Loss(name, gone.how, (), held, held.doubt)
     if gone is None:
-        _warn_of_doubt(job, sink.target, target, newest, held)
+        _warn_of_doubt(job, name, target, newest, held)
         return None
-    lost = tuple(committed_in(job, sink.target, gone.epochs, newest.epoch))
-    return Loss(sink.target, gone.how, lost, held) if lost else None
+    lost = tuple(committed_in(job, name, gone.epochs, newest.epoch))
+    return Loss(name, gone.how, lost, held) if lost else None
 
 
 def _warn_of_doubt(job: Job, name: str, target: HoldingSink, newest: Decision, held: Held) -> None:
@@ -245,7 +262,7 @@ def _warn_of_doubt(job: Job, name: str, target: HoldingSink, newest: Decision, h
 
 def _expected(job: Job, target: str, manifest: Manifest) -> Base | None:
     """What a target had when an epoch was completed; None where nothing is known of it, or nothing was there."""
-    part = next((part for part in manifest.parts if part.target == target), None)
+    part = part_of(manifest, target)
     if part is None:
         return None
     base = base_of(part)
@@ -262,44 +279,7 @@ def _older(job: Job, target: str, epoch: int) -> Base | None:
         if decision is None or decision.outcome is not Outcome.COMMIT:
             continue
         manifest = read_manifest(job, decision.instant)
-        part = next((part for part in manifest.parts if part.target == target), None) if manifest else None
+        part = part_of(manifest, target) if manifest else None
         if part is not None and (part.rows or base_of(part) is not None):
             return Base(None, -1, part.epoch.epoch) if part.rows else base_of(part)
     return None
-
-
-def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> Iterator[Committed]:
-    """Committed epochs with rows for a target in some ranges, but those put back or given up since; oldest first.
-
-    Args:
-        job: the job.
-        target: the target's name.
-        among: ranges of epochs.
-        newest: the newest epoch that is committed.
-
-    Raises:
-        InvariantError: a decision or manifest of these epochs is gone: it cannot be told which rows they had.
-    """
-    if not among:
-        return
-    epochs = range(min(first for first, _ in among), newest + 1)
-    read = partial(_read, job)
-    found = [each for each in side_by_side(read, epochs, job.store.requests_at_once) if each is not None]
-    settled = [span for plan, _ in found if plan is not None for span in settled_by(plan, target)]
-    for plan, manifest in found:
-        epoch = manifest.ref.epoch
-        part = next((part for part in manifest.parts if part.target == target), None)
-        if part is not None and part.rows and in_spans(epoch, among) and not in_spans(epoch, settled):
-            yield Committed(plan, manifest, part)
-
-
-def _read(job: Job, epoch: int) -> tuple[Plan | None, Manifest] | None:
-    decision = read_decision(job.store, epoch, job.retry)
-    if decision is None:
-        # To pass it over would lose its rows for good: what is put back behind it counts as all that was lost.
-        raise InvariantError(
-            f"epoch {epoch} is decided, and its decision {decision_path(epoch)} is gone: restore it, then replay"
-        )
-    if decision.outcome is not Outcome.COMMIT:
-        return None
-    return read_plan(job, decision.instant), manifest_of(job, decision)

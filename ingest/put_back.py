@@ -1,9 +1,10 @@
-"""`tideline replay`: epochs that a target has lost are put back, each once, or given up for good.
+"""`tideline replay`: epochs that a target has lost, or was left out of, are put there, each once, or given up for good.
 
 ::
 
     lease ─► losses ─► what is pending is settled ─► one epoch of the shard tideline:replay
                                                         ├ data files that are there: named again
+                                                        ├ those of another table: copied
                                                         ├ others: read again by their offsets, written anew
                                                         └ --accept-loss: the rest, as a hole
 
@@ -19,23 +20,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingest.build import Opened, build_job, require_whole
+from ingest.committed import Committed, part_of, read_committed
 from ingest.epoch import EpochWriter, raise_failure, run_epoch
 from ingest.job import Job
-from ingest.losses import Committed, Loss, find_losses, holding, newest_commit, newest_completed, refuse_ahead
+from ingest.losses import Loss, find_losses, holding, newest_commit, newest_completed, refuse_ahead
 from ingest.recovery import recover
-from ingest.replay import Discarding, check_same
+from ingest.replay import Discarding, check_counts_same, check_same
 from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from ingest.stores import probe_stores
 from ingest.task import Outputs, TaskReport, merge_counts
 from ingest.watched_sink import WatchedSink
-from sinks.base import PartitionWriter, Spread, in_turn
-from sinks.held import Span, in_spans, span_words, spans, with_base
+from sinks.base import PartitionWriter, Sink, Spread, in_turn
+from sinks.held import CopyingSink, Span, in_spans, span_words, spans, with_base
 from timeline.chain import load_chain
+from timeline.decision import Decision
 from timeline.epoch import Part, Plan, ShardCount, WriteReport
-from timeline.errors import ConfigError
+from timeline.errors import ConfigError, TargetRefusedError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
+from timeline.units import count
 from timeline.view import Timeline
 
 
@@ -43,6 +47,7 @@ class Way(enum.Enum):
     """How the rows of a lost epoch come back."""
 
     FILES = "from its data files"
+    COPY = "from the data files of another target"
     SOURCE = "from the source"
     NONE = "cannot be put back"
 
@@ -56,12 +61,14 @@ class Lost:
         epoch: what was committed.
         way: how its rows come back.
         why: what is in the way of a better one; "" where nothing is.
+        origin: the part of another target whose data files are copied; None where none are.
     """
 
     target: str
     epoch: Committed
     way: Way
     why: str = ""
+    origin: Part | None = None
 
     @property
     def number(self) -> int:
@@ -115,7 +122,7 @@ def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
         return PutBack()
     job = build_job(opened)
     refuse_ahead(job)
-    return _planned(opened, job, find_losses(job, newest_completed(job)), wanted)
+    return _planned(opened, job, _all_losses(job, newest_completed(job)), wanted)
 
 
 def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event) -> PutBack:
@@ -154,14 +161,14 @@ def _put_back(
 ) -> PutBack:
     job = build_job(opened)
     refuse_ahead(job)
-    found = _planned(opened, job, find_losses(job, newest_completed(job)), wanted)
+    found = _planned(opened, job, _all_losses(job, newest_completed(job)), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     recover(_onto_losses(job, found.losses), lease)
     chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
     # Once more: what was pending is part of it now, and what a killed replay had decided is back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
-    found = _planned(opened, job, find_losses(job, newest), wanted)
+    found = _planned(opened, job, _all_losses(job, newest), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     if not found.losses:
@@ -175,6 +182,12 @@ def _put_back(
     writer = LostRows(job, found.back, open_writer)
     result = run_epoch(job, writer, chain, lease, (offsets,), stop=stop)
     return replace(found, epoch=result.decision.epoch)
+
+
+def _all_losses(job: Job, newest: Decision | None) -> list[Loss]:
+    """What the targets lack, by all of the timeline; what is gone of it is told where a target had rows of it."""
+    past = read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
+    return find_losses(job, newest, past)
 
 
 def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
@@ -210,16 +223,42 @@ def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lo
 
 def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
     part = lost.part
-    if part.files:
+    why = ""
+    if lost.is_left_out:
+        origin = _copied_from(job, target, lost)
+        if origin is not None:
+            return Lost(target, lost, Way.COPY, origin=origin)
+        if not isinstance(_inner(job.sink(target)), CopyingSink):
+            return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
+        why = "no other target has data files of it"
+    elif part.files:
         problems = job.sink(target).verify(part)
         if not problems:
             return Lost(target, lost, Way.FILES)
         why = problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1:,} more"
     else:
-        why = "a target without data files; write to another prefix and timeline, from the source's begin"
-        return Lost(target, lost, Way.NONE, why)
+        return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
     against = _against_reading(opened, job, target, lost)
     return Lost(target, lost, Way.NONE if against else Way.SOURCE, f"{why}; {against}" if against else why)
+
+
+_WITHOUT_FILES = "a target without data files; write to another prefix and timeline, from the source's begin"
+
+
+def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
+    """The part of another target whose data files can be copied; None where there is none."""
+    if target == job.quarantine or not isinstance(_inner(job.sink(target)), CopyingSink):
+        return None
+    for sink in job.sinks:
+        part = part_of(lost.manifest, sink.target)
+        is_like = sink.target not in (target, job.quarantine) and isinstance(_inner(sink), CopyingSink)
+        if is_like and part is not None and part.files and not sink.verify(part):
+            return part
+    return None
+
+
+def _inner(sink: Sink) -> Sink:
+    return sink.sink if isinstance(sink, WatchedSink) else sink
 
 
 def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> str:
@@ -263,11 +302,20 @@ class LostRows:
             if each.way is Way.FILES:
                 part = each.epoch.part
                 written[each.target].append(WriteReport(part.rows, part.bytes, part.files, part.dropped))
+            elif each.origin is not None:
+                written[each.target].append(self._copied(plan, each, each.origin))
         for number in sorted({each.number for each in self.back if each.way is Way.SOURCE}):
             again = [each for each in self.back if each.way is Way.SOURCE and each.number == number]
             for target, reports in self._read_again(plan, outputs, again, stop).items():
                 written[target] += reports
         return _reports(written, self.job.quarantine)
+
+    def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
+        """Copy the data files of another target, which has the same rows."""
+        source, target = _inner(self.job.sink(origin.target)), _inner(self.job.sink(lost.target))
+        assert isinstance(source, CopyingSink) and isinstance(target, CopyingSink)
+        report = target.copy_files(plan.ref.instant, origin.files, source.read_file)
+        return replace(report, dropped=lost.epoch.part.dropped)
 
     def _read_again(
         self, plan: Plan, outputs: Outputs, lost: Sequence[Lost], stop: threading.Event
@@ -288,9 +336,24 @@ class LostRows:
         found: dict[str, list[WriteReport]] = {}
         for each in lost:
             mine = [taken.reports[each.target] for taken in reports if taken.reports and each.target in taken.reports]
-            check_same(each.epoch.manifest, each.epoch.part, counts, mine)
-            found[each.target] = mine
+            self._check_same(each, counts, mine)
+            # What it refuses is in the quarantine since the epoch was committed first.
+            found[each.target] = [replace(report, rejected=0) for report in mine]
         return found
+
+    def _check_same(self, lost: Lost, counts: Sequence[ShardCount], mine: Sequence[WriteReport]) -> None:
+        part = lost.epoch.part
+        others = (other for other in lost.epoch.manifest.parts if other.target != self.job.quarantine)
+        if not lost.epoch.is_left_out or any(other.files for other in others):
+            check_same(lost.epoch.manifest, part, counts, mine)
+            return
+        check_counts_same(lost.epoch.manifest, part, counts)
+        refused = sum(report.rejected for report in mine)
+        if refused:
+            raise TargetRefusedError(
+                f"{lost.target}: it refuses {count(refused, 'row')} of epoch {lost.number}, which it was left out of, "
+                "and the quarantine has none of them. Nothing was written; --accept-loss gives the epoch up"
+            )
 
 
 def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> list[TaskReport]:
@@ -298,9 +361,9 @@ def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> l
     given = {target: sum(one.rows + one.dropped for one in reports) for target, reports in written.items()}
     rejected = given.pop(quarantine, 0)
     accepted = max(given.values(), default=0)
-    count = ShardCount(REPLAY_SHARD, accepted + rejected, accepted, rejected)
+    replayed = ShardCount(REPLAY_SHARD, accepted + rejected, accepted, rejected)
     rest = {target: WriteReport(0, 0, dropped=accepted - rows) for target, rows in given.items()}
-    found = [TaskReport((count,), {**rest, quarantine: WriteReport(0, 0)})]
+    found = [TaskReport((replayed,), {**rest, quarantine: WriteReport(0, 0)})]
     for target, reports in written.items():
         found += [TaskReport((), {target: report}) for report in reports]
     return found
@@ -308,7 +371,7 @@ def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> l
 
 def _onto_losses(job: Job, losses: Sequence[Loss]) -> Job:
     """The job, whose pending epochs are committed behind gaps that are about to be closed."""
-    gaps = {loss.target: loss.numbers for loss in losses}
+    gaps = {loss.target: loss.numbers for loss in losses if not loss.is_left_out}
     sinks = (
         _OntoGap(sink, lambda event: None, gaps[sink.target]) if sink.target in gaps else sink for sink in job.sinks
     )

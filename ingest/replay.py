@@ -120,6 +120,21 @@ def check_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount], rep
     Raises:
         InvariantError: naming the shard or the target, and both numbers.
     """
+    check_counts_same(manifest, part, counts)
+    prepared, now = TargetRows.of(part), TargetRows.of(reports)
+    if prepared != now:
+        raise InvariantError(
+            f"{_says(manifest, part)}: its part was {prepared}, now it is {now}. "
+            f"{_LOOK}: has someone else written these keys, or has the target's block in the job file changed?"
+        )
+
+
+def check_counts_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount]) -> None:
+    """The first half of `check_same`: what was read must be what was decided.
+
+    Raises:
+        InvariantError: naming the shard, and both numbers.
+    """
     before = {count.shard: count for count in manifest.counts}
     for count in counts:
         then = before[count.shard]
@@ -129,12 +144,6 @@ def check_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount], rep
                 f"{_says(manifest, part)}: shard {count.shard} was {_numbers(then)}, now it is {_numbers(count)}. "
                 f"{_LOOK}: has the source changed below what was committed?"
             )
-    prepared, now = TargetRows.of(part), TargetRows.of(reports)
-    if prepared != now:
-        raise InvariantError(
-            f"{_says(manifest, part)}: its part was {prepared}, now it is {now}. "
-            f"{_LOOK}: has someone else written these keys, or has the target's block in the job file changed?"
-        )
 
 
 _LOOK = "Nothing of it is visible there; a person has to look"

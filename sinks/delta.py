@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,14 +39,15 @@ from sinks.delta_rules import TableState, delta_schema, differences
 from sinks.delta_snapshot import Snapshot
 from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
 from sinks.lake_audit import LakeAudit, Table
-from sinks.markers import Markers
+from sinks.markers import Markers, draw_file_id, file_id
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
-from sinks.partition import EmptyPartition, PartitionField, partitioned_schema
+from sinks.partition import EmptyPartition, PartitionField, partition_folder, partitioned_schema
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import (
     CommitRejectedError,
     CommitUnknownError,
     InvariantError,
+    NotFoundError,
     StoreError,
     StoreUnavailableError,
     TargetRefusedError,
@@ -230,6 +232,37 @@ class DeltaSink:
         seen = self.log.files(table) if table is not None else {}
         return all(file.path in seen for file in part.files)
 
+    def read_file(self, file: WrittenFile) -> bytes:
+        """See CopyingSink."""
+        try:
+            body = self.retry.call(lambda: self.store.get(file.path))
+        except NotFoundError as error:
+            raise StoreUnavailableError(f"{self.target}: {file.path} is gone") from error
+        if len(body) != file.size or (file.crc32 is not None and zlib.crc32(body) != file.crc32):
+            raise StoreUnavailableError(f"{self.target}: the bytes of {file.path} are not those that were written")
+        return body
+
+    def copy_files(
+        self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
+    ) -> WriteReport:
+        """See CopyingSink: the tables of a job have the same columns and partitions."""
+        copies = tuple(self._copied(instant, number, file, read(file)) for number, file in enumerate(files))
+        return WriteReport(sum(file.rows for file in copies), sum(file.size for file in copies), copies)
+
+    def _copied(self, instant: str, number: int, file: WrittenFile, body: bytes) -> WrittenFile:
+        name = f"{file_id(self.app_id, draw_file_id())}-0_{number}-0-0_{instant}.parquet"
+        folder = partition_folder(file.partition)
+        path = f"{folder}/{name}" if folder else name
+        self._markers.announce(instant, path)
+        upload = self.store.open_write(path)
+        try:
+            upload.sink.write(body)
+            upload.close()
+        except BaseException:
+            upload.discard()
+            raise
+        return replace(file, path=path)
+
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
         return spark_files.abort(self._markers, epoch, part)
@@ -368,8 +401,8 @@ class DeltaSink:
         gone = gone_since(base, held)
         if gone is not None:
             raise TargetRefusedError(
-                f"{self.target}: {part.epoch} is not committed: {self.log.location} {gone.how}: {gone.words} are gone "
-                f"from it. {REPLAY}"
+                f"{self.target}: {part.epoch} is not committed: {self.log.location} {gone.how}: {gone.words} from "
+                f"it. {REPLAY}"
             )
 
     def _refuse_unless_fit(self, table: Snapshot) -> None:

@@ -12,13 +12,13 @@ did to its target since the job's own last commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import TypeAdapter
 
-from timeline.epoch import Json, Part
+from timeline.epoch import Json, Part, WriteReport, WrittenFile
 
 BASE_DETAIL = "base"
 """Key of a part's detail: the `Base` that it was prepared on."""
@@ -94,6 +94,29 @@ class HoldingSink(Protocol):
         """
 
 
+@runtime_checkable
+class CopyingSink(Protocol):
+    """A sink whose data files other targets of the same job can have too, byte for byte."""
+
+    def read_file(self, file: WrittenFile) -> bytes:
+        """A data file, whole.
+
+        Raises:
+            StoreUnavailableError: it is not there, or its bytes are not those that were written.
+        """
+
+    def copy_files(
+        self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
+    ) -> WriteReport:
+        """Write another target's data files to this one, as a task of an epoch does; nothing is visible yet.
+
+        Args:
+            instant: the epoch's instant.
+            files: the other target's.
+            read: gives one of them, whole.
+        """
+
+
 _BASE = TypeAdapter(Base)
 
 
@@ -127,8 +150,17 @@ def in_spans(epoch: int, among: Iterable[Sequence[int]]) -> bool:
 def span_words(among: Sequence[Span]) -> str:
     """Ranges of epochs for people: ``epochs 3-7, 9``."""
     listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in among)
-    single = len(among) == 1 and among[0][0] == among[0][1]
-    return f"epoch {listed}" if single else f"epochs {listed}"
+    return f"epoch {listed}" if _is_single(among) else f"epochs {listed}"
+
+
+def gone_words(among: Sequence[Span], rows: str = "") -> str:
+    """That these epochs are gone, for people: ``epochs 3-7, 9 (12 rows) are gone``."""
+    of_rows = f" ({rows})" if rows else ""
+    return f"{span_words(among)}{of_rows} {'is' if _is_single(among) else 'are'} gone"
+
+
+def _is_single(among: Sequence[Span]) -> bool:
+    return len(among) == 1 and among[0][0] == among[0][1]
 
 
 @dataclass(frozen=True)
@@ -145,8 +177,8 @@ class Gone:
 
     @property
     def words(self) -> str:
-        """The epochs, for people."""
-        return span_words(self.epochs)
+        """That they are gone, for people."""
+        return gone_words(self.epochs)
 
 
 def gone_since(base: Base, held: Held) -> Gone | None:

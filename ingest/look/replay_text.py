@@ -33,8 +33,10 @@ def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
         return
     yield from map(str, found.losses)
     would = "would be " if dry_run else ""
-    for way in (Way.FILES, Way.SOURCE):
-        yield from _lines([each for each in found.back if each.way is way], f"{would}put back {way.value}")
+    for way in (Way.FILES, Way.COPY, Way.SOURCE):
+        for is_left_out, what in ((False, "put back"), (True, "put there")):
+            mine = [each for each in found.back if each.way is way and each.epoch.is_left_out is is_left_out]
+            yield from _lines(mine, f"{would}{what} {way.value}")
     yield from _lines(found.given_up, f"{would}given up")
     if dry_run and found.back:
         yield "  rows that others had deleted or changed in these epochs come back as they were first written"

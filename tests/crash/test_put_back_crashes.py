@@ -135,3 +135,17 @@ def test_an_epoch_that_was_decided_before_its_table_lost_others_is_applied_with_
 
 def lake_pending(lake: Job) -> list[str]:
     return [path.name for path in (lake.folder / "timeline" / ".hoodie" / "timeline").glob("*.requested")][3:]
+
+
+@pytest.mark.parametrize("point", ["file-announced:2", "written", "manifest", "decided", "part-committed", "completed"])
+def test_a_replay_that_copies_another_tables_files_and_is_killed_leaves_none_over_and_doubles_none(
+    lake: Job, call: Call, point: str
+) -> None:
+    tables = [{"type": "delta", "path": f"{lake.folder}/{name}"} for name in ("lake", "copy")]
+    places = {"timeline": {"path": f"{lake.folder}/timeline"}, "quarantine": {"path": f"{lake.folder}/bad"}}
+    lake.write(spark=None, targets=tables, **places)
+    assert call("run", lake.file).code == 5
+    assert lake.tideline("replay", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    check(lake, call)
+    assert lake.ids("copy") == Counter(range(300))
+    assert lake.stray_files("copy") == set()

@@ -1,0 +1,179 @@
+"""Targets that were not in the job file for some of its epochs: they do not go on behind the gap unseen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.cli.job import Job
+
+
+def write(job: Job, *tables: str, name: str = "job.yaml", **changes: object) -> None:
+    """Write the job file with these tables as its targets."""
+    job.write(
+        targets=[{"type": "delta", "path": f"{job.folder}/{table}", "name": table} for table in tables],
+        timeline={"path": f"{job.folder}/timeline"},
+        quarantine={"path": f"{job.folder}/bad"},
+        spark=None,
+        **changes,
+    )
+    if name != "job.yaml":
+        job.file.rename(job.folder / name)
+
+
+def ingest(job: Job, call: Call, *epochs: Sequence[str]) -> None:
+    """One epoch of 10 rows for each list of tables; the job file keeps the last one."""
+    for tables in epochs:
+        write(job, *tables)
+        number = sum(len(path.read_text().splitlines()) for path in (job.folder / "logs").iterdir())
+        job.append("a.jsonl", range(number, number + 10))
+        ended = call("run", job.file)
+        assert ended.code == 0, ended.err
+
+
+@pytest.fixture
+def empty(job: Job) -> Job:
+    """No record was written yet."""
+    (job.folder / "logs" / "a.jsonl").write_text("")
+    return job
+
+
+BOTH = ("lake", "copy")
+GAPS: list[tuple[Sequence[Sequence[str]], str, int]] = [
+    ([BOTH, ["lake"]], "copy was left out of epoch 1 (10 rows)", 20),
+    ([BOTH, ["lake"], ["lake"]], "copy was left out of epochs 1-2 (20 rows)", 30),
+    ([["lake"], ["lake"]], "copy was left out of epochs 0-1 (20 rows)", 20),
+]
+
+
+@pytest.mark.parametrize(("epochs", "words", "rows"), GAPS)
+def test_a_target_without_epochs_that_others_have_stops_the_start_and_a_replay_copies_them(
+    empty: Job, call: Call, epochs: Sequence[Sequence[str]], words: str, rows: int
+) -> None:
+    ingest(empty, call, *epochs)
+    write(empty, *BOTH)
+    empty.append("a.jsonl", range(rows, rows + 10))
+    before = empty.ids("copy")
+    for command in ("run", "recover"):
+        ended = call(command, empty.file)
+        said = " ".join((ended.out + ended.err).split())
+        assert ended.code == 5, said
+        assert words in said and "not among the job's targets" in said and "tideline replay" in said
+    assert empty.ids("copy") == before
+    checked = call("fsck", empty.file)
+    assert checked.code == 6 and words in checked.out
+    shutil.rmtree(empty.folder / "logs")  # no source is needed where another target has the rows
+    (empty.folder / "logs").mkdir()
+    dry = call("replay", empty.file, "--dry-run")
+    assert dry.code == 5 and "would be put there from the data files of another target" in dry.out, dry.out
+    done = call("replay", empty.file)
+    assert done.code == 0, done.err
+    assert empty.ids("copy") == empty.ids("lake") == Counter(range(rows))
+    assert call("replay", empty.file).out.startswith("nothing is lost")
+    empty.append("b.jsonl", range(rows, rows + 10))
+    assert call("run", empty.file).code == 0
+    assert empty.ids("copy") == empty.ids("lake") == Counter(range(rows + 10))
+    checked = call("fsck", empty.file, "--deep")
+    assert checked.code == 0, checked.out
+    assert empty.stray_files("copy") == set()
+
+
+@pytest.mark.parametrize(("epochs", "words", "rows"), GAPS)
+def test_epochs_that_a_target_was_left_out_of_are_read_again_where_no_other_has_their_files(
+    empty: Job, call: Call, epochs: Sequence[Sequence[str]], words: str, rows: int
+) -> None:
+    ingest(empty, call, *epochs)
+    write(empty, "copy")
+    ended = call("run", empty.file)
+    assert ended.code == 5 and words in " ".join(ended.err.split())
+    done = call("replay", empty.file)
+    assert done.code == 0, done.err
+    assert empty.ids("copy") == Counter(range(rows))
+    assert call("run", empty.file).code == 0
+
+
+@pytest.mark.parametrize(("epochs", "words", "rows"), GAPS)
+def test_a_target_may_begin_behind_what_it_was_left_out_of_where_a_person_says_so(
+    empty: Job, call: Call, epochs: Sequence[Sequence[str]], words: str, rows: int
+) -> None:
+    ingest(empty, call, *epochs)
+    write(empty, *BOTH)
+    before = empty.ids("copy")
+    assert call("replay", empty.file, "--accept-loss").code == 0
+    empty.append("a.jsonl", range(rows, rows + 10))
+    assert call("run", empty.file).code == 0
+    assert empty.ids("copy") == before + Counter(range(rows, rows + 10))
+    assert empty.ids("lake") == Counter(range(rows + 10))
+    assert "epochs given up for copy" in " ".join(call("show", empty.file).out.split())
+    assert call("fsck", empty.file).code == 0
+    assert call("replay", empty.file).out.startswith("nothing is lost")
+
+
+def test_two_job_files_with_other_targets_on_one_timeline_do_not_take_turns(empty: Job, call: Call) -> None:
+    ingest(empty, call, ["lake"])
+    write(empty, "copy", name="other.yaml")
+    write(empty, "lake")
+    empty.append("a.jsonl", range(10, 20))
+    refused = call("run", empty.folder / "other.yaml")
+    assert refused.code == 5 and "copy was left out of epoch 0 (10 rows)" in " ".join(refused.err.split())
+    assert call("run", empty.file).code == 0
+    assert empty.ids("lake") == Counter(range(20))
+    assert empty.ids("copy") == Counter()
+
+
+def test_a_target_may_go_and_one_may_have_another_name(empty: Job, call: Call) -> None:
+    ingest(empty, call, BOTH, ["lake"], ["lake"])
+    write(empty, "lake")
+    empty.file.write_text(empty.file.read_text().replace("name: lake", "name: renamed"))
+    empty.append("a.jsonl", range(30, 40))
+    assert call("run", empty.file).code == 0
+    assert call("run", empty.file).code == 0
+    assert empty.ids("lake") == Counter(range(40))
+    assert call("replay", empty.file, "--dry-run").out.startswith("nothing is lost")
+
+
+def test_epochs_that_a_table_lost_and_one_that_it_never_had_come_in_one_replay(empty: Job, call: Call) -> None:
+    ingest(empty, call, BOTH, BOTH, BOTH)
+    made = sorted((empty.folder / "timeline" / ".hoodie" / "timeline").glob("*.inflight"))[1]
+    manifest = json.loads(made.read_text())
+    manifest["parts"] = [part for part in manifest["parts"] if part["target"] != "copy"]
+    made.write_text(json.dumps(manifest))
+    shutil.rmtree(empty.folder / "copy")
+    write(empty, *BOTH)
+    assert call("replay", empty.file).code == 0  # what the table lost: epochs 0 and 2, and what it never had: 1
+    assert empty.ids("copy") == Counter(range(30))
+    assert call("fsck", empty.file).code == 0
+
+
+def test_an_epoch_in_the_past_that_a_target_was_left_out_of_is_found(empty: Job, call: Call) -> None:
+    """An older version went on with both: the newest epoch is in both, and only the timeline's past tells."""
+    ingest(empty, call, BOTH, ["lake"], ["lake"])
+    made = sorted((empty.folder / "timeline" / ".hoodie" / "timeline").glob("*.inflight"))[2]
+    manifest = json.loads(made.read_text())
+    (lake,) = [part for part in manifest["parts"] if part["target"] == "lake"]
+    manifest["parts"].insert(1, lake | {"target": "copy", "rows": 0, "files": [], "dropped": lake["rows"]})
+    made.write_text(json.dumps(manifest))
+    write(empty, *BOTH)
+    checked = call("fsck", empty.file)
+    assert "copy was left out of epoch 1 (10 rows)" in checked.out
+    assert call("replay", empty.file).code == 0
+    assert empty.ids("copy") == Counter(range(20))
+    assert call("replay", empty.file).out.startswith("nothing is lost")
+
+
+def test_a_replay_of_one_target_is_no_gap_of_another(empty: Job, call: Call) -> None:
+    ingest(empty, call, BOTH, ["lake"])
+    shutil.rmtree(empty.lake)
+    assert call("replay", empty.file).code == 0
+    assert empty.ids("lake") == Counter(range(20))
+    write(empty, *BOTH)
+    said = " ".join(call("run", empty.file).err.split())
+    assert "copy was left out of epoch 1 (10 rows)" in said
+    assert call("replay", empty.file).code == 0
+    assert empty.ids("copy") == Counter(range(20))
+    assert call("fsck", empty.file, "--deep").code == 0
