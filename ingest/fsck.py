@@ -11,7 +11,7 @@ still, a few times at most.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, lost_timeline
 from ingest.committed import Read
@@ -26,7 +26,7 @@ from timeline.chain import load_chain
 from timeline.decision import Outcome, decision_path
 from timeline.entry import Entry
 from timeline.epoch import Manifest
-from timeline.errors import ConfigError, InvariantError
+from timeline.errors import ConfigError, InvariantError, TargetRefusedError
 from timeline.history import History
 from timeline.instant import TIMELINE_FOLDER, Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
@@ -136,14 +136,22 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
     lacking = missing(job.store, timeline, job.retry)
     findings = [*_of_timeline(job, timeline, history, lacking), *_of_rows(job, committed)]
     past = [(entry.plan, entry.manifest) for entry in committed if entry.manifest is not None]
-    findings += _of_losses(job, lacking, sorted(past, key=lambda read: read[1].ref.epoch))
     fates = dict(_fates(history))
     checked: dict[str, str] = {}
+    audits: list[Finding] = []
+    readable: list[Sink] = []
     for sink in job.sinks:
         parts = [part for entry in committed for part in entry.parts if part.target == sink.target]
-        audit = _audit(sink, Expected(parts, fates, is_deep, _settled(committed, sink.target)))
+        try:
+            audit = _audit(sink, Expected(parts, fates, is_deep, _settled(committed, sink.target)))
+            readable.append(sink)
+        except TargetRefusedError as error:
+            audit = Audit("nothing: it cannot be opened", [Finding(Problem.UNREADABLE, sink.target, "log", str(error))])
         checked[sink.target] = audit.checked
-        findings += audit.findings
+        audits += audit.findings
+    can_be_asked = replace(job, sinks=tuple(readable))
+    findings += _of_losses(can_be_asked, lacking, sorted(past, key=lambda read: read[1].ref.epoch))
+    findings += audits
     rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
     return Checkup(len(committed), rows, checked, findings)
 

@@ -16,11 +16,12 @@ taken for an answer: the log is read again, and holds the marker or does not.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Self, cast
@@ -157,7 +158,7 @@ class DeltaSink:
     def ensure(self) -> None:
         """See Sink. Also removes what killed processes left of unfinished puts."""
         self.retry.call(self.store.sweep)
-        table = self.retry.call(self.log.load)
+        table = self.retry.call(self._load)
         if table is not None:
             self._refuse_unless_fit(table)
             return
@@ -213,22 +214,22 @@ class DeltaSink:
     def lookup(self, epoch: EpochRef) -> Lookup:
         """See Sink."""
         try:
-            table = self.retry.call(self.log.load)
-        except StoreError as error:
+            table = self.retry.call(self._load)
+        except (StoreError, TargetRefusedError) as error:
             _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
             return Lookup.UNKNOWN
         return Lookup.COMMITTED if self._has(table, epoch) else Lookup.NOT_COMMITTED
 
     def held(self, known: Base | None = None) -> Held:
         """See HoldingSink."""
-        table = self.retry.call(self.log.load)
+        table = self.retry.call(self._load)
         held = Held(None) if table is None else self.retry.call(lambda: self.log.held(table, known))
         self._base = held.base
         return held
 
     def has_all(self, part: Part) -> bool:
         """See HoldingSink."""
-        table = self.retry.call(self.log.load)
+        table = self.retry.call(self._load)
         seen = self.log.files(table) if table is not None else {}
         return all(file.path in seen for file in part.files)
 
@@ -280,13 +281,14 @@ class DeltaSink:
         if self.job is None:
             return None
         job = self.job
-        found = self.retry.call(lambda: self.log.version_of(job.key))
+        with self._named():
+            found = self.retry.call(lambda: self.log.version_of(job.key))
         return None if found in (None, job.version) else f"{self.target} (the Delta table at {self.log.location})"
 
     def audit(self, expected: Expected) -> Audit:
         """See AuditedSink."""
         # The table first: a file that a commit makes visible meanwhile is in the listing then.
-        snapshot = self.retry.call(self.log.load)
+        snapshot = self.retry.call(self._load)
         table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
         listed = {info.path: info for info in self.retry.call(lambda: self.store.list("", recursive=True))}
         return LakeAudit(self.target, self.app_id, listed, table, self._damage).compare(expected)
@@ -307,6 +309,18 @@ class DeltaSink:
     def _markers(self) -> Markers:
         return Markers(self.store, self.app_id, self.retry, self.swept, self._looked_through)
 
+    def _load(self) -> Snapshot | None:
+        with self._named():
+            return self.log.load()
+
+    @contextlib.contextmanager
+    def _named(self, before: str = "", after: str = "") -> Iterator[None]:
+        """Put the target's name before what its log refuses."""
+        try:
+            yield
+        except TargetRefusedError as error:
+            raise TargetRefusedError(f"{self.target}: {before}{error}{after}") from error
+
     def _glance(self) -> Snapshot | None:
         return self.retry.call(self.log.glance)
 
@@ -320,7 +334,7 @@ class DeltaSink:
 
     def _commit_once(self, part: Part, put: _Put, known: Snapshot | None) -> None:
         # At first nobody is expected to be behind what is known: who is there makes the put fail.
-        table = (known if put.version is None else None) or self.log.load()
+        table = (known if put.version is None else None) or self._load()
         put.settled_by(table)
         if self._has(table, part.epoch):
             self._refuse_other_instant(table, part)
@@ -349,7 +363,8 @@ class DeltaSink:
             self._base = Base(None, 0, part.epoch.epoch)  # its id is known once it is opened
         else:
             put.version = table.version + 1
-            self.log.append(table, entry)
+            with self._named(f"{part.epoch} is not committed: ", f". {REPLAY}"):
+                self.log.append(table, entry)
             self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
         _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
 
@@ -364,7 +379,7 @@ class DeltaSink:
     def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
         """After the last attempt: returns when it landed after all, else says which of the two errors it is."""
         try:
-            table = self.log.load()
+            table = self._load()
         except StoreUnavailableError:
             table = None
         put.settled_by(table)

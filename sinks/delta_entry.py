@@ -193,6 +193,20 @@ def creation_text(app_id: str, entry: LogEntry, partition_by: Sequence[str], sch
     return _lines([{"protocol": protocol}, {"metaData": table}]) + append_text(app_id, entry, partition_by)
 
 
+def withdrawal_text(entry: LogEntry) -> bytes:
+    """The entry that takes an entry's files out of a table again, which is not the one that they were meant for."""
+    info: Json = {
+        "timestamp": entry.written_ms,
+        "operation": "DELETE",
+        "operationParameters": {
+            "predicate": json.dumps(["an epoch that was meant for the table that was here before"])
+        },
+        "engineInfo": _ENGINE,
+    }
+    actions = [{"commitInfo": info}, *(_removed(file, entry.written_ms) for file in entry.files)]
+    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+
+
 def read_entry(where: str, body: bytes, app_id: str) -> Seen:
     """What somebody's entry says that a later append has to know.
 
@@ -277,6 +291,19 @@ def _json(value: Json) -> str:
     # Characters beyond ASCII are no escapes: arrow-json, with which delta-rs reads a log, decodes those of the planes
     # 2, 4, … 16 wrongly.
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def _removed(file: WrittenFile, at_ms: int) -> dict[str, Json]:
+    return {
+        "remove": {
+            "path": quote(file.path, safe="/="),
+            "deletionTimestamp": at_ms,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition),
+            "size": file.size,
+        }
+    }
 
 
 def _added(file: WrittenFile, written_ms: int) -> dict[str, Json]:

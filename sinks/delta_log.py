@@ -18,6 +18,7 @@ Source: Delta Transaction Log Protocol, sections "Delta Log Entries" and "Action
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import time
@@ -39,6 +40,7 @@ from sinks.delta_entry import (
     read_entry,
     removed_paths,
     stats_text,
+    withdrawal_text,
 )
 from sinks.delta_held import LogWalk, held_in
 from sinks.delta_location import trusting
@@ -47,14 +49,15 @@ from sinks.delta_snapshot import (
     LOG_FOLDER,
     Snapshot,
     UnfamiliarLogError,
+    checkpoint_version,
     entry_path,
     entry_version,
     read_snapshot,
     stored_entry,
 )
 from sinks.delta_table import foreign_errors, is_missing, open_table, table_files
-from sinks.held import Base, Held
-from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
+from sinks.held import Base, Held, spans
+from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError, TargetRefusedError
 from timeline.local_store import LocalStore
 from timeline.store import ObjectStore
 
@@ -100,6 +103,7 @@ class DeltaLog:
 
         Raises:
             StoreUnavailableError: the log cannot be read.
+            TargetRefusedError: entries of it are gone.
         """
         known, self._known = self._in_sight(), None  # whatever fails below, the next call starts from the log
         looked_at = self.wall_clock()
@@ -131,7 +135,7 @@ class DeltaLog:
         except StoreUnavailableError as error:
             if is_missing(error):
                 return None
-            raise
+            raise self._broken(error) from error
         return handle.transaction_version(app_id)
 
     def held(self, snapshot: Snapshot, known: Base | None) -> Held:
@@ -236,6 +240,7 @@ class DeltaLog:
 
         Raises:
             StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
+            TargetRefusedError: the table was deleted or made anew since `after` was read; no reader sees the rows.
         """
         known, self._known = self._known, None
         put_at = self.wall_clock()
@@ -247,10 +252,61 @@ class DeltaLog:
             self._known = known
             raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
         self._entries.clear()  # the next look ends at this one
+        self._refuse_replaced(after, body, entry)
         self._confirm(version, entry)
         self._known, self._looked_at = after.after(body, Seen(marker=entry.epoch)), put_at
         if version % _checkpoint_interval(after.state) == 0:
             self.checkpoints.start(Request(self.location, self.storage_options, self.authorities, version))
+
+    def _refuse_replaced(self, after: Snapshot, body: bytes, entry: LogEntry) -> None:
+        """Look whether an entry that was put stands behind the one that it was put for.
+
+        Alone it makes a log that nobody can open, also not who makes a table anew beside it: then it is taken back,
+        which takes nothing from readers. A table whose entries are copied back just then has an epoch less than its
+        timeline, which the next look tells. In a table that was made anew the rows go as rows of any table go.
+
+        Raises:
+            TargetRefusedError: it does not.
+            StoreUnavailableError: the log cannot be read.
+        """
+        before = stored_entry(self.store, after.version) if after.newest is not None else None
+        if before == after.newest:
+            return
+        version = after.version + 1
+        if before is None and not self._has_checkpoint_behind(after.version):
+            if stored_entry(self.store, version) == body and stored_entry(self.store, version + 1) is None:
+                self.store.delete(entry_path(version))
+            how = "made anew" if self.store.list(LOG_FOLDER) else "deleted"
+            raise TargetRefusedError(f"{self.location} was {how} meanwhile, and has nothing of this epoch")
+        table = self._opened()
+        if table is not None and table.state.table_id == after.state.table_id:
+            return
+        with contextlib.suppress(AlreadyExistsError):
+            self.store.put_if_absent(entry_path(version + 1), withdrawal_text(entry))
+        raise TargetRefusedError(
+            f"{self.location} was made anew meanwhile; of this epoch it has version {version}, whose rows are taken "
+            f"out again by version {version + 1}"
+        )
+
+    def _has_checkpoint_behind(self, version: int) -> bool:
+        listed = (info.path for info in self.store.list(LOG_FOLDER))
+        return any((checkpoint_version(path) or -1) >= version for path in listed)
+
+    def _broken(self, error: StoreUnavailableError) -> TargetRefusedError | StoreUnavailableError:
+        """What to raise of a log that cannot be opened: that entries are gone from it, where they are."""
+        listed = [info.path for info in self.store.list(LOG_FOLDER)]
+        entries = {version for path in listed if (version := entry_version(path)) is not None}
+        first = max((version for path in listed if (version := checkpoint_version(path)) is not None), default=-1) + 1
+        gone = spans(set(range(first, max(entries, default=-1))) - entries)
+        if not gone:
+            return error
+        named = ", ".join(str(start) if start == end else f"{start}-{end}" for start, end in gone)
+        are_gone = f"entry {named} of its log is" if named.isdecimal() else f"entries {named} of its log are"
+        return TargetRefusedError(
+            f"the Delta table at {self.location} cannot be opened: {are_gone} gone. Nothing was written. Restore what "
+            f"is gone below {LOG_FOLDER} from the store's versions or a backup; where that is not possible, remove "
+            f"{LOG_FOLDER} (the data files stay), and tideline replay CONF makes the table anew with all epochs"
+        )
 
     def _confirm(self, version: int, entry: LogEntry) -> None:
         """Look again where an entry was put long after its writer had looked: its process or machine was stopped.
@@ -308,7 +364,7 @@ class DeltaLog:
         except StoreUnavailableError as error:
             # Says so too when the table is just being created, or its log is damaged.
             if not is_missing(error) or any(info.path.endswith(".json") for info in self.store.list(LOG_FOLDER)):
-                raise
+                raise self._broken(error) from error
             return None
         with foreign_errors(self.location):
             version, applied, state = handle.version(), handle.transaction_version(self.app_id), _state(handle)

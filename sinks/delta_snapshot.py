@@ -84,6 +84,11 @@ def entry_version(path: str) -> int | None:
     return _version(_ENTRY, path)
 
 
+def checkpoint_version(path: str) -> int | None:
+    """The version whose checkpoint, or a part of it, is at a path; None where that is none."""
+    return _version(_CHECKPOINT, path)
+
+
 def _version(pattern: re.Pattern[str], path: str) -> int | None:
     found = pattern.fullmatch(path)
     return int(found["version"]) if found else None

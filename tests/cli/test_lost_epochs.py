@@ -427,3 +427,84 @@ def test_a_timeline_of_before_tables_were_known_by_their_ids_is_checked_all_the_
     assert "bad was deleted: epoch 0 (2 rows)" in said
     assert call("replay", lake.file).code == 0
     assert lake.ids() == Counter(range(300))
+
+
+def make_anew_as_long(lake: Path) -> None:
+    """The table's next version is the one that the job is about to put."""
+    make_anew(lake)
+    write_deltalake(lake, FOREIGN, mode="append")
+
+
+@pytest.mark.parametrize(
+    ("change", "how", "left"),
+    [
+        (delete, "was deleted", 0),
+        (make_anew, "was made anew", 1),
+        (make_anew_as_long, "was made anew", 2),
+    ],
+)
+def test_a_table_that_is_replaced_between_the_look_and_the_put_of_a_commit_keeps_no_entry_of_it(
+    lake: Job, call: Call, change: Callable[[Path], None], how: str, left: int
+) -> None:
+    lake.append("a.jsonl", range(300, 400))
+    process = lake.start("run", env={"TIDELINE_FREEZE_AT": "part-committing"})
+    wait_until_frozen(process)
+    change(lake.lake)
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate(timeout=60)
+    said = " ".join(err.split())
+    assert process.returncode == 5, said
+    assert f"{lake.lake} {how}" in said and "tideline replay CONF" in said
+    assert lake.ids() == Counter({-1: left} if left else {})
+    for command in ("run", "recover"):
+        ended = call(command, lake.file)
+        assert ended.code == 5 and how in " ".join((ended.out + ended.err).split())
+    assert call("fsck", lake.file).code == 6
+    shutil.rmtree(lake.lake)
+    done = call("replay", lake.file)
+    assert done.code == 0, done.err
+    assert call("run", lake.file).code == 0
+
+
+def without_entries(*versions: int) -> Callable[[Path], None]:
+    def change(lake: Path) -> None:
+        for version in versions:
+            (lake / "_delta_log" / f"{version:020d}.json").unlink()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"),
+    [
+        (without_entries(1), "entry 1 of its log is gone"),
+        (without_entries(0), "entry 0 of its log is gone"),
+        (without_entries(0, 1), "entries 0-1 of its log are gone"),
+    ],
+)
+def test_a_table_whose_log_cannot_be_opened_is_told_alike_and_comes_back_once_its_log_is_removed(
+    lake: Job, call: Call, change: Callable[[Path], None], gone: str
+) -> None:
+    change(lake.lake)
+    lake.append("a.jsonl", range(300, 400))
+    before = sorted(lake.lake.rglob("*"))
+    for command in ("run", "recover", "recover --dry-run", "replay", "replay --dry-run", "replay --accept-loss"):
+        name, *options = command.split()
+        ended = call(name, lake.file, *options)
+        said = " ".join(ended.err.split())
+        assert (command, ended.code) == (command, 5), said
+        assert f"events: the Delta table at {lake.lake} cannot be opened: {gone}" in said, said
+        assert "remove" in said and "tideline replay CONF" in said
+    checked = call("fsck", lake.file)
+    assert checked.code == 6, checked.err
+    assert gone in " ".join(checked.out.split())
+    page = lake.folder / "page.html"
+    call("report", lake.file, "--output", str(page))
+    assert gone in page.read_text()
+    assert sorted(lake.lake.rglob("*")) == before
+    shutil.rmtree(lake.lake / "_delta_log")
+    assert call("replay", lake.file).code == 0
+    assert call("run", lake.file).code == 0
+    assert lake.ids() == Counter(range(400))
+    checked = call("fsck", lake.file, "--deep")
+    assert checked.code == 0, checked.out
