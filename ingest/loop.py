@@ -42,7 +42,7 @@ from ingest.summary import Mode, Summary
 from ingest.watched_sink import WatchedSink
 from ingest.writers import Writers
 from timeline.chain import Chain, load_chain, write_snapshot
-from timeline.decision import Decision, Outcome, read_decision
+from timeline.decision import Decision, Outcome, decision_path, read_decision
 from timeline.errors import (
     ConfigError,
     FencedError,
@@ -106,6 +106,7 @@ class IngestLoop:
         self._monotonic = monotonic
         self._writers = Writers(open_runner, stop, accept_loss=accept_loss)
         self._busy = 0
+        self._decided_before: Decision | None = None
         self._has_waited = False
         self._has_warned = False
 
@@ -195,6 +196,7 @@ class IngestLoop:
             if pipeline is None:
                 break
             job = replace(job, spread=pipeline.runner.spread)
+            self._decided_before = chain.last
             try:
                 result = self._run_epoch(job, pipeline, chain, lease, plan, applied_through, completions)
             except StoppedError as stopped:
@@ -225,7 +227,7 @@ class IngestLoop:
         """Stop where the timeline is no longer the one that this writer began with.
 
         Raises:
-            InvariantError: it was deleted, and perhaps another one begun.
+            InvariantError: it was deleted, and perhaps another one begun; or the decision before the newest is gone.
         """
         found, mine = read_identity(self._opened.store, self._opened.retry), self._opened.identity
         if found is None or mine is None or found.timeline_id != mine.timeline_id:
@@ -233,6 +235,13 @@ class IngestLoop:
             raise InvariantError(
                 f"{self._opened.store.url}: the timeline that this process writes {what}: somebody deleted it. This "
                 "process stops. Restore it before anything else runs: a new one would read everything again"
+            )
+        last = self._decided_before
+        if last is not None and read_decision(self._opened.store, last.epoch, self._opened.retry) is None:
+            raise InvariantError(
+                f"{self._opened.store.url}: epoch {last.epoch} is decided, and its decision "
+                f"{decision_path(last.epoch)} is gone: somebody deletes objects of the timeline. This process stops. "
+                "Restore it from the store's versions or a backup before anything else runs"
             )
 
     def _plan(self, source: WithQuarantine, chain: Chain) -> SourcePlan:

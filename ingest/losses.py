@@ -17,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ingest.build import Opened, build_job
 from ingest.committed import Committed, Read, committed_in, left_out, part_of, read_committed
+from ingest.config_models import place_of
 from ingest.job import Job
 from ingest.protocol import read_manifest
 from ingest.watched_sink import WatchedSink
@@ -40,7 +42,7 @@ from sinks.held import (
 from timeline.chain import SNAPSHOT_EVERY, Chain
 from timeline.decision import Decision, Outcome, read_decision
 from timeline.epoch import Manifest
-from timeline.errors import FormatError, TargetRefusedError
+from timeline.errors import ConfigError, FormatError, StoreError, TargetRefusedError
 from timeline.instant import Action
 from timeline.units import count
 from timeline.view import Timeline
@@ -131,6 +133,21 @@ def _is_behind(job: Job, epoch: int) -> bool:
     """Whether the timeline has completed a later epoch."""
     newest = newest_completed(job)
     return newest is not None and newest.epoch > epoch
+
+
+def refuse_older(opened: Opened) -> None:
+    """As `refuse_ahead`, for commands that only look: asks targets at a path only, and takes no answer for an answer.
+
+    Raises:
+        TargetRefusedError: a target has epochs that the timeline has not, or its log cannot be opened.
+    """
+    if opened.identity is None:
+        return
+    with contextlib.suppress(ConfigError, StoreError):  # of the job file and of targets others tell
+        job = build_job(opened)
+        options = (*opened.config.targets, opened.config.quarantine)
+        at_paths = (sink for sink, each in zip(job.sinks, options, strict=True) if place_of(each) is not None)
+        refuse_ahead(replace(job, sinks=tuple(at_paths)))
 
 
 def refuse_losses(job: Job, chain: Chain) -> None:

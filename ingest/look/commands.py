@@ -38,7 +38,7 @@ def show(
 
     Filters add up; what they leave out is not read.
     """
-    from ingest.build import open_timeline, require_whole
+    from ingest.build import open_timeline
     from ingest.config import load_config
     from ingest.console import output
     from ingest.look.instants import instants_view, shown_instants
@@ -56,14 +56,14 @@ def show(
     rows = shown_instants(chosen.history())
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2, default=json_word))
-        require_whole(opened)
+        _require_known(opened)
         return
     console = output()
     if not rows:
         nothing = "no instants yet" if not len(timeline) else f"none of {count(len(timeline), 'instant')} is asked for"
         console.print(f"{opened.store.url}: {nothing}", soft_wrap=True)
         _print_end(console, opened)
-        require_whole(opened)
+        _require_known(opened)
         return
     console.print(instants_view(rows, console.width))
     if hidden:
@@ -75,7 +75,16 @@ def show(
     _print_end(console, opened)
     for name in timeline.unreadable:
         console.print(f"not read: {name}", style="yellow", soft_wrap=True)
+    _require_known(opened)
+
+
+def _require_known(opened: Opened) -> None:
+    """End the command as a start would end that the timeline stops: what was printed is not all that there was."""
+    from ingest.build import require_whole
+    from ingest.losses import refuse_older
+
     require_whole(opened)
+    refuse_older(opened)
 
 
 def _print_end(console: Console, opened: Opened) -> None:
@@ -101,7 +110,7 @@ def inspect(
 
     Of a pending one also what recovery would do with it now, and why. Nothing is touched.
     """
-    from ingest.build import open_timeline, require_whole
+    from ingest.build import open_timeline
     from ingest.config import load_config
     from ingest.console import output
     from ingest.look.inspection import inspect_instant, inspection_json
@@ -112,12 +121,14 @@ def inspect(
 
     opened = open_timeline(load_config(conf))
     timeline = Timeline.load(opened.store, opened.retry)
+    if not len(timeline):
+        _require_known(opened)
     found = inspect_instant(opened, timeline, find_instant(timeline, instant))
     if as_json:
         typer.echo(json.dumps(inspection_json(found, files), indent=2, default=json_word))
     else:
         output().print(inspection_page(found, files))
-    require_whole(opened)
+    _require_known(opened)
 
 
 @app.command(short_help="Print how far each shard is read.")
@@ -138,13 +149,20 @@ def offsets(
     from ingest.console import output
     from ingest.look.offsets import job_offsets, offsets_json
     from ingest.look.offsets_text import offsets_page
+    from timeline.errors import InvariantError
 
-    found = job_offsets(open_timeline(load_config(conf)), epochs)
+    opened = open_timeline(load_config(conf))
+    try:
+        found = job_offsets(opened, epochs)
+    except InvariantError:
+        _require_known(opened)
+        raise
     if as_json:
         typer.echo(json.dumps(offsets_json(found), indent=2))
     else:
         console = output()
         console.print(offsets_page(found, limit=limit, width=console.width), highlight=False)
+    _require_known(opened)
     if found.is_silent:
         raise typer.Exit(4)
 

@@ -22,7 +22,7 @@ from ingest.takeover import Recovery, examine
 from ingest.words import amount, count, duration
 from timeline.decision import Outcome
 from timeline.epoch import ShardCount
-from timeline.errors import TidelineError
+from timeline.errors import InvariantError, TargetRefusedError, TidelineError
 from timeline.history import History
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState
@@ -51,6 +51,8 @@ class Report:
         recovery: what recovery would do; None where that is not known.
         lease: what is known of its latest writer.
         ended_by: the error that ended that one; "" where none did, or where nothing tells.
+        refused: why a start would be refused: something of the timeline is gone, or it is older than a target; "" where
+            it would not.
         unknown: what could not be looked at, and why.
         unreadable: files in the timeline's folder that are no instants.
     """
@@ -65,6 +67,7 @@ class Report:
     recovery: Recovery | None = None
     lease: LeaseState | None = None
     ended_by: str = ""
+    refused: str = ""
     unknown: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -119,6 +122,7 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
         StoreUnavailableError: the timeline's own store does not answer.
     """
     unknown: list[str] = []
+    refused = ""
     timeline = Timeline.load(opened.store, opened.retry)
     chosen, older = select(timeline, wanted)
     observer = LeaseObserver(opened.store, opened.retry)
@@ -128,6 +132,8 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
     try:
         lease = observer.look()
         recovery = examine(opened, observer=observer)
+    except (InvariantError, TargetRefusedError) as error:
+        refused = str(error)
     except TidelineError as error:
         unknown.append(f"what recovery would do: {error}")
     try:
@@ -145,6 +151,7 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
         recovery=recovery,
         lease=lease,
         ended_by=observer.writer.ended_by if observer.writer is not None else "",
+        refused=refused,
         unknown=tuple(unknown),
         unreadable=timeline.unreadable,
     )
@@ -152,6 +159,8 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
 
 def findings(report: Report) -> list[Finding]:
     """Everything that is not as it should be, the most urgent first; empty where all is well."""
+    if report.refused:  # what else there is to say would send people to commands that this one stops
+        return [Finding(Level.ACT, report.refused), *_unread(report)]
     found = [*_pending(report), *_writer(report), *_rollbacks(report), *_source(report), *_unread(report)]
     if not report.history.entries:
         found.append(Finding(Level.LOOK, "The job has not begun: there is no instant yet."))

@@ -15,13 +15,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from ingest.build import open_timeline
+from ingest.build import Opened, open_timeline, require_whole
 from ingest.config import load_config
 from ingest.console import output
 from ingest.look.offsets import open_job_source
 from ingest.look.watch_screen import frame_json, watch_screen
 from ingest.look.watching import LagMeter, LagProbe, Watcher
-from timeline.errors import ConfigError
+from ingest.losses import refuse_older
+from timeline.errors import ConfigError, InvariantError, StoreUnavailableError, TargetRefusedError
 from timeline.rows import as_json as json_word
 from timeline.store import Retry
 from timeline.units import parse_duration
@@ -48,23 +49,36 @@ def watch_job(conf: Path, *, interval: str, once: bool, as_json: bool) -> None:
     opened = open_timeline(load_config(conf))
     opened = replace(opened, retry=_RETRY)
     logging.getLogger().addHandler(logging.NullHandler())  # a warning would be printed across the screen
+    warning = _not_known(opened)
     meter = LagMeter(opened, open_job_source(opened))
     console = output()
     is_live = console.is_terminal and not as_json
     if once or not (is_live or as_json):
-        watcher = Watcher(opened, meter)
+        watcher = Watcher(opened, meter, warning=warning)
         if as_json:
             _print_json(watcher)
         else:
             console.print(watch_screen(watcher.look(), console.width), highlight=False)
         return
-    watcher = Watcher(opened, LagProbe(meter.latest))
+    watcher = Watcher(opened, LagProbe(meter.latest), warning=warning)
     if is_live:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the terminal is restored first
         watch_live(watcher, console, interval_s)
     while True:
         _print_json(watcher)
         time.sleep(interval_s)
+
+
+def _not_known(opened: Opened) -> str:
+    """Why the timeline, as it is now, would refuse a start of the job; "" where it would not."""
+    try:
+        require_whole(opened)
+        refuse_older(opened)
+    except (InvariantError, TargetRefusedError) as error:
+        return str(error)
+    except StoreUnavailableError:
+        pass  # each frame says so
+    return ""
 
 
 def watch_live(

@@ -50,6 +50,9 @@ def _head(frame: Frame, width: int) -> Iterator[Text]:
         seen = "never yet" if frame.seen_at is None else f"{_ago(frame.seen_at, frame.at)} (shown below)"
         yield Text(shortened(f"STORAGE DOES NOT ANSWER. Last answer: {seen}", width), style="bold white on red")
         yield Text(shortened(frame.problem, width), style="red")
+    if frame.warning:
+        yield Text("A START OF THIS JOB WOULD BE REFUSED", style="bold white on red")
+        yield Text(frame.warning, style="red")
 
 
 def _facts(frame: Frame, width: int) -> Iterator[Text]:

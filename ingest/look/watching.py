@@ -129,6 +129,7 @@ class Frame:
         rate: None before the first commit.
         writer: None before the first one.
         lag: None before the source has answered for the first time.
+        warning: why a start of the job would be refused by its timeline; "" where nothing is.
     """
 
     at: datetime
@@ -143,6 +144,7 @@ class Frame:
     rate: Rate | None = None
     writer: Writer | None = None
     lag: Lag | None = None
+    warning: str = ""
 
 
 def now_utc() -> datetime:
@@ -239,6 +241,7 @@ class Watcher:
         lag: tells how far it is behind.
         observer: watches its writer.
         now: the clock that ages are counted by.
+        warning: see `Frame`.
     """
 
     def __init__(
@@ -248,7 +251,9 @@ class Watcher:
         *,
         observer: LeaseObserver | None = None,
         now: Callable[[], datetime] = now_utc,
+        warning: str = "",
     ) -> None:
+        self._warning = warning
         self._opened = opened
         self._lag = lag
         self._observer = observer or LeaseObserver(opened.store, opened.retry)
@@ -285,6 +290,7 @@ class Watcher:
             rate=rate_of(epochs),
             writer=self._writer(),
             lag=self._lag.latest(),
+            warning=self._warning,
         )
 
     def _read(self, timeline: Timeline, instants: Sequence[Instant]) -> tuple[Entry, ...]:

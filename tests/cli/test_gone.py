@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.cli.job import Job, finish
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.settled import move_settled
@@ -92,10 +94,80 @@ def test_what_was_deleted_by_hand_is_told_alike_and_nothing_is_touched(
         assert words in " ".join((found.out + found.err).split()), command
         if command == "fsck":
             assert "broken chain: 1: " in found.out or delete is instants, found.out
-    if "instant" not in words:
-        found = call("inspect", ingested.file, "latest")
-        assert found.code == 6 and words in " ".join((found.out + found.err).split())
+    look_alike(ingested, call, 6, words)
     assert {path: path.read_bytes() for path in ingested.lake.rglob("*") if path.is_file()} == before
+
+
+def look_alike(job: Job, call: Call, code: int, words: str) -> None:
+    """Commands that only look end as a start does; those that show a page have the words on it."""
+    for command in ("show", "show --json", "inspect latest", "offsets"):
+        name, *options = command.split()
+        found = call(name, job.file, *options)
+        assert (command, found.code) == (command, code)
+        assert words in " ".join((found.out + found.err).split()), command
+    assert words in " ".join(call("watch", job.file, "--once").out.split())
+    page = job.folder / "page.html"
+    call("report", job.file, "--output", str(page))
+    text = " ".join(page.read_text().split())
+    assert html.escape(words) in text or words in text
+    assert "something has to be done" in text and "Run: tideline run" not in text
+
+
+def newest_epoch(job: Job, timeline: Path) -> None:
+    """As after a backup of the timeline is restored."""
+    folder = timeline / ".hoodie" / "timeline"
+    newest = max(path.name[:17] for path in folder.glob("*.commit.requested"))
+    for path in folder.glob(f"{newest}*"):
+        path.unlink()
+    (timeline / ".hoodie" / "decisions" / f"{2:020d}.json").unlink()
+
+
+def everything(job: Job, timeline: Path) -> None:
+    shutil.rmtree(timeline)
+
+
+@pytest.mark.parametrize(
+    ("delete", "words"),
+    [
+        (newest_epoch, "has epoch 2, which"),
+        (everything, "has rows of job 'cli' from another timeline than"),
+    ],
+)
+def test_a_timeline_that_tables_are_ahead_of_is_told_alike_by_commands_that_only_look(
+    job: Job, call: Call, delete: Callable[[Job, Path], None], words: str
+) -> None:
+    timeline = job.folder / "timeline"
+    job.write(timeline={"path": str(timeline)}, spark=None)
+    for number in range(3):
+        job.append("a.jsonl", range(1000 * number + 1000, 1000 * number + 1005))
+        assert call("run", job.file).code == 0
+    delete(job, timeline)
+    for command in ("run", "recover", "recover --dry-run", "replay", "replay --dry-run"):
+        name, *options = command.split()
+        found = call(name, job.file, *options)
+        assert (command, found.code) == (command, 5)
+        assert words in " ".join((found.out + found.err).split()), command
+    look_alike(job, call, 5, words)
+
+
+def test_a_decision_that_is_deleted_under_a_running_writer_ends_it(job: Job) -> None:
+    process = job.start("run", "--continuous")
+    wait_for(lambda: (job.lake / f".hoodie/decisions/{0:020d}.json").exists())
+    job.append("b.jsonl", range(1000, 1005))
+    wait_for(lambda: job.ids()[1000] == 1)
+    decision(job, 1)
+    job.append("c.jsonl", range(2000, 2005))
+    wait_for(lambda: process.poll() is not None)
+    ended = finish(process)
+    assert ended.code == 6
+    assert "epoch 1 is decided, and its decision" in " ".join(ended.err.split())
+
+
+def wait_for(seen: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not seen():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_an_owner_that_was_deleted_is_written_anew_where_that_is_meant(ingested: Job) -> None:

@@ -28,7 +28,7 @@ from timeline.lease import LeaseState
 
 KEYS = [
     *("at", "job", "timeline", "seen_at", "problem", "instants", "epochs", "pending"),
-    *("rollbacks", "rate", "writer", "lag"),
+    *("rollbacks", "rate", "writer", "lag", "warning"),
 ]
 
 
