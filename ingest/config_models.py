@@ -29,7 +29,7 @@ from sinks.base import TargetOptions
 from sinks.partition import EmptyPartition, PartitionField, parse_partition
 from sinks.sql_types import parse_type
 from timeline.fsspec_store import absolute
-from timeline.units import Duration
+from timeline.units import Duration, VisiblePath
 
 
 def _column_type(value: object) -> pa.DataType:
@@ -87,7 +87,7 @@ class TimelineConfig(Concern):
         path: base path of the timeline.
     """
 
-    path: str = Field(min_length=1)
+    path: VisiblePath = Field(min_length=1)
 
 
 class EpochConfig(Concern):

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from sinks.partition import EmptyPartition, PartitionField
 from timeline.epoch import EpochRef, Json, Part, Plan, WriteReport, WrittenFile
+from timeline.units import visible_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +60,12 @@ class TargetOptions(BaseModel):
 
     type: str
     name: str | None = None
+
+    @field_validator("path", check_fields=False)
+    @classmethod
+    def _is_visible(cls, path: str | None) -> str | None:
+        """Of every sink that has a path."""
+        return visible_path(path) if isinstance(path, str) else path
 
     @property
     def takes_whole_source(self) -> bool:

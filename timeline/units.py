@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them in a job file: ``256MB``, ``10s``.
+"""Sizes, durations and paths as people write them in a job file: ``256MB``, ``10s``, ``lake/events``.
 
 MB is 10^6 bytes and MiB is 2^20, as the SI and IEC 80000-13 define them; letters' case does not
 matter. A number without a unit is bytes, or seconds.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 _BYTES: Mapping[str, int] = {
     "": 1,
@@ -89,3 +90,22 @@ Duration = Annotated[float, BeforeValidator(parse_duration)]
 def count(number: int, noun: str) -> str:
     """``1 file``, ``1,200 files``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def visible_path(path: str) -> str:
+    """A path of a job file that is what it looks like.
+
+    Clients of stores cut off or encode what cannot be seen, each in its own way: one place would be two.
+
+    Raises:
+        ValueError: it has control characters, or blanks around it.
+    """
+    hidden = next((letter for letter in path if unicodedata.category(letter) in ("Cc", "Zl", "Zp")), None)
+    if hidden is not None or path != path.strip():
+        what = f"the character {hidden!r}" if hidden is not None else "blanks around it"
+        raise ValueError(f"it has {what}; allowed is a path without control characters, and without blanks around it")
+    return path
+
+
+VisiblePath = Annotated[str, AfterValidator(visible_path)]
+"""A path in a job file; see `visible_path`."""

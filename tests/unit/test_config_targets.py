@@ -156,3 +156,33 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("ingest.registry.installed_sinks", lambda: only_this)
     with pytest.raises(ConfigError, match=r"target type tikv needs .* \(grpc\): pip install 'tideline\[tikv\]'"):
         load_sink("tikv")
+
+
+WITH_PATHS = """\
+name: paths
+source: {type: files, path: LOGS, format: json}
+schema: {number: bigint}
+targets: [{type: delta, path: LAKE}]
+quarantine: {path: BAD}
+timeline: {path: TIMELINE}
+"""
+PLACES = {"LOGS": "source.path", "LAKE": "targets[0].path", "BAD": "quarantine.path", "TIMELINE": "timeline.path"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("added", ["\\n", "\\t", "\\x00", " ", "\\u2028", "\\x85"])
+def test_a_path_with_control_characters_or_blanks_around_it_is_refused(tmp_path: Path, place: str, added: str) -> None:
+    """Delta's own client takes such a path for another one, or for none: the epoch would stay pending for ever."""
+    text = WITH_PATHS
+    for name in PLACES:
+        text = text.replace(name, f'"{tmp_path}/{name.lower()}{added if name == place else ""}"')
+    (problem,) = problems(tmp_path / "job.yaml", text)
+    assert PLACES[place] in problem and "allowed is a path without" in problem
+
+
+def test_a_path_that_others_are_made_of_is_told_once_and_blanks_inside_are_allowed(tmp_path: Path) -> None:
+    text = "name: paths\nsource: {type: files, path: logs, format: json}\nschema: {number: bigint}\n"
+    (problem,) = problems(tmp_path / "job.yaml", f'{text}targets: [{{type: delta, path: " lake"}}]\n')
+    assert "targets[0].path" in problem
+    (tmp_path / "job.yaml").write_text(f'{text}targets: [{{type: delta, path: "my lake/of logs"}}]\n')
+    load_config(tmp_path / "job.yaml")

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from ingest.sources.decode.options import RecordFormat, SourceOptions, YearOf
 from ingest.sources.options import UNLIMITED
-from timeline.units import ByteSize, Duration
+from timeline.units import ByteSize, Duration, VisiblePath
 
 
 class FilesOptions(SourceOptions):
@@ -36,7 +36,7 @@ class FilesOptions(SourceOptions):
     year_words: ClassVar[tuple[YearOf, ...]] = (YearOf.FILE,)
 
     type: Literal["files"] = "files"
-    path: str = Field(min_length=1)
+    path: VisiblePath = Field(min_length=1)
     max_bytes_per_epoch: ByteSize = Field(default=256_000_000, gt=0)
     max_files_per_epoch: int = Field(default=10_000, gt=0)
     close_after: Duration = Field(default=10.0, ge=0)
