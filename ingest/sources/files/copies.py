@@ -2,9 +2,9 @@
 
 ::
 
-    named as a rotation names a log's file, and all of it is what the log begins with
-        in or below the log's folder, and its lines tell date and time → a copy
-        in its folder, as long, local: not changed before the log ─────→ a copy
+    named as a rotation names a log's file, in or below its folder, and all of it is what the log begins with
+        its lines tell date and time ──────────────────────────────────→ a copy
+        in the log's folder, as long, local, not changed before it ────→ a copy
         else at least 4 KiB ───────────────────────────────────────────→ a copy
         compressed, ends in the middle, and was changed just now ──────→ being written: wait
     anything else ─────────────────────────────────────────────────────→ a file of its own
@@ -107,14 +107,20 @@ def tells_time(head: bytes, end: bytes) -> bool:
 
 def _pairs(files: Iterable[FileInfo]) -> Iterator[tuple[FileInfo, list[FileInfo]]]:
     """Every file that by its name may be a copy, with those that it may be one of, the log itself first."""
-    families: dict[str, list[FileInfo]] = {}
-    for file in files:
+    places: dict[tuple[str, str, str], list[FileInfo]] = {}
+    for file in sorted(files, key=_age):
         if file.size:
-            families.setdefault(log_name(file.path).family, []).append(file)
-    for family in families.values():
-        logs = sorted(family, key=_age)
-        for copy in reversed(logs):
-            near = [log for log in logs if _may_be_of(log, copy)] if log_name(copy.path).is_rotated else []
+            name = log_name(file.path)
+            places.setdefault((name.family, name.folder, name.date), []).append(file)
+    for (_, folder, date), group in places.items():
+        for copy in group:
+            name = log_name(copy.path)
+            if not name.is_rotated:
+                continue
+            dates = dict.fromkeys(("", date))
+            beside = [log for each in dates for log in places.get((name.family, folder, each), ())]
+            above = [log for each in _parents(folder) for log in places.get((name.family, each, ""), ())]
+            near = [log for log in (*beside, *above) if _may_be_of(log, copy)]
             if near:
                 yield copy, near
 
@@ -122,6 +128,12 @@ def _pairs(files: Iterable[FileInfo]) -> Iterator[tuple[FileInfo, list[FileInfo]
 def _age(file: FileInfo) -> tuple[bool, bool, int, str]:
     name = log_name(file.path)
     return name.is_compressed, name.is_rotated, name.number or 0, file.path
+
+
+def _parents(folder: str) -> Iterator[str]:
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
 
 
 def _may_be_of(log: FileInfo, copy: FileInfo) -> bool:
@@ -172,10 +184,10 @@ def _is_proved(log: FileInfo, copy: FileInfo, size: int, *, is_dated: bool) -> b
         size: bytes of the content.
         is_dated: its lines tell date and time.
     """
-    folder, other = log_name(log.path).folder, log_name(copy.path).folder
-    if is_dated and f"{other}/".startswith(f"{folder}/"):
+    if is_dated:
         return True
-    if folder == other and size == log.size and is_local(log):
+    is_beside = log_name(log.path).folder == log_name(copy.path).folder
+    if is_beside and size == log.size and is_local(log):
         # Tools that copy a time may cut it to seconds.
         return copy.mtime_s >= (log.mtime_s if copy.mtime_s % 1 else log.mtime_s // 1)
     return size >= HEAD_BYTES

@@ -13,6 +13,11 @@ import fsspec
 import pytest
 
 from ingest.sources.decode.options import RecordFormat
+from ingest.sources.files import copies
+from ingest.sources.files.contents import Archives, Contents
+from ingest.sources.files.copies import without_copies
+from ingest.sources.files.listing import FileInfo
+from ingest.sources.files.names import may_become
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rotating import Log, Mode
@@ -165,3 +170,19 @@ def test_times_of_objects_prove_no_copy(bucket: fsspec.AbstractFileSystem, conte
         bucket.pipe_file(f"/bucket/{name}", content)
     source = FilesSource(FilesOptions(path="memory://bucket/*", format=RecordFormat.JSON, close_after=0))
     assert Reading(source).epoch() == read
+
+
+@pytest.mark.parametrize("name", ["{}/host.log.gz", "host.log-{}.gz"])
+def test_names_of_many_files_are_not_compared_each_with_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(before: str, after: str) -> bool:
+        asked.append(before)
+        return may_become(before, after)
+
+    monkeypatch.setattr(copies, "may_become", counted)
+    fs = fsspec.filesystem("memory")
+    files = [FileInfo(f"/b/{name.format(20_200_101 + day)}", 100, 1.0, None) for day in range(500)]
+    contents = Contents(fs, Archives(), lambda _: "gzip")
+    assert len(without_copies(contents, files, 2000.0).logs) == 500
+    assert len(asked) <= 1000
