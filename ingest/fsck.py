@@ -150,8 +150,11 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
         checked[sink.target] = audit.checked
         audits += audit.findings
     can_be_asked = replace(job, sinks=tuple(readable))
-    findings += _of_losses(can_be_asked, lacking, sorted(past, key=lambda read: read[1].ref.epoch))
-    findings += audits
+    told: set[tuple[str, str]] = set()
+    findings += _of_losses(can_be_asked, lacking, sorted(past, key=lambda read: read[1].ref.epoch), told)
+    findings += (
+        each for each in audits if each.problem is not Problem.NOT_APPLIED or (each.where, each.what) not in told
+    )
     rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
     return Checkup(len(committed), rows, checked, findings)
 
@@ -203,13 +206,16 @@ def _of_timeline(job: Job, timeline: Timeline, history: History, lacking: Sequen
     yield from _of_offsets(history)
 
 
-def _of_losses(job: Job, lacking: Sequence[Gone], past: Sequence[Read]) -> Iterator[Finding]:
+def _of_losses(
+    job: Job, lacking: Sequence[Gone], past: Sequence[Read], told: set[tuple[str, str]]
+) -> Iterator[Finding]:
     """What targets had and do not have any more, also where their markers say otherwise; and what they have besides.
 
     Args:
         job: the job.
         lacking: what is gone of the timeline; told elsewhere.
         past: every completed epoch.
+        told: takes up the target, and the instant or file, of all that these findings say.
     """
     is_ahead = False
     for words in ahead(job):
@@ -222,6 +228,9 @@ def _of_losses(job: Job, lacking: Sequence[Gone], past: Sequence[Read]) -> Itera
             yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
         return
     for loss in losses:
+        for each in loss.epochs:
+            told.add((loss.target, each.part.epoch.instant))
+            told.update((loss.target, file.path) for file in each.part.files)
         what = span_words(loss.numbers) if loss.epochs else "epochs"
         yield Finding(Problem.NOT_APPLIED, loss.target, what, str(loss))
 

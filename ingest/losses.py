@@ -104,7 +104,7 @@ def refuse_ahead(job: Job) -> None:
         StoreUnavailableError: a target or the timeline cannot be looked at.
     """
     for words in ahead(job):
-        raise TargetRefusedError(f"{words}. {RESTORE_TIMELINE}")
+        raise TargetRefusedError(f"{words} {RESTORE_TIMELINE}")  # a question ends them
 
 
 def ahead(job: Job) -> Iterator[str]:
@@ -158,6 +158,18 @@ def refuse_losses(job: Job, chain: Chain) -> None:
         StoreUnavailableError: a target or the timeline cannot be looked at.
     """
     lost = find_losses(job, newest_commit(job, chain.committed, chain.next_epoch))
+    if lost:
+        raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
+
+
+def refuse_lost(job: Job) -> None:
+    """As `refuse_losses`, of completed epochs: what is pending is no loss.
+
+    Raises:
+        TargetRefusedError: naming each target, what happened to it, and the epochs that are gone.
+        StoreUnavailableError: a target or the timeline cannot be looked at.
+    """
+    lost = find_losses(job, newest_completed(job))
     if lost:
         raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
 

@@ -32,7 +32,7 @@ from ingest.stores import probe_stores
 from ingest.task import Outputs, TaskReport, merge_counts
 from ingest.watched_sink import WatchedSink
 from sinks.base import PartitionWriter, Sink, Spread, in_turn
-from sinks.held import CopyingSink, Span, in_spans, span_words, spans, with_base
+from sinks.held import CopyingSink, NamingSink, Span, in_spans, span_words, spans, with_base
 from timeline.chain import load_chain
 from timeline.decision import Decision
 from timeline.epoch import Part, Plan, ShardCount, WriteReport
@@ -122,7 +122,10 @@ def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
         return PutBack()
     job = build_job(opened)
     refuse_ahead(job)
-    return _planned(opened, job, _all_losses(job, newest_completed(job)), wanted)
+    found = _planned(opened, job, _all_losses(job, newest_completed(job)), wanted)
+    if not found.losses:
+        _refuse_named_and_gone(job)
+    return found
 
 
 def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event) -> PutBack:
@@ -168,10 +171,11 @@ def _put_back(
     chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
     # Once more: what was pending is part of it now, and what a killed replay had decided is back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
-    found = _planned(opened, job, _all_losses(job, newest), wanted)
+    found = _planned(opened, job, _as_first_told(found.losses, _all_losses(job, newest)), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     if not found.losses:
+        _refuse_named_and_gone(job)
         return found
     offsets = replay_range(
         chain,
@@ -188,6 +192,33 @@ def _all_losses(job: Job, newest: Decision | None) -> list[Loss]:
     """What the targets lack, by all of the timeline; what is gone of it is told where a target had rows of it."""
     past = read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
     return find_losses(job, newest, past)
+
+
+def _refuse_named_and_gone(job: Job) -> None:
+    """Say what to do about data files that are gone from a table that has all epochs by its log.
+
+    Which epochs they are of is not told here: others may have compacted them.
+
+    Raises:
+        TargetRefusedError: naming the table and the files.
+    """
+    for sink in job.sinks:
+        inner = _inner(sink)
+        gone = inner.named_and_gone() if isinstance(inner, NamingSink) else ()
+        if gone:
+            more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+            raise TargetRefusedError(
+                f"{sink.target} has all epochs, and its log names a data file that is gone: {gone[0]}{more}. Nothing "
+                "was written. Restore it from the store's versions or a backup; where that is not possible, remove "
+                "the table's _delta_log (the other data files stay), and tideline replay CONF makes the table anew, "
+                "with the epochs of these files from the source. What others changed in the table is undone by that"
+            )
+
+
+def _as_first_told(first: Sequence[Loss], losses: Sequence[Loss]) -> list[Loss]:
+    """Losses with what happened to the targets: of an epoch that was applied on a gap the table tells the gap only."""
+    told = {loss.target: loss.how for loss in first if not loss.is_left_out}
+    return [loss if loss.is_left_out else replace(loss, how=told.get(loss.target, loss.how)) for loss in losses]
 
 
 def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingest.build import Opened, known_schema, open_source
+from ingest.build import Opened, build_job, known_schema, open_source, require_whole
 from ingest.isolated import IsolatedDecoder
+from ingest.losses import refuse_ahead, refuse_lost
 from ingest.reasons import Reasons
 from sinks.delta import DeltaOptions
 from timeline.chain import load_chain
@@ -83,9 +84,15 @@ def try_rejected(opened: Opened) -> Trial:
 
     Raises:
         ConfigError: nothing was ingested yet, or the quarantine is no Delta table.
+        InvariantError: something of the timeline is gone.
+        TargetRefusedError: a target, the quarantine for one, lacks epochs or has some that the timeline has not.
         StoreUnavailableError: the quarantine cannot be read.
     """
+    require_whole(opened)
     _check_readable(opened)
+    job = build_job(opened)
+    refuse_ahead(job)
+    refuse_lost(job)
     source = open_source(opened.config)
     chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry)
     schema = known_schema(opened)

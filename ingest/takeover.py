@@ -61,11 +61,17 @@ def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | No
 
     The lease is looked at once: a writer on another machine that has just died still counts as live. Where nothing
     is found behind the settled mark, the whole timeline is looked at.
+
+    Raises:
+        ConfigError: the timeline is another job's.
+        InvariantError: something of the timeline is gone.
+        TargetRefusedError: a target has epochs that the timeline has not.
     """
     require_whole(opened)
     opened.require_owner()
     if opened.identity is None:
         return Recovery()
+    refuse_ahead(build_job(opened))
     return _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))[0]
 
 

@@ -233,6 +233,13 @@ class DeltaSink:
         seen = self.log.files(table) if table is not None else {}
         return all(file.path in seen for file in part.files)
 
+    def named_and_gone(self) -> Sequence[str]:
+        """See NamingSink."""
+        table = self.retry.call(self._load)
+        named = self.log.files(table) if table is not None else {}
+        there = self.retry.call(lambda: self.store.sizes(list(named)))
+        return sorted(named.keys() - there.keys())
+
     def read_file(self, file: WrittenFile) -> bytes:
         """See CopyingSink."""
         try:

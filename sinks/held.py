@@ -117,6 +117,18 @@ class CopyingSink(Protocol):
         """
 
 
+@runtime_checkable
+class NamingSink(Protocol):
+    """A sink whose target names its data files; what `HoldingSink` has is there as well."""
+
+    def named_and_gone(self) -> Sequence[str]:
+        """Data files that readers are told to read, and that are not there.
+
+        Raises:
+            StoreUnavailableError: it cannot be looked at.
+        """
+
+
 _BASE = TypeAdapter(Base)
 
 

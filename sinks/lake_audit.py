@@ -88,8 +88,9 @@ class LakeAudit:
                 yield self._finding(
                     Problem.NOT_APPLIED,
                     part.epoch.instant,
-                    f"epoch {part.epoch.epoch} is completed, but the table has epochs up to {applied} only: was it "
-                    "restored to an older version, or made anew?",
+                    f"epoch {part.epoch.epoch} is completed, but the table has "
+                    f"{'no epoch' if applied is None else f'epochs up to {applied} only'}: was it restored to an older "
+                    "version, or made anew?",
                 )
 
     def _of_committed(self, file: WrittenFile, expected: Expected) -> Iterator[Finding]:

@@ -508,3 +508,67 @@ def test_a_table_whose_log_cannot_be_opened_is_told_alike_and_comes_back_once_it
     assert lake.ids() == Counter(range(400))
     checked = call("fsck", lake.file, "--deep")
     assert checked.code == 0, checked.out
+
+
+def test_fsck_tells_a_deleted_table_once(lake: Job, call: Call) -> None:
+    shutil.rmtree(lake.lake)
+    found = call("fsck", lake.file, "--json").json["findings"]
+    assert [(each["where"], each["what"]) for each in found] == [("events", "epochs 0-2")]
+    assert "events was deleted: epochs 0-2 (300 rows) are gone from it" in found[0]["detail"]
+
+
+def test_one_epoch_is_gone_and_a_question_ends_its_sentence(lake: Job, call: Call) -> None:
+    DeltaTable(lake.lake).restore(1)
+    said = " ".join(call("run", lake.file).err.split())
+    assert "epoch 2 (100 rows) is gone from it. Nothing" in said
+    assert call("replay", lake.file).code == 0
+    hoodie = lake.folder / "timeline" / ".hoodie"
+    newest = max(path.name[:17] for path in (hoodie / "timeline").glob("*.commit.requested"))
+    for path in (hoodie / "timeline").glob(f"{newest}*"):
+        path.unlink()
+    (hoodie / "decisions" / f"{3:020d}.json").unlink()
+    for options in ([], ["--dry-run"]):
+        ended = call("recover", lake.file, *options)
+        said = " ".join((ended.out + ended.err).split())
+        assert ended.code == 5 and "deleted from it? Nothing was written. Restore the newest" in said
+        assert "tideline replay" not in said
+
+
+def test_a_replay_says_what_happened_also_where_an_epoch_was_pending(lake: Job, call: Call) -> None:
+    lake.append("a.jsonl", range(300, 400))
+    process = lake.start("run", env={"TIDELINE_FREEZE_AT": "manifest"})
+    wait_until_frozen(process)
+    overwrite(lake.lake)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=60)
+    done = call("replay", lake.file)
+    assert done.code == 0, done.err
+    assert "events was overwritten (WRITE) by version 3" in " ".join(done.out.split())
+    assert "did not end" not in done.out
+
+
+def test_a_replay_of_the_quarantine_says_that_the_quarantine_is_gone(lake: Job, call: Call) -> None:
+    shutil.rmtree(lake.folder / "bad")
+    for options in ([], ["--dry-run"]):
+        ended = call("replay-quarantine", lake.file, *options)
+        said = " ".join((ended.out + ended.err).split())
+        assert ended.code == 5, said
+        assert "bad was deleted: epoch 0 (2 rows) is gone from it" in said and "tideline replay CONF" in said
+
+
+def test_a_data_file_that_is_gone_is_named_by_replay_and_comes_back_once_the_log_is_removed(
+    lake: Job, call: Call
+) -> None:
+    gone = Path(DeltaTable(lake.lake).file_uris()[1])
+    gone.unlink()
+    for options in ([], ["--dry-run"]):
+        ended = call("replay", lake.file, *options)
+        said = " ".join(ended.err.split())
+        assert ended.code == 5, ended.out
+        assert f"names a data file that is gone: {gone.name}" in said and "remove the table's _delta_log" in said
+    shutil.rmtree(lake.lake / "_delta_log")
+    assert call("replay", lake.file).code == 0
+    assert lake.ids() == Counter(range(300))
+    checked = call("fsck", lake.file, "--deep")
+    assert checked.code == 0, checked.out
+    assert call("replay", lake.file).out.startswith("nothing is lost")
