@@ -9,7 +9,7 @@ BIN := .venv/bin
 PACKAGES := timeline sinks ingest
 WORKERS ?= 2
 # Tests that share a server share a worker (tests/turns.py).
-SIDE_BY_SIDE = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 export PYTHON
 # Tests start hundreds of processes: each would compile all modules anew.

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import class_archive, sampling, turns
 from tests.real import kafka_server, s3_server, tikv_cluster
@@ -35,9 +37,16 @@ def pytest_configure() -> None:
     sampling.settle_seed()
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Tests that share a server share a worker."""
+    return turns.Turns(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a server share a worker, and the longest come first."""
-    turns.arrange(items)
+    """The longest come first."""
+    for item in items:
+        turns.check(item)
+    items.sort(key=turns.turn_of)
 
 
 def pytest_report_header() -> str:
@@ -48,7 +57,7 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Behind all failures: what runs them again, each alone."""
     reports = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
-    failed = dict.fromkeys(turns.name_of(report.nodeid) for report in reports)
+    failed = dict.fromkeys(report.nodeid for report in reports)
     if failed:
         terminalreporter.section("each of them again, alone")
     for name in failed:

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import sampling, turns
+from tests import sampling
 
 PAGE = Path(__file__).parents[1] / "docs" / "test-times.md"
 _LOOK_EVERY_S = 0.25
@@ -84,7 +84,7 @@ class Times:
         self._looking.start()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[turns.name_of(report.nodeid)][report.when] += report.duration
+        self.seconds[report.nodeid][report.when] += report.duration
 
     def pytest_sessionfinish(self) -> None:
         self._ended.set()
@@ -175,7 +175,7 @@ def _commit() -> str:
 def main() -> int:
     """Run all tests as ``make test`` does, and write the page; the runner's exit code."""
     times = Times()
-    arguments = ["-n", workers(), "--dist", "loadgroup", "--no-loadscope-reorder", *sys.argv[1:]]
+    arguments = ["-n", workers(), "--dist", "loadscope", "--no-loadscope-reorder", *sys.argv[1:]]
     began_s = time.monotonic()
     code = pytest.main(arguments, plugins=[times])
     if not sys.argv[1:]:

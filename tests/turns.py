@@ -1,67 +1,112 @@
 """Which tests share a worker, and in which order: servers start once a run, and both workers are busy to its end.
 
-pytest-xdist (``--dist loadgroup``) gives tests of one group to one worker, and groups in the order in which they are
-collected. A file is a group, but for these::
+A file is a group of its own, and a group runs on one worker, but for these::
 
-    s3         what needs an S3 server or a Spark cluster, first, as it takes longest
-    kafka      what needs a Kafka broker
-    tikv       what needs a TiKV cluster
-    session    what reads through the one Spark session of the run
-    (none)     single tests that take a minute each
+    streams    needs Kafka, S3 or a Spark cluster      first, as it takes longest
+    tikv       needs a TiKV cluster
+    session    reads through the one Spark session of the run
+    (none)     tests that take a minute each are groups of their own
 
 What takes longest comes first, so that short files are left to even it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-GROUPS = {
-    "kafka": {"kafka", "s3_tls"},
-    "s3": {"s3", "spark_cluster"},
-    "tikv": {"tikv", "tikv_tls", "splitting"},
-    "session": {"spark"},
+FIXTURES: Mapping[str, str] = {
+    **dict.fromkeys(("kafka", "s3", "s3_tls", "spark_cluster"), "streams"),
+    **dict.fromkeys(("tikv", "tikv_tls", "splitting"), "tikv"),
+    "spark": "session",
 }
-"""Fixtures, by the group whose worker has them; the first that fits."""
+"""What starts a server or session, and the group whose worker has it."""
 
-ALONE = ("tests/explore/test_every_interleaving.py", "tests/crash/test_kill.py")
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "streams": (
+        "tests/contract/test_delta_sink.py",
+        "tests/contract/test_s3_store.py",
+        "tests/real/test_check_store.py",
+        "tests/real/test_cluster.py",
+        "tests/real/test_kafka_faults.py",
+        "tests/real/test_kafka_job.py",
+        "tests/real/test_kafka_source.py",
+        "tests/real/test_leaks.py",
+        "tests/real/test_lease_faults.py",
+        "tests/real/test_look_commands.py",
+        "tests/real/test_mending.py",
+        "tests/real/test_s3_job.py",
+        "tests/real/test_servers.py",
+        "tests/real/test_store_faults.py",
+        "tests/real/test_stream_kafka.py",
+        "tests/real/test_tls.py",
+        "tests/spark/test_exchange.py",
+    ),
+    "tikv": (
+        "tests/contract/test_tikv_sink.py",
+        "tests/real/test_tikv_audit.py",
+        "tests/real/test_tikv_client.py",
+        "tests/real/test_tikv_cluster.py",
+        "tests/real/test_tikv_crashes.py",
+        "tests/real/test_tikv_faults.py",
+        "tests/real/test_tikv_job.py",
+        "tests/real/test_tikv_kills.py",
+        "tests/real/test_tikv_transactions.py",
+    ),
+    "session": (
+        "tests/spark/test_read_back.py",
+        "tests/spark/test_stream.py",
+        "tests/spark/test_task_errors.py",
+        "tests/spark/test_timeline_source.py",
+        "tests/spark/test_transform.py",
+    ),
+}
+
+SEVERAL = {"tests/real/test_mending.py", "tests/real/test_tikv_kills.py", "tests/spark/test_timeline_source.py"}
+"""Files with a test that needs what another group has too."""
+
+ALONE = ("tests/explore/test_every_interleaving.py", "tests/crash/test_kill.py", "tests/cli/test_poison.py")
 """Files whose tests are groups of their own."""
 
 FIRST = (
-    *("s3", "tikv", "kafka", "tests/crash/test_kill", "session", "tests/explore/", "tests/cli/test_poison.py"),
-    *("tests/property/test_values_exact.py", "tests/crash/", "tests/real/", "tests/cli/", "tests/property/"),
+    *("streams", "tikv", "tests/crash/test_kill", "session", "tests/explore/", "tests/cli/test_poison.py"),
+    *("tests/real/test_soak.py", "tests/property/test_values_exact.py", "tests/crash/", "tests/real/", "tests/cli/"),
+    *("tests/spark/", "tests/property/", "tests/notebooks/", "tests/contract/"),
 )
 """Beginnings of groups, the longest first; all others come behind them."""
 
-_MARK = "@"
-"""What pytest-xdist puts between a test's name and its group."""
+_GROUP_OF = {file: group for group, files in GROUPS.items() for file in files}
 
 
-def arrange(items: list[pytest.Item]) -> None:
-    """Group all tests, and put them into turns."""
-    groups = {item: group_of(item) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: _turn(groups[item]))
+class Turns(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each worker a group after the other; pytest-xdist's ``loadgroup`` does nothing with pytest 9.2."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
 
 
-def group_of(item: pytest.Item) -> str:
-    """The group of one test."""
-    fixtures = set(getattr(item, "fixturenames", ()))
-    for group, needed in GROUPS.items():
-        if fixtures & needed:
-            return group
-    file = item.nodeid.partition("::")[0]
-    return item.nodeid if file in ALONE else file
+def group_of(node_id: str) -> str:
+    """The group of a test, by its node id."""
+    file = node_id.partition("::")[0]
+    return node_id if file in ALONE else _GROUP_OF.get(file, file)
 
 
-def name_of(node_id: str, groups: Sequence[str] = tuple(GROUPS)) -> str:
-    """A test's own name, without the group that pytest-xdist has put behind it."""
-    name, mark, group = node_id.rpartition(_MARK)
-    return name if mark and (group in groups or group.startswith("tests/")) else node_id
-
-
-def _turn(group: str) -> int:
+def turn_of(item: pytest.Item) -> int:
+    """When the group of a test comes."""
+    group = group_of(item.nodeid)
     return next((turn for turn, beginning in enumerate(FIRST) if group.startswith(beginning)), len(FIRST))
+
+
+def check(item: pytest.Item) -> None:
+    """Refuse a test that would start a server once more.
+
+    Raises:
+        pytest.UsageError: its file is of another group than what it needs.
+    """
+    file = item.nodeid.partition("::")[0]
+    needed = {FIXTURES[name]: name for name in getattr(item, "fixturenames", ()) if name in FIXTURES}
+    for group, name in needed.items():
+        if group != group_of(item.nodeid) and file not in SEVERAL:
+            raise pytest.UsageError(f"{item.nodeid} needs {name}: list its file in tests/turns.py under {group!r}")

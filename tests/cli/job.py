@@ -84,10 +84,13 @@ class Job:
     def start(
         self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
     ) -> Command:
-        """Start a command on the job; modules of this environment are forked, other programs are started."""
+        """Start a command on the job: a fork that runs a module, or a new process where another program is asked for.
+
+        So it is with another path for modules, too: a fork has what it needs of them.
+        """
         arguments = [command, str(self.file), *options]
         whole = environment() | dict(env or {})
-        if program[:-1] == PYTHON_M:
+        if program[:-1] == PYTHON_M and "PYTHONPATH" not in (env or {}):
             process: Command = forked.start(program[-1], arguments, cwd=self.folder, env=whole)
         else:
             pipe = subprocess.PIPE

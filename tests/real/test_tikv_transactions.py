@@ -611,7 +611,7 @@ def test_insert_sets_existing_keys_aside_and_writes_the_rest(place: Place) -> No
 def test_insert_of_an_existing_key_stops_the_job_where_that_is_asked_for(place: Place) -> None:
     committed(place.sink(), ref(0), rows([5], "there"))
     sink, epoch = place.sink(mode="insert", on_existing="fail"), ref(1)
-    with pytest.raises(DataError, match="1 keys exist already, the first is that of the row at shard offset 3"):
+    with pytest.raises(DataError, match="rows whose key exists already: 1, the first at shard offset 3"):
         write_bucket(begun(sink, epoch), rows([2, 3, 4, 5]))
     sink.abort(epoch, None)
     sink.release(epoch, None, final=True)
@@ -710,7 +710,7 @@ def test_minibatch_keeps_one_row_of_each_key(place: Place) -> None:
 
 def test_minibatch_stops_at_a_row_without_a_key(place: Place) -> None:
     task = small_writer(place).open_selective(TaskAttempt(0, 0, 0))
-    with pytest.raises(DataError, match="key column 'id' is null in 1 rows, the first at shard offset 1"):
+    with pytest.raises(DataError, match="key column 'id' is null in 1 row, the first at shard offset 1"):
         take(task, pa.record_batch([pa.array([1, None], pa.int64()), pa.array(["a", "b"])], schema=SCHEMA))
     assert texts(place) == {}
 
