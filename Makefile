@@ -18,6 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf "make %-13s %s\n" $(AREAS:%=test-% "quick tests of what its name says")
 
 .PHONY: env
 env: ## check the prerequisites and make .venv from requirements.lock
@@ -48,6 +49,12 @@ test-times: env ## all tests once, and where their time goes, into docs/test-tim
 .PHONY: test-fast
 test-fast: env lint types ## the same without tests that need servers, Spark or minutes
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not real and not spark and not slow"
+
+AREAS := timeline sinks tikv sources transform look
+
+.PHONY: $(AREAS:%=test-%)
+$(AREAS:%=test-%): test-%: env
+	@WORKERS=$(WORKERS) $(BIN)/python -m tests.areas $*
 
 SEED ?=
 MINUTES ?= 20

@@ -7,9 +7,12 @@ commit tries other moments; ``SEED=`` repeats a run, ``make test-long`` takes al
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +40,42 @@ def drawing(what: str) -> random.Random:
     return random.Random(f"{seed()} {what}")
 
 
+@dataclass(frozen=True)
+class Kills:
+    """Kills of a job's processes at drawn moments.
+
+    Attributes:
+        what: names what is drawn.
+        sample: how many a run takes.
+        whole: how many `make test-long` takes.
+        within_s: after an epoch has begun.
+        among: who is killed, in turn.
+    """
+
+    what: str
+    sample: int
+    whole: int
+    within_s: float
+    among: Sequence[str]
+
+    @property
+    def count(self) -> int:
+        """How many this run takes."""
+        return share(self.sample, self.whole)
+
+    def moments(self) -> Iterator[tuple[str, float]]:
+        """Whom to kill, and how long after an epoch has begun, in seconds; without end."""
+        draw = drawing(self.what)
+        for victim in itertools.cycle(draw.sample(self.among, len(self.among))):
+            yield victim, draw.uniform(0.0, self.within_s)
+
+
+PROCESSES = ("driver", "driver", "jvm", "worker")
+KILLS = Kills("kills", 8, 40, 2.5, PROCESSES)
+KILLS_OF_DRIVERS = Kills("kills of a driver", 12, 40, 0.3, ("driver",))
+KILLS_OF_QUERIES = Kills("kills of a query", 4, 12, 2.5, PROCESSES)
+
+
 def share(sample: T, whole: T) -> T:
     """As much as this run takes."""
     return whole if os.environ.get("LONG") else sample
@@ -49,3 +88,28 @@ def _seed_of_commit() -> int:
     except (OSError, subprocess.CalledProcessError):
         return _WITHOUT_A_COMMIT
     return int(named[:_DIGITS], 16)
+
+
+def covered(kills: Kills, seeds: Sequence[int], count: int) -> tuple[int, int]:
+    """What runs by some seeds cover: moments, and the tenths of the window in which each process is killed."""
+    cells: set[tuple[str, int]] = set()
+    before = os.environ.get("SEED")
+    for each in seeds:
+        os.environ["SEED"] = str(each)
+        drawn = itertools.islice(kills.moments(), count)
+        cells |= {(victim, int(10 * later_s / kills.within_s)) for victim, later_s in drawn}
+    os.environ["SEED"] = before or ""
+    return len(seeds) * count, len(cells)
+
+
+def main() -> None:
+    """Print what 20 runs of the samples cover beside one run of all."""
+    for kills in (KILLS, KILLS_OF_DRIVERS, KILLS_OF_QUERIES):
+        sampled = covered(kills, range(20), kills.sample)
+        whole = covered(kills, [_WITHOUT_A_COMMIT], kills.whole)
+        cells = f"of {10 * len(set(kills.among))} tenths"
+        print(f"{kills.what}: 20 runs {sampled[0]} moments, {sampled[1]} {cells}; whole {whole[0]}, {whole[1]} {cells}")
+
+
+if __name__ == "__main__":
+    main()

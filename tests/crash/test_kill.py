@@ -7,13 +7,11 @@ are compared with the files row by row.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -23,17 +21,14 @@ from deltalake import DeltaTable
 
 from ingest.demo import line_starts
 from ingest.generate import DEMO_COLUMNS, log_lines
-from tests.sampling import drawing, share
+from tests.sampling import KILLS, KILLS_OF_DRIVERS, Kills
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-MOMENTS = share(8, 40)
-MOMENTS_OF_DRIVERS = share(12, 40)
 LINES_A_ROUND = 6_000
-VICTIMS = ("driver", "driver", "jvm", "worker")
 TIDELINE = (sys.executable, "-m", "ingest")
 
 
@@ -115,48 +110,41 @@ def victims(pid: int, victim: str) -> list[psutil.Process]:
     return jvm if victim == "jvm" else workers[-1:]
 
 
-def killed_and_recovered(
-    job: Path, what: str, *, moments: int, among: Sequence[str] = VICTIMS, within_s: float = 2.5
-) -> Counter[str]:
+def killed_and_recovered(job: Path, kills: Kills) -> Counter[str]:
     """Kill the job so often, recover each time, and let it end; who was killed and what recovery did, counted.
 
-    Args:
-        job: the job file.
-        what: names what is drawn.
-        moments: kills; more where the job had ended before one, or recovery had nothing to roll back yet.
-        among: who is killed, in turn.
-        within_s: after an epoch has begun.
+    There are more kills where the job had ended before one, or recovery had nothing to roll back yet.
     """
-    draw = drawing(what)
     outcomes: Counter[str] = Counter()
-    for number, victim in zip(range(4 * moments), itertools.cycle(draw.sample(among, len(among))), strict=False):
+    for number, (victim, later_s) in zip(range(4 * kills.count), kills.moments(), strict=False):
         append_lines(job, number)
-        outcomes[victim] += killed_later(job, victim, draw.uniform(0.0, within_s))
+        outcomes[victim] += killed_later(job, victim, later_s)
         recovered = tideline("recover", job, "--json")
         assert recovered.returncode == 0, recovered.stderr
         outcomes.update(settled["step"] for settled in json.loads(recovered.stdout)["settled"])
         assert not Timeline.load(open_store(str(job.parent / "lake"))).pending().instants
-        if sum(outcomes[each] for each in set(among)) >= moments and outcomes["rollback"]:
+        wanted = (outcomes["rollback"], *(outcomes[each] for each in kills.among))
+        if sum(outcomes[each] for each in set(kills.among)) >= kills.count and all(wanted):
             break
     last = tideline("run", job, "--once")
     assert last.returncode == 0, last.stderr
     print(dict(outcomes))
-    assert outcomes["rollback"] > 0 and all(outcomes[each] for each in among)
+    assert all(wanted), outcomes
     return outcomes
 
 
 def test_kills_lose_nothing_and_double_nothing(job: Path) -> None:
-    killed_and_recovered(job, "kills", moments=MOMENTS)
-    check_row_by_row(job)
+    killed_and_recovered(job, KILLS)
+    check_row_by_row(job, KILLS.count)
 
 
 def test_kills_of_a_driver_that_writes_itself_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     job = write_job(tmp_path, small_epochs="driver")
-    killed_and_recovered(job, "kills of a driver", moments=MOMENTS_OF_DRIVERS, among=["driver"], within_s=0.3)
-    check_row_by_row(job)
+    killed_and_recovered(job, KILLS_OF_DRIVERS)
+    check_row_by_row(job, KILLS_OF_DRIVERS.count)
 
 
-def check_row_by_row(job: Path) -> None:
+def check_row_by_row(job: Path, epochs: int) -> None:
     folder = job.parent
     expected: dict[tuple[str, int], bytes] = {}
     for path in sorted((folder / "logs").iterdir()):
@@ -176,5 +164,4 @@ def check_row_by_row(job: Path) -> None:
     visible = {Path(uri).name for table in ("lake", "quarantine") for uri in DeltaTable(folder / table).file_uris()}
     there = {path.name for table in ("lake", "quarantine") for path in (folder / table).glob("**/*-0_*.parquet")}
     assert there == visible, "orphans"
-    epochs = Timeline.load(open_store(str(folder / "lake"))).completed().by_action(Action.COMMIT)
-    assert len(epochs) > MOMENTS
+    assert len(Timeline.load(open_store(str(folder / "lake"))).completed().by_action(Action.COMMIT)) > epochs

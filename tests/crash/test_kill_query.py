@@ -10,14 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.crash.test_kill import killed_and_recovered, tideline, write_job
-from tests.sampling import share
+from tests.sampling import KILLS_OF_QUERIES
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
-
-
-MOMENTS = share(4, 12)
 
 
 @pytest.fixture
@@ -27,7 +24,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
-    killed_and_recovered(job, "kills of a query", moments=MOMENTS)
+    killed_and_recovered(job, KILLS_OF_QUERIES)
     checked = tideline("fsck", job, "--deep", "--json")
     assert checked.returncode == 0, checked.stdout
     check_row_by_row(job.parent)

@@ -1,0 +1,58 @@
+"""One area's tests, in a minute or two: ``make test-sinks`` and so on.
+
+An area is what a test file imports: of the quick suites (unit, property, contract) those files that import something of
+it. Tests that need servers, Spark or minutes are left to ``make test``.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+AREAS = {
+    "timeline": ("timeline",),
+    "sinks": ("sinks",),
+    "tikv": ("sinks.tikv",),
+    "sources": ("ingest.sources",),
+    "transform": ("ingest.transform", "ingest.stream"),
+    "look": ("ingest.look", "ingest.metrics"),
+}
+"""Packages, by the word of an area."""
+
+QUICK = ("tests/unit", "tests/property", "tests/contract")
+TOO_WIDE = ("timeline.errors", "timeline.units", "timeline.failpoints")
+"""What tests of every area import."""
+
+
+def files_of(area: str) -> list[str]:
+    """The test files of an area."""
+    files = (path for folder in QUICK for path in sorted((ROOT / folder).rglob("test_*.py")))
+    return [str(path.relative_to(ROOT)) for path in files if _imports(path, AREAS[area])]
+
+
+def _imports(path: Path, packages: tuple[str, ...]) -> bool:
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            if name not in TOO_WIDE and any(f"{name}.".startswith(f"{package}.") for package in packages):
+                return True
+    return False
+
+
+def main() -> int:
+    """Run the tests of the area that is named."""
+    if sys.argv[1:2] == [] or sys.argv[1] not in AREAS:
+        sys.exit(f"name an area: {', '.join(AREAS)}")
+    workers = ["-n", os.environ.get("WORKERS") or "2", "--dist", "loadscope", "--no-loadscope-reorder"]
+    return int(pytest.main([*workers, "-m", "not real and not spark and not slow", *files_of(sys.argv[1])]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
