@@ -11,7 +11,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ class Writer:
         self.count = 0
         self.between_lines = threading.Lock()
         self._stop = threading.Event()
+        self._thread = threading.Thread(target=self.run)
 
     def run(self) -> None:
         while not self._stop.wait(0.005):
@@ -84,13 +86,16 @@ class Writer:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self.run)
-        thread.start()
+        self._thread.start()
         try:
             yield
         finally:
-            self._stop.set()
-            thread.join()
+            self.stop()
+
+    def stop(self) -> None:
+        """Write no more."""
+        self._stop.set()
+        self._thread.join()
 
 
 def wait_until(is_reached: Callable[[], bool]) -> None:
@@ -109,8 +114,10 @@ def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode
     settings.write_text(f"{log} {{\nsu root root\nrotate 50\nmissingok\n{rules}\n}}\n")
     settings.chmod(0o644)
     writer = Writer(log)
-    with writer.writing():
+    with ThreadPoolExecutor(1) as reading, writer.writing(), ExitStack() as at_end:
         running = job.start("run", "--continuous")
+        at_end.callback(running.kill)
+        said = reading.submit(running.communicate)  # a job whose stderr nobody reads stops at a full pipe
         # These lines tell no time: a small copy that the log outgrew before anybody read it would be a log of its own.
         wait_until(lambda: job.ids().total() > 0 or running.poll() is not None)
         for _ in range(ROTATIONS):
@@ -125,10 +132,11 @@ def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode
                 state = str(job.folder / "state")
                 done = subprocess.run([logrotate, "-f", "-s", state, settings], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
-    wait_until(lambda: len(job.ids()) >= writer.count or running.poll() is not None)
-    if running.poll() is None:
-        running.send_signal(signal.SIGTERM)
-    _, err = running.communicate(timeout=DEADLINE_S)
+        writer.stop()
+        wait_until(lambda: len(job.ids()) >= writer.count or running.poll() is not None)
+        if running.poll() is None:
+            running.send_signal(signal.SIGTERM)
+        _, err = said.result(DEADLINE_S)
     assert running.returncode == 0, err
     found = len(list(log.parent.rglob("app*")))
     assert found == 2 if mode in DELETING else found > ROTATIONS / 2, "nothing was rotated, or deleted"
