@@ -59,6 +59,6 @@ def test_copy_that_ends_after_the_commit_is_removed_by_the_next_start(call: Call
     assert job.stray_files() and job.ids() == Counter(range(100)), "written, and not visible"
     ended = call("recover", job.file)
     assert ended.code == 0
-    assert "looked after late files of 1 settled instants" in ended.out
+    assert "looked after late files of 1 settled instant" in ended.out
     assert job.ids() == Counter(range(100))
     assert settled(job)
