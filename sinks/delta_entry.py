@@ -203,8 +203,7 @@ def withdrawal_text(entry: LogEntry) -> bytes:
         },
         "engineInfo": _ENGINE,
     }
-    actions = [{"commitInfo": info}, *(_removed(file, entry.written_ms) for file in entry.files)]
-    return "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+    return _lines([{"commitInfo": info}, *(_removed(file, entry.written_ms) for file in entry.files)])
 
 
 def read_entry(where: str, body: bytes, app_id: str) -> Seen:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sinks.delta_entry import INSTANT, LogEntry, append_text, read_entry
+from sinks.delta_entry import INSTANT, LogEntry, append_text, read_entry, withdrawal_text
 from timeline.epoch import WrittenFile
 
 
@@ -23,3 +23,11 @@ def test_any_text_is_read_back_and_only_half_a_surrogate_pair_is_an_escape(text:
     assert json.loads(added["stats"]) == {"minValues": {text: text}}
     seen = read_entry("here", body, text)
     assert (seen.marker, seen.instant) == (3, text)
+
+
+def test_an_entry_that_takes_files_out_again_has_their_texts_as_the_one_that_added_them() -> None:
+    file = WrittenFile("a.parquet", 1, 1, {"p": "\U00020bb7"})
+    body = withdrawal_text(LogEntry(3, [file], {}, 0))
+    assert "\U00020bb7".encode() in body
+    (removed,) = (json.loads(line)["remove"] for line in body.splitlines() if b'"remove"' in line)
+    assert removed["partitionValues"] == {"p": "\U00020bb7"}
