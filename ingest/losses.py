@@ -19,12 +19,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.build import Opened, build_job
+from ingest.build import Opened, build_job, require_whole
 from ingest.committed import Committed, Read, committed_in, left_out, part_of, read_committed
 from ingest.config_models import place_of
 from ingest.job import Job
 from ingest.protocol import read_manifest
-from ingest.watched_sink import WatchedSink
+from ingest.watched_sink import unwatched
 from sinks.base import Lookup, Sink
 from sinks.held import (
     REPLAY,
@@ -92,7 +92,7 @@ class Loss:
 
 def holding(sink: Sink) -> HoldingSink | None:
     """The sink, where it can tell which epochs its target has."""
-    inner = sink.sink if isinstance(sink, WatchedSink) else sink
+    inner = unwatched(sink)
     return inner if isinstance(inner, HoldingSink) else None
 
 
@@ -135,12 +135,16 @@ def _is_behind(job: Job, epoch: int) -> bool:
     return newest is not None and newest.epoch > epoch
 
 
-def refuse_older(opened: Opened) -> None:
-    """As `refuse_ahead`, for commands that only look: asks targets at a path only, and takes no answer for an answer.
+def require_known(opened: Opened) -> None:
+    """As a start refuses a timeline, for commands that only look: what they show is not all that there was.
+
+    Asks targets at a path only, and takes no answer for an answer.
 
     Raises:
+        InvariantError: something of the timeline is gone.
         TargetRefusedError: a target has epochs that the timeline has not, or its log cannot be opened.
     """
+    require_whole(opened)
     if opened.identity is None:
         return
     with contextlib.suppress(ConfigError, StoreError):  # of the job file and of targets others tell

@@ -30,8 +30,8 @@ from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from ingest.stores import probe_stores
 from ingest.task import Outputs, TaskReport, merge_counts
-from ingest.watched_sink import WatchedSink
-from sinks.base import PartitionWriter, Sink, Spread, in_turn
+from ingest.watched_sink import WatchedSink, unwatched
+from sinks.base import PartitionWriter, Spread, in_turn
 from sinks.held import CopyingSink, NamingSink, Span, in_spans, span_words, spans, with_base
 from timeline.chain import load_chain
 from timeline.decision import Decision
@@ -203,7 +203,7 @@ def _refuse_named_and_gone(job: Job) -> None:
         TargetRefusedError: naming the table and the files.
     """
     for sink in job.sinks:
-        inner = _inner(sink)
+        inner = unwatched(sink)
         gone = inner.named_and_gone() if isinstance(inner, NamingSink) else ()
         if gone:
             more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
@@ -259,7 +259,7 @@ def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
         origin = _copied_from(job, target, lost)
         if origin is not None:
             return Lost(target, lost, Way.COPY, origin=origin)
-        if not isinstance(_inner(job.sink(target)), CopyingSink):
+        if not isinstance(unwatched(job.sink(target)), CopyingSink):
             return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
         why = "no other target has data files of it"
     elif part.files:
@@ -278,18 +278,14 @@ _WITHOUT_FILES = "a target without data files; write to another prefix and timel
 
 def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
     """The part of another target whose data files can be copied; None where there is none."""
-    if target == job.quarantine or not isinstance(_inner(job.sink(target)), CopyingSink):
+    if target == job.quarantine or not isinstance(unwatched(job.sink(target)), CopyingSink):
         return None
     for sink in job.sinks:
         part = part_of(lost.manifest, sink.target)
-        is_like = sink.target not in (target, job.quarantine) and isinstance(_inner(sink), CopyingSink)
+        is_like = sink.target not in (target, job.quarantine) and isinstance(unwatched(sink), CopyingSink)
         if is_like and part is not None and part.files and not sink.verify(part):
             return part
     return None
-
-
-def _inner(sink: Sink) -> Sink:
-    return sink.sink if isinstance(sink, WatchedSink) else sink
 
 
 def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> str:
@@ -343,7 +339,7 @@ class LostRows:
 
     def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
         """Copy the data files of another target, which has the same rows."""
-        source, target = _inner(self.job.sink(origin.target)), _inner(self.job.sink(lost.target))
+        source, target = unwatched(self.job.sink(origin.target)), unwatched(self.job.sink(lost.target))
         assert isinstance(source, CopyingSink) and isinstance(target, CopyingSink)
         report = target.copy_files(plan.ref.instant, origin.files, source.read_file)
         return replace(report, dropped=lost.epoch.part.dropped)

@@ -106,3 +106,8 @@ class WatchedSink:
             if files:
                 told.files, told.bytes = swept.files, swept.bytes
                 self.tell(Deleted(self.target, files, size))
+
+
+def unwatched(sink: Sink) -> Sink:
+    """The target itself."""
+    return sink.sink if isinstance(sink, WatchedSink) else sink

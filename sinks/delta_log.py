@@ -56,7 +56,7 @@ from sinks.delta_snapshot import (
     stored_entry,
 )
 from sinks.delta_table import foreign_errors, is_missing, open_table, table_files
-from sinks.held import Base, Held, spans
+from sinks.held import Base, Held, is_single, numbers_of, spans
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError, TargetRefusedError
 from timeline.local_store import LocalStore
 from timeline.store import ObjectStore
@@ -300,8 +300,8 @@ class DeltaLog:
         gone = spans(set(range(first, max(entries, default=-1))) - entries)
         if not gone:
             return error
-        named = ", ".join(str(start) if start == end else f"{start}-{end}" for start, end in gone)
-        are_gone = f"entry {named} of its log is" if named.isdecimal() else f"entries {named} of its log are"
+        named = numbers_of(gone)
+        are_gone = f"entry {named} of its log is" if is_single(gone) else f"entries {named} of its log are"
         return TargetRefusedError(
             f"the Delta table at {self.location} cannot be opened: {are_gone} gone. Nothing was written. Restore what "
             f"is gone below {LOG_FOLDER} from the store's versions or a backup; where that is not possible, remove "

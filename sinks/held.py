@@ -161,17 +161,22 @@ def in_spans(epoch: int, among: Iterable[Sequence[int]]) -> bool:
 
 def span_words(among: Sequence[Span]) -> str:
     """Ranges of epochs for people: ``epochs 3-7, 9``."""
-    listed = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in among)
-    return f"epoch {listed}" if _is_single(among) else f"epochs {listed}"
+    return f"epoch{'' if is_single(among) else 's'} {numbers_of(among)}"
+
+
+def numbers_of(among: Sequence[Span]) -> str:
+    """Ranges for people: ``3-7, 9``."""
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in among)
 
 
 def gone_words(among: Sequence[Span], rows: str = "") -> str:
     """That these epochs are gone, for people: ``epochs 3-7, 9 (12 rows) are gone``."""
     of_rows = f" ({rows})" if rows else ""
-    return f"{span_words(among)}{of_rows} {'is' if _is_single(among) else 'are'} gone"
+    return f"{span_words(among)}{of_rows} {'is' if is_single(among) else 'are'} gone"
 
 
-def _is_single(among: Sequence[Span]) -> bool:
+def is_single(among: Sequence[Span]) -> bool:
+    """Whether ranges have one number in all."""
     return len(among) == 1 and among[0][0] == among[0][1]
 
 

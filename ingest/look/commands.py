@@ -43,6 +43,7 @@ def show(
     from ingest.console import output
     from ingest.look.instants import instants_view, shown_instants
     from ingest.look.selection import Selection, parse_since, select
+    from ingest.losses import require_known
     from ingest.words import count
     from timeline.rows import as_json as json_word
     from timeline.view import Timeline
@@ -56,14 +57,14 @@ def show(
     rows = shown_instants(chosen.history())
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=2, default=json_word))
-        _require_known(opened)
+        require_known(opened)
         return
     console = output()
     if not rows:
         nothing = "no instants yet" if not len(timeline) else f"none of {count(len(timeline), 'instant')} is asked for"
         console.print(f"{opened.store.url}: {nothing}", soft_wrap=True)
         _print_end(console, opened)
-        _require_known(opened)
+        require_known(opened)
         return
     console.print(instants_view(rows, console.width))
     if hidden:
@@ -75,16 +76,7 @@ def show(
     _print_end(console, opened)
     for name in timeline.unreadable:
         console.print(f"not read: {name}", style="yellow", soft_wrap=True)
-    _require_known(opened)
-
-
-def _require_known(opened: Opened) -> None:
-    """End the command as a start would end that the timeline stops: what was printed is not all that there was."""
-    from ingest.build import require_whole
-    from ingest.losses import refuse_older
-
-    require_whole(opened)
-    refuse_older(opened)
+    require_known(opened)
 
 
 def _print_end(console: Console, opened: Opened) -> None:
@@ -116,19 +108,20 @@ def inspect(
     from ingest.look.inspection import inspect_instant, inspection_json
     from ingest.look.inspection_text import inspection_page
     from ingest.look.selection import find_instant
+    from ingest.losses import require_known
     from timeline.rows import as_json as json_word
     from timeline.view import Timeline
 
     opened = open_timeline(load_config(conf))
     timeline = Timeline.load(opened.store, opened.retry)
     if not len(timeline):
-        _require_known(opened)
+        require_known(opened)
     found = inspect_instant(opened, timeline, find_instant(timeline, instant))
     if as_json:
         typer.echo(json.dumps(inspection_json(found, files), indent=2, default=json_word))
     else:
         output().print(inspection_page(found, files))
-    _require_known(opened)
+    require_known(opened)
 
 
 @app.command(short_help="Print how far each shard is read.")
@@ -149,20 +142,21 @@ def offsets(
     from ingest.console import output
     from ingest.look.offsets import job_offsets, offsets_json
     from ingest.look.offsets_text import offsets_page
+    from ingest.losses import require_known
     from timeline.errors import InvariantError
 
     opened = open_timeline(load_config(conf))
     try:
         found = job_offsets(opened, epochs)
     except InvariantError:
-        _require_known(opened)
+        require_known(opened)
         raise
     if as_json:
         typer.echo(json.dumps(offsets_json(found), indent=2))
     else:
         console = output()
         console.print(offsets_page(found, limit=limit, width=console.width), highlight=False)
-    _require_known(opened)
+    require_known(opened)
     if found.is_silent:
         raise typer.Exit(4)
 

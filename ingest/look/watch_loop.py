@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from ingest.build import Opened, open_timeline, require_whole
+from ingest.build import Opened, open_timeline
 from ingest.config import load_config
 from ingest.console import output
 from ingest.look.offsets import open_job_source
 from ingest.look.watch_screen import frame_json, watch_screen
 from ingest.look.watching import LagMeter, LagProbe, Watcher
-from ingest.losses import refuse_older
+from ingest.losses import require_known
 from timeline.errors import ConfigError, InvariantError, StoreUnavailableError, TargetRefusedError
 from timeline.rows import as_json as json_word
 from timeline.store import Retry
@@ -72,8 +72,7 @@ def watch_job(conf: Path, *, interval: str, once: bool, as_json: bool) -> None:
 def _not_known(opened: Opened) -> str:
     """Why the timeline, as it is now, would refuse a start of the job; "" where it would not."""
     try:
-        require_whole(opened)
-        refuse_older(opened)
+        require_known(opened)
     except (InvariantError, TargetRefusedError) as error:
         return str(error)
     except StoreUnavailableError:
