@@ -46,12 +46,21 @@ def _imports(path: Path, packages: tuple[str, ...]) -> bool:
     return False
 
 
+def workers() -> str:
+    """How many workers the tests run on."""
+    return os.environ.get("WORKERS") or "2"
+
+
+def side_by_side() -> list[str]:
+    """Options of the runner for a run on all workers, as the Makefile has them."""
+    return ["-n", workers(), "--dist", "loadscope", "--no-loadscope-reorder"]
+
+
 def main() -> int:
     """Run the tests of the area that is named."""
     if sys.argv[1:2] == [] or sys.argv[1] not in AREAS:
         sys.exit(f"name an area: {', '.join(AREAS)}")
-    workers = ["-n", os.environ.get("WORKERS") or "2", "--dist", "loadscope", "--no-loadscope-reorder"]
-    return int(pytest.main([*workers, "-m", "not real and not spark and not slow", *files_of(sys.argv[1])]))
+    return int(pytest.main([*side_by_side(), "-m", "not real and not spark and not slow", *files_of(sys.argv[1])]))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeAlias
 
@@ -137,14 +138,10 @@ def start(module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str,
     return _nursery().start(module, arguments, cwd, env)
 
 
-_nurseries: dict[int, _Nursery] = {}
-
-
+@cache
 def _nursery() -> _Nursery:
-    """This process's own: a runner's workers do not share one."""
-    if os.getpid() not in _nurseries:
-        _nurseries[os.getpid()] = _Nursery.begun()
-    return _nurseries[os.getpid()]
+    """This process's own: a runner's workers are processes that were not forked from another."""
+    return _Nursery.begun()
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,14 @@ def seed() -> int:
     return int(os.environ.get("SEED") or _seed_of_commit())
 
 
-def drawing(what: str) -> random.Random:
-    """A generator of its own for each thing that is drawn, so that one test alone draws what it drew among all."""
-    return random.Random(f"{seed()} {what}")
+def drawing(what: str, of: int | None = None) -> random.Random:
+    """A generator of its own for each thing that is drawn, so that one test alone draws what it drew among all.
+
+    Args:
+        what: names what is drawn.
+        of: the seed; this run's by default.
+    """
+    return random.Random(f"{seed() if of is None else of} {what}")
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,9 @@ class Kills:
         """How many this run takes."""
         return share(self.sample, self.whole)
 
-    def moments(self) -> Iterator[tuple[str, float]]:
-        """Whom to kill, and how long after an epoch has begun, in seconds; without end."""
-        draw = drawing(self.what)
+    def moments(self, of: int | None = None) -> Iterator[tuple[str, float]]:
+        """Whom to kill, and how long after an epoch has begun, in seconds; without end. See `drawing`."""
+        draw = drawing(self.what, of)
         for victim in itertools.cycle(draw.sample(self.among, len(self.among))):
             yield victim, draw.uniform(0.0, self.within_s)
 
@@ -81,24 +86,27 @@ def share(sample: T, whole: T) -> T:
     return whole if os.environ.get("LONG") else sample
 
 
-def _seed_of_commit() -> int:
+def commit() -> str:
+    """The short name of the commit that is checked out; "" where there is none."""
     command = ["git", "rev-parse", f"--short={_DIGITS}", "HEAD"]
     try:
-        named = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return _WITHOUT_A_COMMIT
-    return int(named[:_DIGITS], 16)
+        return ""
+
+
+def _seed_of_commit() -> int:
+    return int(commit()[:_DIGITS] or "0", 16) or _WITHOUT_A_COMMIT
 
 
 def covered(kills: Kills, seeds: Sequence[int], count: int) -> tuple[int, int]:
     """What runs by some seeds cover: moments, and the tenths of the window in which each process is killed."""
     cells: set[tuple[str, int]] = set()
-    before = os.environ.get("SEED")
     for each in seeds:
-        os.environ["SEED"] = str(each)
-        drawn = itertools.islice(kills.moments(), count)
+        drawn = itertools.islice(kills.moments(each), count)
         cells |= {(victim, int(10 * later_s / kills.within_s)) for victim, later_s in drawn}
-    os.environ["SEED"] = before or ""
     return len(seeds) * count, len(cells)
 
 

@@ -7,7 +7,6 @@ kind of them takes of the CPU. What nobody took of the cores is waiting.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import sampling
+from tests import areas, sampling
 
 PAGE = Path(__file__).parents[1] / "docs" / "test-times.md"
 _LOOK_EVERY_S = 0.25
@@ -76,7 +75,6 @@ class Times:
     def __init__(self) -> None:
         self.seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self.looked = Looked()
-        self.started_s = time.monotonic()
         self._ended = threading.Event()
         self._looking = threading.Thread(target=self._look, daemon=True)
 
@@ -102,7 +100,8 @@ class Times:
                 "# Where the time of the tests goes",
                 "",
                 f"Written by `make test-times`: {len(self.seconds)} tests, {_minutes(took_s)} on {os.cpu_count()} cores"
-                f" with {workers()} workers, without the set-up; commit {_commit()}, seed {sampling.seed()}.",
+                f" with {areas.workers()} workers, without the set-up; commit {sampling.commit() or 'unknown'}, seed"
+                f" {sampling.seed()}.",
                 "",
                 *self._by_process(took_s),
                 "",
@@ -151,11 +150,6 @@ class Times:
         yield from _table(("s", "the slowest, with their fixtures"), rows)
 
 
-def workers() -> str:
-    """How many workers the tests run on."""
-    return os.environ.get("WORKERS") or "2"
-
-
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
@@ -167,21 +161,17 @@ def _minutes(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d} min"
 
 
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=PAGE.parent, capture_output=True, text=True).stdout.strip() or "unknown"
-
-
 def main() -> int:
     """Run all tests as ``make test`` does, and write the page; the runner's exit code."""
     times = Times()
-    arguments = ["-n", workers(), "--dist", "loadscope", "--no-loadscope-reorder", *sys.argv[1:]]
+    arguments = [*areas.side_by_side(), *sys.argv[1:]]
     began_s = time.monotonic()
     code = pytest.main(arguments, plugins=[times])
-    if not sys.argv[1:]:
-        PAGE.write_text(times.page(time.monotonic() - began_s))
+    page = times.page(time.monotonic() - began_s)
+    if sys.argv[1:]:
+        print(page)
     else:
-        print(times.page(time.monotonic() - began_s))
+        PAGE.write_text(page)
     return int(code)
 
 
