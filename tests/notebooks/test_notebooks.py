@@ -8,10 +8,12 @@ are compared. Outputs of all others are compared as text; of pictures only that 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +33,7 @@ TIMEOUT_S = 240
 # Paths of a machine, hosts and addresses have no place in what people see on a page.
 _PRIVATE = re.compile(rf"{re.escape(str(ROOT))}|/(home|root|tmp|Users|var)/|site-packages|0x[0-9a-f]{{8,}}")
 
-pytestmark = [
-    pytest.mark.slow,
-    # The kernel's client leaves sockets to the garbage collector.
-    pytest.mark.filterwarnings("ignore:.*unclosed.*:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 def load(path: Path) -> Any:
@@ -58,7 +54,10 @@ def executed(path: Path, folder: Path) -> Any:
     # Cells call `tideline`, as a person does whose environment is active.
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     places = {"PATH": programs, "PYTHONPATH": python}
-    client.execute(env=os.environ | places | {"TZ": "UTC", "COLUMNS": "120", "TERM": "dumb"})
+    work = client.async_execute(env=os.environ | places | {"TZ": "UTC", "COLUMNS": "120", "TERM": "dumb"})
+    # In a thread of its own: run here, it would leave this thread another event loop than that of its other tests.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
     return notebook
 
 
