@@ -1,209 +1,116 @@
 """Every interleaving of a few real processes over one store, with a crash and a recovery in every state.
 
-The processes are the project's own code, unchanged. Each runs in a greenlet and stops before every
-call to its store; between two calls any other process may run, or the process may never run again.
-Two schedules that lead to equal objects, equal stacks (functions, instructions, local variables) and
-equal clocks and ids are one state, and its futures are explored once.
+Between two calls of a process any other may run, or the process may never run again. Two schedules that lead to equal
+objects, equal stacks (functions, instructions, local variables) and equal clocks and ids are one state, and its futures
+are explored once.
+
+What a process does next follows from where it stands and what the store answers. So each is run once for every answer
+that it can get in a place, and is known from then on: a state is a store and places, and no schedule is run again.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import greenlet
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ingest.protocol import Rollback
 from ingest.recovery import Evidence, Settled
 from ingest.task import TaskReport
-from tests.explore.one_by_one import delete_one_by_one, sizes_one_by_one
+from tests.explore.stepped import Answer, Body, Call, HashedStore, Process
 from timeline.chain import Chain, Snapshot
 from timeline.decision import Decision
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan
 from timeline.settled import Settled as Mark
-from timeline.store import MemoryStore, ObjectInfo, ObjectWriter
+from timeline.store import MemoryStore, ObjectInfo
 from timeline.view import Timeline
-
-
-@dataclass
-class HashedStore(MemoryStore):
-    """A memory store that always knows a digest of everything in it."""
-
-    def __post_init__(self) -> None:
-        self.digest = 0
-        for path, body in self.objects.items():
-            self.digest ^= self._hash(path, body)
-
-    @staticmethod
-    def _hash(path: str, body: bytes) -> int:
-        return hash((path, body))
-
-    def put_if_absent(self, path: str, body: bytes) -> None:
-        super().put_if_absent(path, body)
-        self.digest ^= self._hash(path, body)
-
-    def put(self, path: str, body: bytes) -> None:
-        self.delete(path)
-        super().put(path, body)
-        self.digest ^= self._hash(path, body)
-
-    def delete(self, path: str) -> None:
-        if path in self.objects:
-            self.digest ^= self._hash(path, self.objects[path])
-        super().delete(path)
-
-
-class Dead(BaseException):
-    """Raised into a process that must not run any further."""
-
-
-class SteppedStore:
-    """One process's view of the shared store: gives way before each call, remembers each result."""
-
-    url = "memory://explored"
-    requests_at_once = 1
-
-    def __init__(self, inner: MemoryStore) -> None:
-        self.inner = inner
-        self.is_dead = False
-        self.draws: list[Callable[[], object]] = []
-        """What the process's clock and ids have come to: state that no stack shows."""
-
-    def _step(self, name: str, action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if self.is_dead:
-            raise Dead
-        greenlet.getcurrent().parent.switch(name)
-        if self.is_dead:
-            raise Dead
-        return action(*arguments, **options)
-
-    def put_if_absent(self, path: str, body: bytes) -> None:
-        self._step("put_if_absent", self.inner.put_if_absent, path, body)
-
-    def put(self, path: str, body: bytes) -> None:
-        self._step("put", self.inner.put, path, body)
-
-    def get(self, path: str) -> bytes:
-        result: bytes = self._step("get", self.inner.get, path)
-        return result
-
-    def size(self, path: str) -> int | None:
-        result: int | None = self._step("size", self.inner.size, path)
-        return result
-
-    def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        return sizes_one_by_one(self, paths)
-
-    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
-        result: list[ObjectInfo] = self._step(
-            "list", self.inner.list, folder, recursive=recursive, after=after, limit=limit
-        )
-        return result
-
-    def delete(self, path: str) -> None:
-        self._step("delete", self.inner.delete, path)
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        delete_one_by_one(self, paths)
-
-    def open_write(self, path: str) -> ObjectWriter:
-        raise NotImplementedError("the memory sink puts whole objects")
-
-    def prune(self, folder: str) -> None: ...
-
-    def sweep(self) -> None: ...
-
-    def abandon(self, paths: Collection[str]) -> None: ...
-
 
 _LOCAL_STATE = (
     bool, int, float, str, bytes, type(None), tuple, list, dict, set, frozenset, enum.Enum,
-    Chain, Decision, EpochRef, Evidence, Manifest, Mark, OffsetRange, Part, Plan, Rollback, Settled, Snapshot,
-    TaskReport, Timeline,
+    Answer, Chain, Decision, EpochRef, Evidence, Manifest, Mark, ObjectInfo, OffsetRange, Part, Plan, Rollback,
+    Settled, Snapshot, TaskReport, Timeline,
 )  # fmt: skip
 """Types of local variables that make up a place; the others (stores, jobs, functions) never change."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_OWN_FILES = ("/tests/explore/explorer.py", "/tests/explore/stepped.py")
 
-Process = Callable[[SteppedStore, int], None]
-"""A process's body: runs against its store, with its number; it may raise what a process may end with."""
+_END = 0
+"""The place of a process that has ended."""
 
 
-@dataclass
-class World:
-    """Some processes in the middle of something."""
+class Learned:
+    """A process by its places, as far as it was run.
 
-    bodies: Sequence[Process]
-    store_type: type[HashedStore] = HashedStore
-    store: HashedStore = field(init=False)
-    views: list[SteppedStore] = field(init=False)
-    running: list[greenlet.greenlet] = field(init=False)
-    places: list[int | None] = field(init=False)
-    endings: dict[int, str] = field(default_factory=dict)
+    Attributes:
+        start: where it stands at first.
+        calls: what it calls in a place.
+    """
 
-    def __post_init__(self) -> None:
-        self.store = self.store_type()
-        self.views = [SteppedStore(self.store) for _ in self.bodies]
-        self.running = [greenlet.greenlet(self._body(number)) for number in range(len(self.bodies))]
-        for process in self.running:
-            process.switch()
-        self.places = [None] * len(self.running)
+    def __init__(self, body: Body, number: int) -> None:
+        self._body, self._number = body, number
+        self.calls: dict[int, Call] = {}
+        self._next: dict[tuple[int, object], int] = {}
+        self._way: dict[int, tuple[int, Answer]] = {}
+        """The place and answer from which a place was reached first."""
+        self._process = Process(body, number)
+        self.start = self._at = self._look()
 
-    def _body(self, number: int) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                self.bodies[number](self.views[number], number)
-                self.endings[number] = "done"
-            except Dead:
-                self.endings[number] = "dead"
-
-        return run
-
-    @property
-    def alive(self) -> list[int]:
-        return [number for number, process in enumerate(self.running) if not process.dead]
-
-    def step(self, number: int) -> None:
-        self.running[number].switch()
-        self.places[number] = None
-
-    def key(self) -> tuple[int, ...]:
-        """Equal for equal states: what the store holds, and where each process is."""
-        return (self.store.digest, *(self._place(number) for number in range(len(self.running))))
-
-    def _place(self, number: int) -> int:
-        known = self.places[number]
-        if known is None:
-            known = self.places[number] = self._hash_of_place(number)
-        return known
-
-    def _hash_of_place(self, number: int) -> int:
-        process = self.running[number]
-        if process.dead:
-            return 0
-        frame = process.gr_frame
-        stack: list[object] = [tuple(draw() for draw in self.views[number].draws)]
-        while frame is not None:
-            if "/tests/explore/explorer.py" not in frame.f_code.co_filename:
-                values = tuple(
-                    (name, _ADDRESS.sub("", repr(value)))
-                    for name, value in frame.f_locals.items()
-                    if isinstance(value, _LOCAL_STATE)
-                )
-                stack.append((frame.f_code.co_qualname, frame.f_lasti, values))
-            frame = frame.f_back
-        return hash(tuple(stack))
+    def after(self, place: int, answer: Answer) -> int:
+        """Where it stands when it has been given an answer in a place."""
+        key = place, answer.key
+        if key not in self._next:
+            self._go_to(place)
+            self._process.go_on(answer)
+            self._next[key] = self._at = self._look()
+            if self._at != self.start:
+                self._way.setdefault(self._at, (place, answer))
+        return self._next[key]
 
     def kill(self) -> None:
-        """Let every process end without another call."""
-        for view in self.views:
-            view.is_dead = True
-        for process in self.running:
-            if not process.dead:
-                process.throw(Dead)
+        """Let the running one end."""
+        self._process.kill()
+
+    def _go_to(self, place: int) -> None:
+        """Have one that stands in a place: give a new one the answers that led there."""
+        if self._at == place:
+            return
+        self._process.kill()
+        self._process = Process(self._body, self._number)
+        answers = []
+        back = place
+        while back != self.start:
+            back, answer = self._way[back]
+            answers.append(answer)
+        for answer in reversed(answers):
+            self._process.go_on(answer)
+        self._at = self._look()
+        assert self._at == place, "a process does different things by the same answers"
+
+    def _look(self) -> int:
+        place = _place(self._process)
+        if self._process.call is not None:
+            self.calls[place] = self._process.call
+        return place
+
+
+def _place(process: Process) -> int:
+    """Equal for processes that will do the same by the same answers."""
+    if process.call is None:
+        return _END
+    frame = process.frame
+    stack: list[object] = [tuple(draw() for draw in process.view.draws)]
+    while frame is not None:
+        if not frame.f_code.co_filename.endswith(_OWN_FILES):
+            values = tuple(
+                (name, _ADDRESS.sub("", repr(value)))
+                for name, value in sorted(frame.f_locals.items())  # in no order of its own: a frame is looked at anew
+                if isinstance(value, _LOCAL_STATE)
+            )
+            stack.append((frame.f_code.co_qualname, frame.f_lasti, values))
+        frame = frame.f_back
+    return hash(tuple(stack))
 
 
 @dataclass(frozen=True)
@@ -215,7 +122,7 @@ class Explored:
 
 
 def explore(
-    bodies: Sequence[Process],
+    bodies: Sequence[Body],
     *,
     check: Callable[[MemoryStore], None],
     recover: Callable[[MemoryStore], None],
@@ -232,39 +139,34 @@ def explore(
         store_type: the shared store, or a broken one.
         limit: states after which it is an error to go on.
     """
+    processes = [Learned(body, number) for number, body in enumerate(bodies)]
     seen: set[tuple[int, ...]] = set()
     recovered: set[int] = set()
-    traces: list[tuple[int, ...]] = [()]
-    while traces:
-        trace = traces.pop()
-        world = World(bodies, store_type)
-        for number in trace:
-            world.step(number)
-        while True:
-            key = world.key()
+    states = [(store_type(), tuple(process.start for process in processes), "")]
+    try:
+        while states:
+            store, places, schedule = states.pop()
+            key = (store.digest, *places)
             if key in seen:
-                break
+                continue
             seen.add(key)
             assert len(seen) <= limit, f"more than {limit} states"
-            objects = world.store.digest
-            if objects not in recovered:
-                recovered.add(objects)
+            if store.digest not in recovered:
+                recovered.add(store.digest)
                 try:
-                    check(world.store)
-                    recover(MemoryStore(objects=dict(world.store.objects)))
+                    check(store)
+                    recover(MemoryStore(objects=dict(store.objects)))
                 except AssertionError as fault:
-                    fault.add_note(f"schedule: {describe(trace)}")
+                    fault.add_note(f"schedule: {schedule}")
                     raise
-            alive = world.alive
-            if not alive:
-                break
-            traces += [(*trace, number) for number in alive[1:]]
-            trace = (*trace, alive[0])
-            world.step(alive[0])
-        world.kill()
+            # Last what process A does: it is taken first.
+            for number in reversed(range(len(processes))):
+                call = processes[number].calls.get(places[number])
+                if call is not None:
+                    after = store.copy()
+                    place = processes[number].after(places[number], call.on(after))
+                    states.append((after, (*places[:number], place, *places[number + 1 :]), schedule + "ABCD"[number]))
+    finally:
+        for process in processes:
+            process.kill()
     return Explored(len(seen), len(recovered))
-
-
-def describe(trace: Iterable[int]) -> str:
-    """A schedule as text: which process made each step."""
-    return "".join("ABCD"[number] for number in trace)

@@ -15,7 +15,7 @@ from ingest.runner import LocalRunner
 from sinks.base import Sink
 from sinks.markers import TEMP_FOLDER
 from sinks.memory import LOG_ENTRY, MemorySink
-from tests.explore.explorer import Process, SteppedStore
+from tests.explore.stepped import Body, SteppedStore
 from tests.fakes import EmptySink
 from timeline.chain import load_chain
 from timeline.clock import InstantClock
@@ -77,7 +77,7 @@ def make_lease(store: ObjectStore, number: int) -> WriterLease:
     return WriterLease(store, WriterRecord(number + 1, process, "numbers", 60_000, 0, False, "t"), NEVER_AGAIN)
 
 
-def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, is_marking: bool = False) -> Process:
+def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, is_marking: bool = False) -> Body:
     """A process that recovers and then runs some epochs, as `tideline run` does.
 
     Args:
@@ -107,7 +107,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
     return run
 
 
-def recoverer(sinks: SinkMaker = one_table) -> Process:
+def recoverer(sinks: SinkMaker = one_table) -> Body:
     """A process that only recovers."""
 
     def run(store: SteppedStore, number: int) -> None:

@@ -38,6 +38,13 @@ def test_two_writers_of_consecutive_epochs_and_a_crash_anywhere_stay_exact() -> 
     assert explored.states > 1_000
 
 
+def test_two_writers_of_two_epochs_and_a_crash_anywhere_stay_exact() -> None:
+    source = NumberSource({"s": 2})
+    explored = explore([writer(2, source), writer(2, source)], check=check_visible, recover=check_recovered)
+    print(explored)
+    assert explored.states > 10_000
+
+
 def test_recovery_behind_a_mark_that_moves_with_every_epoch_leaves_nothing_decided_undone() -> None:
     source = NumberSource({"s": 1})
     bodies = [writer(1, source, is_marking=True), recoverer()]

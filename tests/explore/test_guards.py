@@ -14,8 +14,9 @@ from ingest.job import Job
 from ingest.protocol import claim_rollback
 from sinks.base import Sink, Spread, in_turn
 from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
-from tests.explore.explorer import HashedStore, explore
+from tests.explore.explorer import explore
 from tests.explore.protocol_world import NEVER_AGAIN, check_recovered, check_visible, writer
+from tests.explore.stepped import HashedStore
 from tests.fakes import EmptySink
 from timeline.decision import DECISION, Decision, decision_path
 from timeline.epoch import EpochRef, Part

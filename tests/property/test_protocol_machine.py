@@ -6,48 +6,34 @@ invariants hold, and in the end one recovery over a quiet store brings everythin
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import Any
 
-import greenlet
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ingest.check_store.numbers import NumberSource
-from tests.explore.explorer import Dead, HashedStore, Process, SteppedStore
 from tests.explore.protocol_world import check_recovered_behind_the_mark, check_visible, recoverer, writer
-from timeline.errors import AlreadyExistsError, StoreUnavailableError
+from tests.explore.stepped import Answer, Call, HashedStore, Process
+from timeline.errors import StoreUnavailableError
 
 FAULTS = ("none", "none", "none", "none", "fails", "reply lost", "late")
 MUTATIONS = ("put_if_absent", "put", "delete")
 
 
-class FaultyStore(SteppedStore):
-    """One process's way to the store: a call may fail, take effect unanswered, or take effect later."""
+def faulty(call: Call, store: HashedStore, fault: str, late: list[Callable[[], object]]) -> Answer:
+    """What comes of a call that may fail, take effect unanswered, or take effect later."""
 
-    def __init__(self, inner: HashedStore, late: list[Callable[[], object]]) -> None:
-        super().__init__(inner)
-        self.fault = "none"
-        self._late = late
+    def unavailable(words: str) -> Answer:
+        return Answer(None, StoreUnavailableError(f"{call.name} {call.arguments[0]}{words}"))
 
-    def _step(self, name: str, action: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if self.is_dead:
-            raise Dead
-        greenlet.getcurrent().parent.switch(name)
-        if self.is_dead:
-            raise Dead
-        fault, self.fault = self.fault, "none"
-        if fault == "fails" or (fault == "late" and name not in MUTATIONS):
-            raise StoreUnavailableError(f"{name} {arguments[0]} failed")
-        if fault == "late":
-            self._late.append(lambda: action(*arguments, **options))
-            raise StoreUnavailableError(f"{name} {arguments[0]} timed out")
-        result = action(*arguments, **options)
-        if fault == "reply lost":
-            raise StoreUnavailableError(f"{name} {arguments[0]}: no reply")
-        return result
+    if fault == "fails" or (fault == "late" and call.name not in MUTATIONS):
+        return unavailable(" failed")
+    if fault == "late":
+        late.append(lambda: call.on(store))
+        return unavailable(" timed out")
+    answer = call.on(store)
+    return unavailable(": no reply") if fault == "reply lost" and answer.error is None else answer
 
 
 class ProtocolMachine(RuleBasedStateMachine):
@@ -58,8 +44,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.source = NumberSource({"s": records})
         self.store = HashedStore()
         self.late: list[Callable[[], object]] = []
-        self.views: dict[int, FaultyStore] = {}
-        self.running: dict[int, greenlet.greenlet] = {}
+        self.running: dict[int, Process] = {}
         self.started = 0
 
     def teardown(self) -> None:
@@ -74,26 +59,19 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule(epochs=st.integers(0, 2), is_marking=st.booleans())
     def start(self, epochs: int, is_marking: bool) -> None:
         number = self.started = self.started + 1
-        body: Process = writer(epochs, self.source, is_marking=is_marking) if epochs else recoverer()
-        view = FaultyStore(self.store, self.late)
-
-        def run() -> None:
-            with contextlib.suppress(Dead):
-                body(view, number)
-
-        self.views[number], self.running[number] = view, greenlet.greenlet(run)
-        self.running[number].switch()
+        body = writer(epochs, self.source, is_marking=is_marking) if epochs else recoverer()
+        self.running[number] = Process(body, number)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), faults=st.lists(st.sampled_from(FAULTS), min_size=1, max_size=20))
     def step(self, data: st.DataObject, faults: list[str]) -> None:
         number = data.draw(st.sampled_from(sorted(self.running)))
         for fault in faults:
-            self.views[number].fault = fault
-            self.running[number].switch()
-            if self.running[number].dead:
-                del self.running[number], self.views[number]
+            call = self.running[number].call
+            if call is None:
+                del self.running[number]
                 return
+            self.running[number].go_on(faulty(call, self.store, fault, self.late))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -111,14 +89,10 @@ class ProtocolMachine(RuleBasedStateMachine):
             check_visible(self.store)
 
     def kill(self, number: int) -> None:
-        self.views.pop(number).is_dead = True
-        process = self.running.pop(number)
-        if not process.dead:
-            process.throw(Dead)
+        self.running.pop(number).kill()
 
     def deliver(self, index: int) -> None:
-        with contextlib.suppress(AlreadyExistsError):
-            self.late.pop(index)()
+        self.late.pop(index)()
 
 
 TestProtocolMachine = ProtocolMachine.TestCase
