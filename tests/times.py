@@ -45,7 +45,7 @@ class Looked:
 
     Attributes:
         cpu_s: the last seen CPU time of each process, by id and start.
-        kinds: what each is.
+        kinds: what each was when it was last seen.
     """
 
     cpu_s: dict[tuple[int, float], float] = field(default_factory=dict)
@@ -56,8 +56,7 @@ class Looked:
             try:
                 with process.oneshot():
                     key, times = (process.pid, process.create_time()), process.cpu_times()
-                    if key not in self.kinds or self.kinds[key] == "others":
-                        self.kinds[key] = kind_of(process.cmdline())
+                    self.kinds[key] = kind_of(process.cmdline())  # a process may become another program
             except psutil.Error:
                 continue
             self.cpu_s[key] = times.user + times.system

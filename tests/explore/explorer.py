@@ -11,6 +11,7 @@ that it can get in a place, and is known from then on: a state is a store and pl
 from __future__ import annotations
 
 import enum
+import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,23 @@ def _place(process: Process) -> int:
     return hash(tuple(stack))
 
 
+Places = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """Objects, where each process stands, and by which schedule that was reached: which process made each step."""
+
+    store: HashedStore
+    places: Places
+    schedule: str = ""
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Equal for equal states, however they were reached."""
+        return (self.store.digest, *self.places)
+
+
 @dataclass(frozen=True)
 class Explored:
     """What an exploration went through."""
@@ -121,15 +139,8 @@ class Explored:
     recoveries: int
 
 
-def explore(
-    bodies: Sequence[Body],
-    *,
-    check: Callable[[MemoryStore], None],
-    recover: Callable[[MemoryStore], None],
-    store_type: type[HashedStore] = HashedStore,
-    limit: int = 1_000_000,
-) -> Explored:
-    """Visit every state.
+class World:
+    """Some processes over one store, and what has been seen of their states.
 
     Args:
         bodies: the processes.
@@ -137,36 +148,81 @@ def explore(
         recover: given a copy of the store of every state in which all processes have died: recovers,
             and raises if that does not bring everything to its end.
         store_type: the shared store, or a broken one.
-        limit: states after which it is an error to go on.
     """
-    processes = [Learned(body, number) for number, body in enumerate(bodies)]
-    seen: set[tuple[int, ...]] = set()
-    recovered: set[int] = set()
-    states = [(store_type(), tuple(process.start for process in processes), "")]
-    try:
+
+    def __init__(
+        self,
+        bodies: Sequence[Body],
+        *,
+        check: Callable[[MemoryStore], None],
+        recover: Callable[[MemoryStore], None],
+        store_type: type[HashedStore] = HashedStore,
+    ) -> None:
+        self._processes = [Learned(body, number) for number, body in enumerate(bodies)]
+        self._check, self._recover, self._store_type = check, recover, store_type
+        self._seen: set[tuple[int, ...]] = set()
+        self._recovered: set[int] = set()
+
+    @property
+    def explored(self) -> Explored:
+        """What was gone through so far."""
+        return Explored(len(self._seen), len(self._recovered))
+
+    def explore(self, limit: int = 1_000_000) -> Explored:
+        """Visit every state; after so many it is an error to go on."""
+        states = [self._start()]
         while states:
-            store, places, schedule = states.pop()
-            key = (store.digest, *places)
-            if key in seen:
-                continue
-            seen.add(key)
-            assert len(seen) <= limit, f"more than {limit} states"
-            if store.digest not in recovered:
-                recovered.add(store.digest)
-                try:
-                    check(store)
-                    recover(MemoryStore(objects=dict(store.objects)))
-                except AssertionError as fault:
-                    fault.add_note(f"schedule: {schedule}")
-                    raise
-            # Last what process A does: it is taken first.
-            for number in reversed(range(len(processes))):
-                call = processes[number].calls.get(places[number])
-                if call is not None:
-                    after = store.copy()
-                    place = processes[number].after(places[number], call.on(after))
-                    states.append((after, (*places[:number], place, *places[number + 1 :]), schedule + "ABCD"[number]))
-    finally:
-        for process in processes:
+            state = states.pop()
+            if self._is_new(state):
+                assert len(self._seen) <= limit, f"more than {limit} states"
+                # Last what process A does: it is taken first.
+                states += [self._after(state, number) for number in reversed(self._alive(state))]
+        return self.explored
+
+    def wander(self, draw: random.Random, states: int) -> Explored:
+        """Visit so many states at least, by schedules that are drawn.
+
+        A process makes some steps before the next one is drawn: few schedules that change at each step get far.
+        """
+        while len(self._seen) < states:
+            state = self._start()
+            self._is_new(state)
+            while alive := self._alive(state):
+                number = draw.choice(alive)
+                for _ in range(draw.choice((1, 1, 2, 5, 20))):
+                    if number in self._alive(state):
+                        state = self._after(state, number)
+                        self._is_new(state)
+        return self.explored
+
+    def close(self) -> None:
+        """Let all processes end."""
+        for process in self._processes:
             process.kill()
-    return Explored(len(seen), len(recovered))
+
+    def _start(self) -> State:
+        return State(self._store_type(), tuple(process.start for process in self._processes))
+
+    def _alive(self, state: State) -> list[int]:
+        return [number for number, place in enumerate(state.places) if place != _END]
+
+    def _after(self, state: State, number: int) -> State:
+        """What a step of a process makes of a state."""
+        store, places, process = state.store.copy(), list(state.places), self._processes[number]
+        places[number] = process.after(places[number], process.calls[places[number]].on(store))
+        return State(store, tuple(places), state.schedule + "ABCD"[number])
+
+    def _is_new(self, state: State) -> bool:
+        """Whether a state was not seen yet; it is checked then, and recovered from where its objects are new."""
+        if state.key in self._seen:
+            return False
+        self._seen.add(state.key)
+        if state.store.digest not in self._recovered:
+            self._recovered.add(state.store.digest)
+            try:
+                self._check(state.store)
+                self._recover(MemoryStore(objects=dict(state.store.objects)))
+            except AssertionError as fault:
+                fault.add_note(f"schedule: {state.schedule}")
+                raise
+        return True

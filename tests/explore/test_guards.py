@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +15,7 @@ from ingest.job import Job
 from ingest.protocol import claim_rollback
 from sinks.base import Sink, Spread, in_turn
 from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
-from tests.explore.explorer import explore
+from tests.explore.explorer import World
 from tests.explore.protocol_world import NEVER_AGAIN, check_recovered, check_visible, writer
 from tests.explore.stepped import HashedStore
 from tests.fakes import EmptySink
@@ -40,7 +41,8 @@ def explore_two_writers(
     def recovered(store: MemoryStore) -> None:
         check_recovered(store, sinks) if sinks else check_recovered(store)
 
-    explore([body, body], check=check_visible, recover=recovered, store_type=store_type)
+    with closing(World([body, body], check=check_visible, recover=recovered, store_type=store_type)) as world:
+        world.explore()
 
 
 @dataclass

@@ -39,8 +39,8 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
 
-READ_TIMEOUT_S = 1.0
-LATE_S = 3.0
+READ_TIMEOUT_S = 0.4
+LATE_S = 1.2
 """Later than the client waits."""
 
 PUTS = {
@@ -76,7 +76,7 @@ def proxy(s3: S3Server) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def impatient(s3: S3Server, proxy: FaultProxy) -> dict[str, Any]:
-    """Options of a client behind the proxy that waits a second and leaves repetition to the protocol."""
+    """Options of a client behind the proxy that waits for a moment and leaves repetition to the protocol."""
     return through(proxy, s3, read_timeout=READ_TIMEOUT_S, retries={"max_attempts": 0})
 
 
