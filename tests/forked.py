@@ -37,27 +37,36 @@ _MOST_BYTES = 1 << 20
 
 
 class ForkedProcess:
-    """A command that was forked, with the calls of `subprocess.Popen` that tests use; its input is empty."""
+    """A command that was forked, with the calls of `subprocess.Popen` that tests use."""
 
-    def __init__(self, args: Sequence[str], pid: int, code: int, out: int, err: int) -> None:
+    def __init__(self, args: Sequence[str], pid: int, code: int, out: IO[str] | None, err: IO[str] | None) -> None:
         """Take over the reading ends of its pipes.
 
         Args:
             args: module and arguments.
             pid: of the process.
             code: descriptor on which the nursery tells the exit code.
-            out: descriptor of its standard output.
-            err: descriptor of its standard error.
+            out: its standard output, where that is a pipe.
+            err: its standard error, where that is a pipe.
         """
         self.args = args
         self.pid = pid
         self.returncode: int | None = None
-        self.stdout: IO[str] = os.fdopen(out, encoding="utf-8")
-        self.stderr: IO[str] = os.fdopen(err, encoding="utf-8")
+        self.stdout = out
+        self.stderr = err
         self._code = code
         self._lock = threading.Lock()
         self._written: list[str] = ["", ""]
         self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> ForkedProcess:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Wait for its end, and read no more."""
+        for pipe in filter(None, (self.stdout, self.stderr)):
+            pipe.close()
+        self.wait()
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
@@ -82,8 +91,8 @@ class ForkedProcess:
         """
         until = None if timeout is None else time.monotonic() + timeout
         if not self._readers:
-            streams = enumerate((self.stdout, self.stderr))
-            self._readers = [threading.Thread(target=self._read, args=each, daemon=True) for each in streams]
+            pipes = [(number, pipe) for number, pipe in enumerate((self.stdout, self.stderr)) if pipe is not None]
+            self._readers = [threading.Thread(target=self._read, args=each, daemon=True) for each in pipes]
             for reader in self._readers:
                 reader.start()
         for reader in self._readers:
@@ -126,7 +135,21 @@ Command: TypeAlias = "subprocess.Popen[str] | ForkedProcess"
 """A command that runs or has run, however it was started."""
 
 
-def start(module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> ForkedProcess:
+@dataclass(frozen=True)
+class Streams:
+    """What a command reads and writes: descriptors; without one its input is empty, and its output a pipe."""
+
+    stdin: int | None = None
+    stdout: int | None = None
+    stderr: int | None = None
+
+
+PIPES = Streams()
+
+
+def start(
+    module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], streams: Streams = PIPES
+) -> ForkedProcess:
     """Start a module as ``python -m`` would.
 
     Args:
@@ -134,8 +157,9 @@ def start(module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str,
         arguments: its command line.
         cwd: its working directory.
         env: its whole environment.
+        streams: what it reads and writes.
     """
-    return _nursery().start(module, arguments, cwd, env)
+    return _nursery().start({"module": module, "arguments": arguments, "cwd": str(cwd), "env": dict(env)}, streams)
 
 
 @cache
@@ -169,10 +193,11 @@ class _Nursery:
         self.speak.close()
         self.process.wait()
 
-    def start(self, module: str, arguments: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ForkedProcess:
-        ends = [os.pipe() for _ in range(3)]
-        request = {"module": module, "arguments": arguments, "cwd": str(cwd), "env": dict(env)}
-        rights = array.array("i", [write for _, write in ends])
+    def start(self, request: Mapping[str, Any], streams: Streams) -> ForkedProcess:
+        code, out, err = os.pipe(), _pipe_unless(streams.stdout), _pipe_unless(streams.stderr)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        stdin = empty if streams.stdin is None else streams.stdin
+        rights = array.array("i", [code[1], stdin, out[1], err[1]])
         try:
             with self.lock:
                 self.speak.sendmsg(
@@ -180,16 +205,23 @@ class _Nursery:
                 )
                 pid = int(self.speak.recv(16) or b"0")
         finally:
-            for _, write in ends:
-                os.close(write)
+            given = (streams.stdin, streams.stdout, streams.stderr)
+            for descriptor in {*rights, empty}.difference(given):
+                os.close(descriptor)
         if not pid:
             raise RuntimeError("the nursery is gone")
-        return ForkedProcess([module, *arguments], pid, *(read for read, _ in ends))
+        pipes = (os.fdopen(end, encoding="utf-8") if end is not None else None for end, _ in (out, err))
+        return ForkedProcess([request["module"], *request["arguments"]], pid, code[0], *pipes)
+
+
+def _pipe_unless(given: int | None) -> tuple[int | None, int]:
+    """The end to read from, if any, and the one to write to."""
+    return os.pipe() if given is None else (None, given)
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """What a child is to become, and its descriptors: where its exit code goes, its output and its error."""
+    """What a child is to become, and its descriptors: where its exit code goes, its input, output and error."""
 
     request: Mapping[str, Any]
     descriptors: Sequence[int]
@@ -207,9 +239,8 @@ def _serve(speak: socket.socket) -> _Begin:
                     pid = os.fork()
                     if pid == 0:
                         return begin
-                    _, out, err = begin.descriptors
-                    os.close(out)
-                    os.close(err)
+                    for descriptor in begin.descriptors[1:]:
+                        os.close(descriptor)
                     pidfd = os.pidfd_open(pid)
                     running[pidfd] = pid, begin.descriptors[0]
                     selector.register(pidfd, selectors.EVENT_READ)
@@ -226,7 +257,7 @@ def _serve(speak: socket.socket) -> _Begin:
 
 
 def _receive(speak: socket.socket) -> _Begin:
-    body, ancillary, _, _ = speak.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    body, ancillary, _, _ = speak.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(4 * array.array("i").itemsize))
     if not body:
         sys.exit()
     rights = array.array("i")
@@ -237,8 +268,7 @@ def _receive(speak: socket.socket) -> _Begin:
 
 def _become(begin: _Begin) -> None:
     """Make this process what a new one would be, but for its loaded modules."""
-    empty = os.open(os.devnull, os.O_RDONLY)
-    for number, descriptor in enumerate((empty, *begin.descriptors[1:])):
+    for number, descriptor in enumerate(begin.descriptors[1:]):
         os.dup2(descriptor, number)
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
     request = begin.request

@@ -16,7 +16,7 @@ import yaml
 from deltalake import DeltaTable
 
 from tests import forked
-from tests.forked import Command
+from tests.forked import PIPES, Command, Streams
 from timeline.fsspec_store import open_store
 from timeline.instant import Instant
 from timeline.view import Timeline
@@ -84,18 +84,8 @@ class Job:
     def start(
         self, command: str, *options: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None
     ) -> Command:
-        """Start a command on the job: a fork that runs a module, or a new process where another program is asked for.
-
-        So it is with another path for modules, too: a fork has what it needs of them.
-        """
-        arguments = [command, str(self.file), *options]
-        whole = environment() | dict(env or {})
-        if program[:-1] == PYTHON_M and "PYTHONPATH" not in (env or {}):
-            process: Command = forked.start(program[-1], arguments, cwd=self.folder, env=whole)
-        else:
-            pipe = subprocess.PIPE
-            line = [*program, *arguments]
-            process = subprocess.Popen(line, cwd=self.folder, env=whole, stdout=pipe, stderr=pipe, text=True)
+        """Start a command on the job."""
+        process = start([*program, command, str(self.file), *options], cwd=self.folder, env=env)
         self.started.append(process)
         return process
 
@@ -129,6 +119,32 @@ class Job:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+
+
+def start(
+    line: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str] | None = None, streams: Streams = PIPES
+) -> Command:
+    """Start a command: a fork where Python is to run a module, or a new process where another program is asked for.
+
+    So it is with another path for modules, too: a fork has what it needs of them.
+
+    Args:
+        line: program and arguments.
+        cwd: its working directory.
+        env: what its environment has besides.
+        streams: what it reads and writes.
+    """
+    words, whole = list(map(str, line)), environment() | dict(env or {})
+    if tuple(words[:2]) == PYTHON_M and "PYTHONPATH" not in (env or {}):
+        return forked.start(words[2], words[3:], cwd=cwd, env=whole, streams=streams)
+    given = ((streams.stdin, subprocess.DEVNULL), (streams.stdout, subprocess.PIPE), (streams.stderr, subprocess.PIPE))
+    ours = [default if descriptor is None else descriptor for descriptor, default in given]
+    return subprocess.Popen(words, cwd=cwd, env=whole, stdin=ours[0], stdout=ours[1], stderr=ours[2], text=True)
+
+
+def run(line: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a command to its end; a traceback on its stderr is always wrong."""
+    return finish(start(line, cwd=cwd, env=env))
 
 
 def finish(process: Command) -> Finished:

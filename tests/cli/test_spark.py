@@ -56,8 +56,8 @@ def kill_a_worker(lake: Path) -> None:
     while not has_markers(lake):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    drivers = [each for each in psutil.Process().children() if "ingest" in each.cmdline()]
-    workers = [worker for driver in drivers for worker in below(driver.pid, "python")]
+    jvms = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
+    workers = [worker for jvm in jvms for worker in below(jvm.pid, "python")]
     max(workers, key=lambda each: each.create_time()).kill()
 
 

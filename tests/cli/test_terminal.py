@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pty
 import re
-import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
-from tests.cli.job import LOCAL, Job, environment
+from tests.cli.job import LOCAL, Job, start
+from tests.forked import Streams
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -19,9 +20,8 @@ def on_a_terminal(
     """Exit code, and everything that was written to the terminal, redrawn lines one after the other."""
     ours, theirs = pty.openpty()
     size = {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm-256color"}
-    process = subprocess.Popen(
-        [*program, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment() | size | (env or {})
-    )
+    streams = Streams(theirs, theirs, theirs)
+    process = start([*program, *arguments], cwd=Path.cwd(), env=size | (env or {}), streams=streams)
     os.close(theirs)
     written = b""
     while True:

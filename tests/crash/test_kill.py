@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,6 +19,8 @@ from deltalake import DeltaTable
 
 from ingest.demo import line_starts
 from ingest.generate import DEMO_COLUMNS, log_lines
+from tests.cli.job import SPARK, Finished, run, start
+from tests.forked import Streams
 from tests.sampling import KILLS, KILLS_OF_DRIVERS, Kills
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
@@ -29,7 +29,6 @@ from timeline.view import Timeline
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 LINES_A_ROUND = 6_000
-TIDELINE = (sys.executable, "-m", "ingest")
 
 
 @pytest.fixture
@@ -69,8 +68,8 @@ def append_lines(job: Path, round_number: int) -> None:
             out.writelines(line + b"\n" for line in part)
 
 
-def tideline(*arguments: str | Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TIDELINE, *map(str, arguments)], capture_output=True, text=True, timeout=timeout_s)
+def tideline(job: Path, command: str, *options: str) -> Finished:
+    return run([*SPARK, command, job, *options], cwd=job.parent)
 
 
 def killed_later(job: Path, victim: str, later_s: float) -> bool:
@@ -78,7 +77,8 @@ def killed_later(job: Path, victim: str, later_s: float) -> bool:
     store = open_store(str(job.parent / "lake"))
     before = len(Timeline.load(store))
     with (job.parent / "run.log").open("ab") as log:
-        process = subprocess.Popen([*TIDELINE, "run", str(job), "--once"], stdout=log, stderr=log)
+        streams = Streams(stdout=log.fileno(), stderr=log.fileno())
+        process = start([*SPARK, "run", job, "--once"], cwd=job.parent, streams=streams)
     try:
         while process.poll() is None and len(Timeline.load(store)) == before:
             time.sleep(0.005)
@@ -119,15 +119,15 @@ def killed_and_recovered(job: Path, kills: Kills) -> Counter[str]:
     for number, (victim, later_s) in zip(range(4 * kills.count), kills.moments(), strict=False):
         append_lines(job, number)
         outcomes[victim] += killed_later(job, victim, later_s)
-        recovered = tideline("recover", job, "--json")
-        assert recovered.returncode == 0, recovered.stderr
-        outcomes.update(settled["step"] for settled in json.loads(recovered.stdout)["settled"])
+        recovered = tideline(job, "recover", "--json")
+        assert recovered.code == 0, recovered.err
+        outcomes.update(settled["step"] for settled in recovered.json["settled"])
         assert not Timeline.load(open_store(str(job.parent / "lake"))).pending().instants
         wanted = (outcomes["rollback"], *(outcomes[each] for each in kills.among))
         if sum(outcomes[each] for each in set(kills.among)) >= kills.count and all(wanted):
             break
-    last = tideline("run", job, "--once")
-    assert last.returncode == 0, last.stderr
+    last = tideline(job, "run", "--once")
+    assert last.code == 0, last.err
     print(dict(outcomes))
     assert all(wanted), outcomes
     return outcomes

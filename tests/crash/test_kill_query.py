@@ -25,8 +25,8 @@ def job(tmp_path: Path) -> Path:
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
     killed_and_recovered(job, KILLS_OF_QUERIES)
-    checked = tideline("fsck", job, "--deep", "--json")
-    assert checked.returncode == 0, checked.stdout
+    checked = tideline(job, "fsck", "--deep", "--json")
+    assert checked.code == 0, checked.out
     check_row_by_row(job.parent)
 
 

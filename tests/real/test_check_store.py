@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.job import Finished, environment, finish
+from tests.cli import job as commands
+from tests.cli.job import SPARK, Finished, finish
+from tests.forked import Command
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.raw_s3 import RawS3
 from tests.real.s3_server import S3Server
@@ -41,15 +41,8 @@ def prefix(s3: S3Server) -> Iterator[str]:
     assert RawS3(s3).uploads(prefix) == []
 
 
-def start(url: str, *options: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "ingest", "check-store", url, *options],
-        cwd=folder,
-        env=environment() | {"COLUMNS": "200"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(url: str, *options: str, folder: Path) -> Command:
+    return commands.start([*SPARK, "check-store", url, *options], cwd=folder, env={"COLUMNS": "200"})
 
 
 def check(url: str, *options: str, folder: Path) -> Finished:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cli.job import LOCAL, environment, finish
+from tests.cli.job import LOCAL, finish, start
 from tests.cli.test_run import wait_until_frozen
+from tests.forked import Command
 from tests.real import s3_server
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.processes import wait_until
@@ -40,7 +40,7 @@ def job(proxy: FaultProxy, s3: S3Server, tmp_path: Path) -> S3Job:
 
 
 @pytest.fixture
-def writer(job: S3Job, proxy: FaultProxy) -> Iterator[subprocess.Popen[str]]:
+def writer(job: S3Job, proxy: FaultProxy) -> Iterator[Command]:
     """A run of the job in the middle of a data file, two of whose heartbeats did not arrive."""
     proxy.arm(HEARTBEATS, DATA)
     with started(job) as process:
@@ -50,15 +50,8 @@ def writer(job: S3Job, proxy: FaultProxy) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def started(job: S3Job, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*LOCAL, "run", "job.yaml"],
-        cwd=job.folder,
-        env=environment() | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def started(job: S3Job, **env: str) -> Command:
+    return start([*LOCAL, "run", "job.yaml"], cwd=job.folder, env=env)
 
 
 def assert_exact(job: S3Job) -> None:
@@ -67,7 +60,7 @@ def assert_exact(job: S3Job) -> None:
 
 
 def test_writer_whose_heartbeats_do_not_arrive_goes_on_while_nobody_takes_over(
-    writer: subprocess.Popen[str], job: S3Job, proxy: FaultProxy
+    writer: Command, job: S3Job, proxy: FaultProxy
 ) -> None:
     proxy.disarm()
     ended = finish(writer)
@@ -77,7 +70,7 @@ def test_writer_whose_heartbeats_do_not_arrive_goes_on_while_nobody_takes_over(
 
 
 def test_writer_whose_heartbeats_do_not_arrive_is_taken_over_and_loses_its_decision(
-    writer: subprocess.Popen[str], job: S3Job, proxy: FaultProxy, s3: S3Server
+    writer: Command, job: S3Job, proxy: FaultProxy, s3: S3Server
 ) -> None:
     path = job.folder / "job.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"storage": s3.options}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import signal
-import subprocess
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ import yaml
 from deltalake import DeltaTable
 
 from sinks.delta_location import delta_storage_options
-from tests.cli.job import LOCAL, SPARK, Finished, environment, finish
+from tests.cli.job import LOCAL, SPARK, Finished, run
 from tests.real.s3_server import S3Server
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
@@ -67,15 +66,7 @@ class S3Job:
         self.fs.pipe_file(f"{self.prefix}/logs/{name}", gzip.compress(body) if name.endswith(".gz") else body)
 
     def tideline(self, command: str, program: Sequence[str] = LOCAL, env: Mapping[str, str] | None = None) -> Finished:
-        process = subprocess.Popen(
-            [*program, command, "job.yaml"],
-            cwd=self.folder,
-            env=environment() | dict(env or {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        return finish(process)
+        return run([*program, command, "job.yaml"], cwd=self.folder, env=env)
 
     def table(self, name: str) -> DeltaTable:
         return DeltaTable(self.url(name), storage_options=delta_storage_options(self.url(name), self.server.options))

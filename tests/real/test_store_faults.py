@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 import uuid
@@ -23,7 +22,7 @@ import yaml
 from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import NumberSource
 from ingest.check_store.processes import faults, run_process
-from tests.cli.job import LOCAL, environment
+from tests.cli.job import LOCAL, start
 from tests.real import s3_server
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.raw_s3 import RawS3
@@ -283,7 +282,7 @@ def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3
         lines = (b'{"id": %d, "host": "%s"}' % (id, os.urandom(20_000).hex().encode()) for id in range(20, 1_020))
         job.fs.pipe_file(f"{job.prefix}/logs/large.jsonl", b"".join(line + b"\n" for line in lines))
         proxy.arm(Rule(Fault.HANG, "PUT", "partNumber=2"))
-        with subprocess.Popen([*LOCAL, "run", "job.yaml"], cwd=folder, env=environment()) as process:
+        with start([*LOCAL, "run", "job.yaml"], cwd=folder) as process:
             while proxy.fired[Fault.HANG] == 0:
                 assert process.poll() is None
                 time.sleep(0.01)

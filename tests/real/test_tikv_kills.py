@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.job import SPARK, environment
+from tests.cli.job import SPARK, start
 from tests.conftest import or_absent
+from tests.forked import Command, Streams
 from tests.real import tikv_cluster
 from tests.real.processes import wait_until
 from tests.real.spark_cluster import SparkCluster, executor_python
@@ -74,18 +74,11 @@ class GenerationsJob(TikvJob):
         self.put(f"{number:03d}.jsonl", rows, pad=PAD)
         return number
 
-    def drive(self, *options: str, **env: str) -> subprocess.Popen[str]:
+    def drive(self, *options: str, **env: str) -> Command:
         """Start the job; what it says goes to its log, which no pipe holds up."""
         with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                [*SPARK, "run", str(self.file), *options],
-                cwd=self.folder,
-                env=environment() | env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                text=True,
-            )
+            streams = Streams(stdout=log.fileno(), stderr=log.fileno())
+            process = start([*SPARK, "run", self.file, *options], cwd=self.folder, env=env, streams=streams)
         self.started.append(process)
         return process
 
@@ -95,13 +88,13 @@ class GenerationsJob(TikvJob):
     def epochs(self) -> int:
         return len(self.timeline().completed().by_action(Action.COMMIT))
 
-    def wait_for_epochs(self, count: int, driver: subprocess.Popen[str]) -> None:
+    def wait_for_epochs(self, count: int, driver: Command) -> None:
         wait_until(
             lambda: driver.poll() is not None or self.epochs() >= count, f"{count} epochs are completed", PATIENCE_S
         )
         assert driver.poll() is None or self.epochs() >= count, self.log.read_text()
 
-    def wait_until_writing(self, other: int, driver: subprocess.Popen[str]) -> None:
+    def wait_until_writing(self, other: int, driver: Command) -> None:
         """Return when the epoch has locked rows, beside those of another transaction."""
 
         def is_writing() -> bool:
