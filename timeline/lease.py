@@ -66,7 +66,7 @@ class WriterRecord:
         released: the owner has ended; nobody needs to wait.
         token: tells this owner from another one's attempt at the same generation.
         ended_by: of one that is released, the error that ended it, as `timeline.redact.shown_error` shows it; "" where
-            none did.
+            none did; None of a version that did not tell it.
     """
 
     generation: int
@@ -76,7 +76,12 @@ class WriterRecord:
     beat: int
     released: bool
     token: str
-    ended_by: str = ""
+    ended_by: str | None = None
+
+    @property
+    def claims_timeline(self) -> bool:
+        """Whether the writer's version creates ``owner.json`` before an epoch, as all versions with `ended_by` do."""
+        return self.ended_by is not None
 
 
 WRITER = BodyFormat("writer", WriterRecord)
@@ -91,6 +96,15 @@ def latest_writer(store: ObjectStore, retry: Retry) -> WriterRecord | None:
     """The record of the highest generation; None on a timeline that never had a writer."""
     names = retry.call(lambda: store.list(WRITERS_FOLDER))
     for info in reversed(names):
+        body = read_or_none(store, info.path, retry)
+        if body is not None:
+            return WRITER.load(info.path, body)
+    return None
+
+
+def first_writer_since(store: ObjectStore, generation: int, retry: Retry) -> WriterRecord | None:
+    """The record of a generation, or of the next one that is there where that one was pruned; None where none is."""
+    for info in retry.call(lambda: store.list(WRITERS_FOLDER, after=writer_path(generation - 1))):
         body = read_or_none(store, info.path, retry)
         if body is not None:
             return WRITER.load(info.path, body)
@@ -332,6 +346,7 @@ def _next_record(latest: WriterRecord | None, process: ProcessId, job: str, ttl_
         beat=0,
         released=False,
         token=uuid.uuid4().hex,
+        ended_by="",
     )
 
 

@@ -3,13 +3,14 @@
 ::
 
     .hoodie/hoodie.properties   as long as there is anything else
-    .hoodie/owner.json          from before the first instant
+    .hoodie/owner.json          from before the first epoch of a version that creates it
     .hoodie/timeline/           a completed instant keeps the files of all its states
     .hoodie/decisions/          one for each epoch, without a gap, up to the newest completed one at least
     .hoodie/offsets/            says that all epochs up to its own are decided
 
 Two listings and one body beside the view, however long the timeline is: what is older than the newest snapshot is found
 by `tideline fsck`, which reads everything. Objects whose absence looks like a crash (a completed file) are made again.
+A timeline without an owner whose newest decision is of an older version never had one: its next writer becomes it.
 What is gone without a trace on the timeline itself, the targets tell: their markers are ahead.
 """
 
@@ -20,22 +21,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed
-from timeline.decision import DECISIONS_FOLDER, decision_path
+from timeline.decision import DECISIONS_FOLDER, decision_path, read_decision
 from timeline.errors import InvariantError
 from timeline.hudi import PROPERTIES_PATH
 from timeline.instant import TIMELINE_FOLDER, Action, Instant, Layout
+from timeline.lease import first_writer_since
 from timeline.owner import OWNER_PATH
 from timeline.store import ObjectStore, Retry
 from timeline.view import Timeline, states_before
 
 _MOST_NAMED = 3
-
-_OF_ALL_EPOCHS = {
-    PROPERTIES_PATH: "the timeline's id and the columns of its tables",
-    OWNER_PATH: "the job and source that it belongs to (tideline run CONF --new-source "
-    "writes it anew; older versions wrote none)",
-}
-"""Objects that are there as long as a timeline has epochs, and what each holds."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +60,7 @@ def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[Gone]:
 
     Raises:
         StoreUnavailableError: it could not be listed.
+        FormatError: ``owner.json`` is not there, and the newest decision or its writer's record is damaged.
     """
     return [*_of_instants(timeline), *_of_decisions(store, timeline, retry)]
 
@@ -125,11 +121,28 @@ def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Itera
     if decided and not timeline.instants and not Timeline.recent(store, retry).instants:
         yield Gone(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
     is_begun = bool(decided or snapshots or timeline.instants)
-    if not is_begun:
-        return
-    for path, holds in _OF_ALL_EPOCHS.items():
-        if retry.call(partial(store.size, path)) is None:
-            yield Gone(path, f"it has epochs, and {path}, which holds {holds}, is gone")
+    if is_begun and retry.call(partial(store.size, PROPERTIES_PATH)) is None:
+        yield _of_all_epochs(PROPERTIES_PATH, "the timeline's id and the columns of its tables")
+    if decided and _has_lost_owner(store, decided[-1], retry):
+        holds = "the job and source that it belongs to (tideline run CONF --new-source writes it anew)"
+        yield _of_all_epochs(OWNER_PATH, holds)
+
+
+def _of_all_epochs(path: str, holds: str) -> Gone:
+    return Gone(path, f"it has epochs, and {path}, which holds {holds}, is gone")
+
+
+def _has_lost_owner(store: ObjectStore, newest: int, retry: Retry) -> bool:
+    """Whether ``owner.json`` is gone, and not merely unwritten: the newest decision's writer had to create it first.
+
+    The newest lease proves nothing: a writer may be killed between its lease and ``owner.json``. A writer that has
+    made a decision has passed both.
+    """
+    if retry.call(partial(store.size, OWNER_PATH)) is not None:
+        return False
+    decision = read_decision(store, newest, retry)
+    writer = None if decision is None else first_writer_since(store, decision.generation, retry)
+    return writer is not None and writer.claims_timeline
 
 
 def _epochs(store: ObjectStore, folder: str, retry: Retry, after: str = "") -> list[int]:

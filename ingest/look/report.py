@@ -150,7 +150,7 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
         offsets=offsets,
         recovery=recovery,
         lease=lease,
-        ended_by=observer.writer.ended_by if observer.writer is not None else "",
+        ended_by=(observer.writer.ended_by or "") if observer.writer is not None else "",
         refused=refused,
         unknown=tuple(unknown),
         unreadable=timeline.unreadable,

@@ -316,7 +316,7 @@ class Watcher:
             record.released,
             max(0.0, ttl_s - self._observer.remaining_s()),
             ttl_s,
-            record.ended_by,
+            record.ended_by or "",
         )
 
 
