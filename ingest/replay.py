@@ -142,7 +142,8 @@ def check_counts_same(manifest: Manifest, part: Part, counts: Sequence[ShardCoun
         if replace(count, reasons={}) != replace(then, reasons={}):
             raise InvariantError(
                 f"{_says(manifest, part)}: shard {count.shard} was {_numbers(then)}, now it is {_numbers(count)}. "
-                f"{_LOOK}: has the source changed below what was committed?"
+                f"{_LOOK}: has the source changed below what was committed, or has another version of Tideline decided "
+                "it, which takes other records (its changelog tells)? That version can write it again"
             )
 
 

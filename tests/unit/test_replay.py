@@ -252,6 +252,7 @@ def test_a_source_that_gives_other_rows_stops_for_a_person(world: World) -> None
     words = str(stopped.value)
     assert "shard a was 2 read = 1 accepted + 1 rejected, now it is 2 read = 2 accepted + 0 rejected" in words
     assert "epoch 0" in words and "keyed" in words and "a person has to look" in words
+    assert "or has another version of Tideline decided it" in words
     assert committed(world.keyed) == []
     assert world.pending() == [instant]
 
