@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from ingest.sources.files.contents import Contents
 from ingest.sources.files.listing import FileInfo, file_info, is_local, tail_before, tail_hash
 from ingest.sources.files.names import log_name, may_become
-from ingest.sources.files.place import HEAD_BYTES
+from ingest.sources.files.place import HEAD_BYTES, Copy
 
 WRITTEN_FOR_S = 10.0
 """A compressed file that ends in the middle is being written for so long after its last change."""
@@ -45,11 +45,13 @@ class Copied:
         path: its.
         log: the other's path.
         is_dated: its lines tell date and time; else only length or the files' times prove it.
+        state: what it is, to be told once.
     """
 
     path: str
     log: str
     is_dated: bool
+    state: Copy
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def _compare(contents: Contents, log: FileInfo, copy: FileInfo, now_s: float) ->
     if not _is_proved(log, copy, size, is_dated=is_dated):
         return None
     if is_dated or contents.begins_with(log, copy, kind, size):
-        return Copied(copy.path, log.path, is_dated)
+        return Copied(copy.path, log.path, is_dated, copy.state)
     return None
 
 

@@ -59,10 +59,18 @@ def log_name(path: str) -> LogName:
     )
 
 
+def base_name(path: str) -> str:
+    """A file's name without its folder."""
+    return path.rpartition("/")[2]
+
+
 def may_become(before: str, after: str) -> bool:
-    """Whether a rotation can have made one path of another; a log never gets its old name back."""
+    """Whether a rotation can have made one path of another; a log never gets its old name back.
+
+    A file of the same name in another folder is another host's, or another day's.
+    """
     one, other = log_name(before), log_name(after)
-    if before == after or one.family != other.family or not other.is_rotated:
+    if base_name(before) == base_name(after) or one.family != other.family or not other.is_rotated:
         return False
     if (one.date and one.date != other.date) or (one.is_compressed and not other.is_compressed):
         return False

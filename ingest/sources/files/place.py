@@ -34,6 +34,7 @@ class Place:
         copies: listed files that are copies of this one.
         is_ended: the file was truncated or replaced, and the job went on without the rest.
         has_more: the file was longer than what was taken of it when the position was planned.
+        born_s: when the file was made; None where the system does not tell, and in positions of older versions.
     """
 
     path: str
@@ -48,6 +49,7 @@ class Place:
     copies: tuple[Copy, ...] = ()
     is_ended: bool = False
     has_more: bool = False
+    born_s: float | None = None
 
     def to_json(self) -> dict[str, Json]:
         """As it stands in `Position.detail`; what says nothing is left out."""
@@ -68,6 +70,8 @@ class Place:
             detail["ended"] = True
         if self.has_more:
             detail["more"] = True
+        if self.born_s is not None:
+            detail["born"] = self.born_s
         return detail
 
     @staticmethod
@@ -88,6 +92,7 @@ class Place:
             copies=tuple(_copy(each) for each in copies if isinstance(each, list)) if isinstance(copies, list) else (),
             is_ended=detail.get("ended") is True,
             has_more=detail.get("more") is True,
+            born_s=_number(detail, "born") if "born" in detail else None,
         )
 
 

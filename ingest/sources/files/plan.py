@@ -9,7 +9,6 @@ Compressed and Parquet files count whole, once settled.
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,8 @@ from fsspec import AbstractFileSystem
 
 from ingest.sources.base import SourcePlan
 from ingest.sources.decode.options import RecordFormat
+from ingest.sources.files.alike import tell_of_copies, tell_of_taken
+from ingest.sources.files.births import birth_s
 from ingest.sources.files.contents import Archives, Contents, end_span, tail_span
 from ingest.sources.files.listing import FileInfo, Location, head_hash, list_files, read_bytes, tail_hash
 from ingest.sources.files.options import FilesOptions
@@ -28,8 +29,6 @@ from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 from timeline.holes import Hole, holes_json
 from timeline.units import count
-
-log = logging.getLogger(__name__)
 
 _FIRST_CHUNK = 4 * 1024
 _LEAST_SAMPLE = 64 * 1024
@@ -160,7 +159,8 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
             budget -= share.until - one.offset
             if share.until < share.limit:
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
-    _tell_of_copies(matched, ranges)
+    tell_of_copies(matched.copied, look.told)
+    tell_of_taken(matched.taken, look.told)
     ranges += [lost_range(torn) for torn in matched.torn] + [_gone_range(one) for one in gone]
     moved = [one for one in matched.shards if one.is_worth_a_position]
     if ranges or _has_successor(moved, files):
@@ -190,20 +190,6 @@ def _gone(look: _Look, files: Sequence[FileInfo], matched: Matched) -> list[Gone
     if not gone:
         tell_of_gone(look.location, files, matched.gone.values(), look.told)
     return gone
-
-
-def _tell_of_copies(matched: Matched, ranges: Sequence[OffsetRange]) -> None:
-    """Log which files are not read because the log that they are copies of is."""
-    begun = {offsets.detail["path"] for offsets in ranges if offsets.start == 0}
-    for copied in matched.copied:
-        if copied.log in begun:
-            log.log(
-                logging.INFO if copied.is_dated else logging.WARNING,
-                "%s is a copy of %s, which is read: nothing of it is read%s",
-                copied.path,
-                copied.log,
-                "" if copied.is_dated else "; its lines tell no time: if it is another log, give it a name of its own",
-            )
 
 
 def _match(
@@ -366,6 +352,9 @@ def _gone_range(gone: Gone) -> OffsetRange:
 def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> Place:
     """The place behind a range; its tail is that of the place before."""
     old = one.place or Place("", None, 0.0, "")
+    born_s = birth_s(one.file)
+    if born_s is None and old.identity == one.file.identity:  # it is being renamed
+        born_s = old.born_s
     head, head_bytes = old.head, old.head_bytes
     if _needs_head(one, options) and until > head_bytes:
         head_bytes = min(HEAD_BYTES, until)
@@ -381,6 +370,7 @@ def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int
         one.archive,
         one.file.size if one.archive is not None else 0,
         one.copies,
+        born_s=born_s,
     )
 
 

@@ -9,8 +9,9 @@
     compressed, ends in the middle, and was changed just now ────────→ being written: wait
     anything else ───────────────────────────────────────────────────→ a new file
 
-Contents are compared where the names allow it (`ingest.sources.files.names`), or where a plain file of at least
-4 KiB is gone and a compressed one begins alike.
+Contents are compared where the names allow it (`ingest.sources.files.names`); where a plain file of at least
+4 KiB is gone and a compressed one begins alike; and where a rotated file is gone and one of its name is in another
+folder with its time, or is an object, whose times tell nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ingest.sources.files.contents import Archive, Contents
-from ingest.sources.files.copies import WRITTEN_FOR_S
-from ingest.sources.files.listing import FileInfo, file_info, head_hash, tail_before, tail_hash
-from ingest.sources.files.names import log_name, may_become
+from ingest.sources.files.copies import WRITTEN_FOR_S, tells_time
+from ingest.sources.files.listing import FileInfo, file_info, head_hash, is_local, tail_before, tail_hash
+from ingest.sources.files.names import base_name, log_name, may_become
 from ingest.sources.files.place import HEAD_BYTES, Place
 from timeline.errors import SourceChangedError
 
@@ -65,17 +66,27 @@ class Holder(Protocol):
 
 @dataclass(frozen=True)
 class Follows:
-    """The shard goes on in the file; `archive` is its content where it is compressed."""
+    """The shard goes on in the file.
+
+    Attributes:
+        shard: it.
+        archive: the file's content where it is compressed.
+        is_near: a rotation put the file into the folder of the shard's, or below.
+        is_dated: its lines tell date and time.
+    """
 
     shard: str
     archive: Archive | None
+    is_near: bool
+    is_dated: bool
 
 
 @dataclass(frozen=True)
 class CopyOf:
-    """The file holds nothing but what the shard's file holds too."""
+    """The file holds nothing but what the shard's file holds too; `is_dated`: its lines tell date and time."""
 
     shard: str
+    is_dated: bool
 
 
 @dataclass(frozen=True)
@@ -145,10 +156,11 @@ class Rotations:
                     log.warning(
                         "%s breaks at byte %d, nothing behind can be read: %s", file.path, archive.size, archive.broken
                     )
-                return Follows(one.shard, None if one.is_whole else archive)
+                is_dated = tells_time(head, self._end(file, archive))
+                return Follows(one.shard, None if one.is_whole else archive, _is_near(one.place, file), is_dated)
         for one in alike:
             if one.shard in self._held and not one.is_whole:
-                verdict = self._copy(one, file, archive)
+                verdict = self._copy(one, file, head, archive)
                 if verdict is not None:
                     return verdict
         self._require_unbroken(alike, file, archive)
@@ -159,7 +171,8 @@ class Rotations:
         family = log_name(file.path).family
         for one in self._families.get(family, ()):
             holder = self._held.get(one.shard)
-            if may_become(one.place.path if holder is None else holder.file.path, file.path):
+            before = one.place.path if holder is None else holder.file.path
+            if may_become(before, file.path) or (holder is None and _may_be_moved(one.place, file)):
                 found.append(one)
         if compression is not None:
             found += [one for one in self._gone if log_name(one.place.path).family != family]
@@ -172,7 +185,10 @@ class Rotations:
             return archive.tails.get(one.offset) == one.place.tail
         return file.size >= one.offset and self._contents.tail(file, one.offset) == one.place.tail
 
-    def _copy(self, one: Known, file: FileInfo, archive: Archive | None) -> Verdict:
+    def _end(self, file: FileInfo, archive: Archive | None) -> bytes:
+        return self._contents.end_of(file) if archive is None else archive.end
+
+    def _copy(self, one: Known, file: FileInfo, head: bytes, archive: Archive | None) -> Verdict:
         """Whether all of a file is in the shard's own file, which has to hold what was read of it."""
         contents, holder = self._contents, self._held[one.shard]
         if not holder.checked and not contents.holds(
@@ -180,15 +196,16 @@ class Rotations:
         ):
             return Misplaced(one.shard)
         size = file.size if archive is None else archive.size
-        end = contents.end_of(file) if archive is None else archive.end
+        end = self._end(file, archive)
+        copy = CopyOf(one.shard, tells_time(head, end))
         if holder.archive is not None:
             own = contents.archive(holder.file, holder.archive, ())
-            return CopyOf(one.shard) if (own.size, own.end) == (size, end) else None
+            return copy if (own.size, own.end) == (size, end) else None
         own_size = holder.file.size
         if own_size < size:  # it may have grown since it was listed, before it was copied
             own_size = file_info(contents.fs, holder.file.path).size
         is_copy = size <= own_size and tail_before(contents.fs, holder.file.path, size) == tail_hash(end)
-        return CopyOf(one.shard) if is_copy else None
+        return copy if is_copy else None
 
     def _waits(self, file: FileInfo) -> Waits | None:
         left_s = WRITTEN_FOR_S - (self._now_s - file.mtime_s)
@@ -204,6 +221,21 @@ class Rotations:
                     f"compressed to, and breaks at byte {archive.size}: {archive.broken}. Put a whole one there, or "
                     "move it away: what was not read of it is lost then"
                 )
+
+
+def _is_near(place: Place, file: FileInfo) -> bool:
+    """Whether a rotation can have made the file of the shard's, in its folder or below."""
+    folder, own = log_name(place.path).folder, log_name(file.path).folder
+    return may_become(place.path, file.path) and (own == folder or own.startswith(f"{folder}/"))
+
+
+def _may_be_moved(place: Place, file: FileInfo) -> bool:
+    """Whether a rotated file that is gone may have been moved to another folder as another file: over file systems."""
+    if base_name(place.path) != base_name(file.path) or not log_name(file.path).is_rotated:
+        return False
+    # Tools that keep a time may cut it to seconds.
+    is_kept = file.mtime_s == (place.mtime_s if file.mtime_s % 1 else place.mtime_s // 1)
+    return is_kept or not is_local(file)
 
 
 def _begins(head: bytes, one: Known) -> bool:

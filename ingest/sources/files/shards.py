@@ -3,7 +3,8 @@
 ::
 
     at its path, same identity ─────────────────────────────────→ the shard's file
-    identity found elsewhere, same content ─────────────────────→ the shard's file, renamed
+    identity found elsewhere, same content ─────────────────────→ the shard's file, renamed; or another one with its
+                                                                  inode: see `ingest.sources.files.renamed`
     another identity at its path, same content ─────────────────→ the shard's file, written anew and longer
     a file that no shard has, same content ─────────────────────→ the shard's file, compressed, copied or moved
     ... none of these, and its path, with a rotation's number, is
@@ -23,11 +24,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ingest.sources.files.alike import Taken
 from ingest.sources.files.contents import Archive, Contents, tail_span
 from ingest.sources.files.copies import Copied, without_copies
 from ingest.sources.files.listing import FileInfo, Location, is_local
 from ingest.sources.files.names import log_name
 from ingest.sources.files.place import Copy, Place
+from ingest.sources.files.renamed import Found, found_by_identity
 from ingest.sources.files.rotated import CopyOf, Follows, Known, Misplaced, Rotations, Waits
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
@@ -135,7 +138,8 @@ class Matched:
         shards: every shard that has a file now, known and new ones, oldest file first.
         torn: shards whose files were truncated or replaced; what is at their paths is a new shard's.
         settles_in_s: when archives that are being written will tell what they are; None where there is none.
-        copied: new files that are not read, because another new one holds all of them.
+        copied: files that are not read, because another one holds all of them; those that positions know left out.
+        taken: files with the content of others that are gone, where no more than that tells what they are.
         gone: where shards were that have no file now and are not ended.
     """
 
@@ -143,6 +147,7 @@ class Matched:
     torn: list[Torn]
     settles_in_s: float | None = None
     copied: Sequence[Copied] = ()
+    taken: Sequence[Taken] = ()
     gone: Mapping[str, Place] = field(default_factory=dict)
 
 
@@ -202,6 +207,8 @@ class _Matching:
         self._found: dict[str, ShardFile] = {}
         self._taken: set[str] = set()
         self._torn: dict[str, FileInfo] = {}
+        self._copied: list[Copied] = []
+        self._taken_for: list[Taken] = []
 
     def place_known(self) -> None:
         """Every shard that is found by path or identity."""
@@ -220,8 +227,24 @@ class _Matching:
         for shard in left:
             file = self._by_identity.get(self._places[shard].identity or "")
             if file is not None and (file.path != self._places[shard].path or shard not in self._denied):
-                self._assign(shard, file)
+                self._assign_by_identity(shard, file)
         self._place_rewritten([shard for shard in left if shard not in self._found])
+
+    def _assign_by_identity(self, shard: str, file: FileInfo) -> None:
+        """Give a shard the file that has its identity, unless that is a new one that was given a free inode."""
+        place, offset = self._places[shard], self._after[shard].offset
+        is_there = place.path == file.path or place.path in file.names
+        found = Found.RENAMED if is_there else found_by_identity(file, place, offset)
+        if found.is_renamed:
+            is_told = self._assign(shard, file) and found is Found.TAKEN_FOR_RENAMED
+        else:
+            is_told = found is Found.TAKEN_FOR_OTHER and self._has_content_of(shard, file)
+        if is_told and offset:
+            self._taken_for.append(Taken(file.path, file.state, place.path, offset, is_read=not found.is_renamed))
+
+    def _has_content_of(self, shard: str, file: FileInfo) -> bool:
+        place = self._places[shard]
+        return self._contents.holds(file, place, self._after[shard].offset, place.archive, from_head=True)
 
     def _place_rewritten(self, left: Sequence[str]) -> None:
         there = [(shard, self._by_path.get(self._places[shard].path)) for shard in left]
@@ -307,14 +330,20 @@ class _Matching:
         for file in sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path)):
             compression = self._contents.compression_of(file.path)
             of = copies.get(file.state)
-            match CopyOf(of) if of is not None and of in self._found else rotations.judge(file, compression):
-                case Follows(shard, archive):
+            is_known = of is not None and of in self._found
+            match CopyOf(of, is_dated=True) if of is not None and is_known else rotations.judge(file, compression):
+                case Follows(shard, archive, is_near, is_dated):
                     kind = compression if archive is not None else None
+                    place, offset = self._places[shard], self._after[shard].offset
+                    if not is_near and offset:
+                        self._taken_for.append(Taken(file.path, file.state, place.path, offset, is_dated=is_dated))
                     self._put(shard, file, self._places[shard], checked=True, archive=kind, content=archive)
                     self._torn.pop(shard, None)
-                case CopyOf(shard):
+                case CopyOf(shard, is_dated):
                     self._taken.add(file.path)
                     own = self._found[shard]
+                    if not is_known:
+                        self._copied.append(Copied(file.path, own.file.path, is_dated, file.state))
                     self._found[shard] = replace(own, copies=(*own.copies, file.state))
                 case Waits(left_s):
                     self._taken.add(file.path)
@@ -356,7 +385,7 @@ class _Matching:
             for shard, place in self._places.items()
             if shard not in self._found and shard not in self._torn and not place.is_ended
         }
-        return Matched(shards, torn, min(waits, default=None), told.copied, gone)
+        return Matched(shards, torn, min(waits, default=None), [*self._copied, *told.copied], self._taken_for, gone)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -71,9 +71,13 @@ class Told:
 
     def warn(self, key: str, text: str, *args: object) -> None:
         """Log a warning, if it is the first one of this key."""
+        self.log(logging.WARNING, key, text, *args)
+
+    def log(self, level: int, key: str, text: str, *args: object) -> None:
+        """Log on any level, if it is the first of this key."""
         if key not in self.said:
             self.said.add(key)
-            log.warning(text, *args)
+            log.log(level, text, *args)
 
 
 def unread(location: Location, gone: Mapping[str, Place], after: Mapping[str, Position]) -> list[Gone]:
