@@ -7,6 +7,7 @@ looks at, so that it is left out where one of them is wrong already.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ingest.config_models import JobConfig, place_of, resolved_place
+from ingest.config_models import JobConfig, place_of, resolved_place, written_place
 from ingest.job_file import KeyPath, dotted
 from ingest.registry import load_sink
 from ingest.sources.decode.options import RecordFormat, SourceOptions
@@ -27,7 +28,7 @@ from sinks.partition import partitioned_schema
 from sinks.sql_types import type_name
 from sinks.tikv.options import TikvOptions
 from timeline.errors import ConfigError
-from timeline.fsspec_store import open_store, s3_root
+from timeline.fsspec_store import absolute, open_store, s3_root
 
 Finding: TypeAlias = tuple[KeyPath, str]
 Check: TypeAlias = Callable[[JobConfig], Iterator[Finding]]
@@ -291,12 +292,31 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_source_path(job: JobConfig) -> Iterator[Finding]:
-    """A path on S3 has one spelling, as those of the tables and the timeline."""
-    if isinstance(job.source, FilesOptions) and job.source.path.startswith(("s3://", "s3a://")):
+    """A path on S3 has one spelling, as those of the tables and the timeline; a local one can be brought into one."""
+    if not isinstance(job.source, FilesOptions):
+        return
+    path = job.source.path
+    if path.startswith(("s3://", "s3a://")):
         try:
-            s3_root(job.source.path.split("://", 1)[1])
+            s3_root(path.split("://", 1)[1])
         except ConfigError as error:
             yield ("source", "path"), str(error)
+    elif path.startswith(("file:", "local:")) and "://" not in path:
+        yield ("source", "path"), f"{path}: two slashes belong behind the colon; the path alone is allowed too"
+    elif (place := written_place(path)).startswith("file://"):
+        fixed, *behind = _GLOB.split(path.rpartition("://")[2], maxsplit=1)
+        if ".." in "".join(behind).split("/"):
+            yield ("source", "path"), f"{path}: '..' behind a wildcard names no folder; give the path without it"
+        elif ".." in fixed.split("/") and not _leads_back(fixed.rpartition("/")[0] if behind else fixed):
+            yield (
+                ("source", "path"),
+                f"{path}: '..' behind a link; give the path without it: {place[7:]} is another place",
+            )
+
+
+def _leads_back(path: str) -> bool:
+    """Whether ``..`` in a local path leads to the folder that is written before it; behind a link it does not."""
+    return os.path.realpath(os.path.expanduser(path)) == os.path.realpath(absolute(path))
 
 
 CHECKS: tuple[tuple[frozenset[str], Check], ...] = (

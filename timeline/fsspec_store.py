@@ -72,16 +72,18 @@ def local_root(path: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """A local path from the root on; ``~`` is the home folder.
+    """A local path from the root on, in its one spelling; ``~`` is the home folder.
 
     Raises:
         ConfigError: it is relative to the current directory, which is gone.
     """
     expanded = os.path.expanduser(path)
     try:
-        return os.path.abspath(expanded)
+        path_from_root = os.path.abspath(expanded)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: {GONE}") from error
+    # Two slashes at the beginning stay in POSIX paths; where Python runs they mean one.
+    return f"/{path_from_root.lstrip('/')}" if path_from_root.startswith("//") else path_from_root
 
 
 def is_below_removed_directory(error: FileNotFoundError) -> bool:

@@ -49,17 +49,28 @@ def plot(
     since: Since = None,
     limit: Limit = 1000,
 ) -> None:
-    """Draw when instants ran and how long their states took, throughput, lag, file sizes, or what recovery did."""
+    """Draw when instants ran and how long their states took, throughput, lag, file sizes, or what recovery did.
+
+    A timeline of which something is gone, or that is older than its tables, ends the command as it ends a start: the
+    picture is written before, of what there is.
+    """
     from ingest.build import open_timeline
     from ingest.config import load_config
     from ingest.look.pictures import description, format_of, rendered
+    from ingest.losses import require_known
+    from timeline.errors import InvariantError
 
     path = output or Path(f"{kind.value}.png")
     extension = format_of(path)
     opened = open_timeline(load_config(conf))
-    figure = _draw(opened, kind, _selection(since, limit))
+    try:
+        figure = _draw(opened, kind, _selection(since, limit))
+    except InvariantError:
+        require_known(opened)
+        raise
     _write(path, rendered(figure, extension))
     typer.echo(f"{path}: {description(figure)}")
+    require_known(opened)
 
 
 @app.command(short_help="Write one page about the job.")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest.look.picture_commands import Kind
 from tests.cli.conftest import Call
 from tests.cli.job import Job, finish
 from timeline.fsspec_store import open_store
@@ -100,7 +101,8 @@ def test_what_was_deleted_by_hand_is_told_alike_and_nothing_is_touched(
 
 def look_alike(job: Job, call: Call, code: int, words: str) -> None:
     """Commands that only look end as a start does; those that show a page have the words on it."""
-    for command in ("show", "show --json", "inspect latest", "offsets"):
+    plots = [f"plot --kind {kind.value} -o {job.folder}/a.png" for kind in Kind]
+    for command in ("show", "show --json", "inspect latest", "offsets", *plots):
         name, *options = command.split()
         found = call(name, job.file, *options)
         assert (command, found.code) == (command, code)

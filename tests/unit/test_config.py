@@ -378,8 +378,38 @@ class TestImpossibleCombinations:
         problem = self.one(job, SMALL.replace("path: logs", f"path: '{path}'"))
         assert "source.path: s3://lake/" in problem and "a folder is named '" in problem
 
+    @pytest.mark.parametrize(
+        ("path", "words"),
+        [
+            ("logs/*/../*.log", "'..' behind a wildcard"),
+            ("logs/**/..", "'..' behind a wildcard"),
+            ("link/../logs", "'..' behind a link"),
+            ("file://link/../logs/*.log", "'..' behind a link"),
+            ("file:lake/small", "two slashes"),
+            ("local:/var/log", "two slashes"),
+        ],
+    )
+    def test_a_local_source_whose_path_is_another_place_than_it_seems(
+        self, job: Folder, monkeypatch: pytest.MonkeyPatch, path: str, words: str
+    ) -> None:
+        folder = job.file.parent
+        monkeypatch.chdir(folder)
+        (folder / "else" / "where").mkdir(parents=True)
+        (folder / "link").symlink_to(folder / "else" / "where")
+        problem = self.one(job, SMALL.replace("path: logs", f"path: '{path}'"))
+        assert f"source.path: {path}: {words}" in problem
+
     def test_source_beside_the_tables_is_allowed(self, job: Folder) -> None:
-        for path in ("lake/*.jsonl", "lake/small_input", "lak", "s3://lake/x/**/*.log", "s3://lake/x/", "logs//x"):
+        for path in (
+            "lake/*.jsonl",
+            "lake/small_input",
+            "lak",
+            "s3://lake/x/**/*.log",
+            "s3://lake/x/",
+            "logs//x",
+            "../logs",
+            "~/../*",
+        ):
             job.load(SMALL.replace("path: logs", f"path: '{path}'"))
 
     @pytest.mark.parametrize("key", ["max_bytes_per_epoch", "max_files_per_epoch"])
@@ -429,6 +459,7 @@ def test_job_does_not_change(job: Folder) -> None:
 def test_one_place_has_one_spelling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert resolved_place("lake/a/") == resolved_place(f"file://{tmp_path}/lake/./a") == f"file://{tmp_path}/lake/a"
+    assert resolved_place(f"/{tmp_path}//lake/a") == f"file://{tmp_path}/lake/a"
     assert resolved_place("s3a://b/x/") == resolved_place("s3://b/x") == "s3://b/x"
     (tmp_path / "lake").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "lake")

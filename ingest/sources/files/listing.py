@@ -16,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 from ingest.sources.files.raw import require_readable
 from ingest.sources.files.walk import cannot_be_listed, walk_files
 from timeline.errors import SourceError
+from timeline.fsspec_store import absolute
 from timeline.redact import without_credentials, without_secrets
 from timeline.trust import check_authorities, untrusted
 
@@ -77,7 +78,7 @@ class Location:
 
 
 def resolve(url: str, storage: Mapping[str, Any]) -> Location:
-    """The store and the fixed folder of a path, glob or URL.
+    """The store and the fixed folder of a path, glob or URL; a local one in its one spelling, as a listing has it.
 
     Raises:
         ConfigError: storage names a file of certificates that cannot be read.
@@ -86,7 +87,7 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
     check_authorities(storage)
     try:
         fs, path = url_to_fs(url, **storage)
-        path = path.rstrip("/") or "/"
+        path = absolute(path) if isinstance(fs, LocalFileSystem) else path.rstrip("/") or "/"
         if not any(mark in path for mark in _MAGIC):
             if fs.isdir(path):
                 return Location(fs, path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from timeline.epoch import Json, Position
+from timeline.fsspec_store import absolute
 
 HEAD_BYTES = 4096
 """How many of a file's first bytes tell it from other files: as many of them as were read."""
@@ -80,7 +81,7 @@ class Place:
         detail = position.detail
         identity, archive, copies = detail.get("id"), detail.get("archive"), detail.get("copies")
         return Place(
-            path=str(detail.get("path")),
+            path=_one_spelling(str(detail.get("path")), identity),
             identity=str(identity) if identity is not None else None,
             mtime_s=_number(detail, "mtime"),
             tail=str(detail.get("tail")),
@@ -94,6 +95,12 @@ class Place:
             has_more=detail.get("more") is True,
             born_s=_number(detail, "born") if "born" in detail else None,
         )
+
+
+def _one_spelling(path: str, identity: Json) -> str:
+    """A local path as listings have it; older versions kept ``logs/../logs/app.log`` where a job file says so."""
+    is_odd = isinstance(identity, str) and identity.startswith("ino:") and ("//" in path or "/." in path)
+    return absolute(path) if is_odd else path
 
 
 def _number(detail: Mapping[str, Json], key: str) -> float:

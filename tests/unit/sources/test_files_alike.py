@@ -180,6 +180,21 @@ def test_an_equal_file_that_is_read_for_its_later_time_is_told(
     assert "is read as a file of its own" in warning
 
 
+@pytest.mark.parametrize("before", ["logs/../logs", "/logs", "./logs"])
+def test_a_position_with_another_spelling_of_its_path_goes_on(tmp_path: Path, before: str) -> None:
+    """Older versions kept a local path as the job file has it."""
+    log = put(tmp_path / "logs" / "app.log")
+    os.utime(log, (1.0, 1.0))
+    reading = Reading(source_now(tmp_path / "logs"))
+    reading.epoch()
+    position = reading.after["app.log"]
+    old = {key: value for key, value in position.detail.items() if key != "born"}
+    reading.after["app.log"] = Position(position.offset, old | {"path": f"{tmp_path}/{before}/app.log"})
+    append(log, b"more\n")
+    assert reading.epoch() == 1
+    assert texts(reading) == {"app.log": [b"started", b"more"]}
+
+
 @pytest.mark.parametrize("name", ["app.log-20261101", "app.log.gz", "app.log.1.gz", "app-2026-11-01.log"])
 @pytest.mark.parametrize("is_gone", [False, True])
 @pytest.mark.parametrize("content", [SMALL, LARGE])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
-from ingest.sources.files.listing import Location, list_files
+from ingest.sources.files.listing import Location, list_files, resolve
 from tests.unit.sources.rows import Reading, source_of
 from timeline.errors import SourceError
 
@@ -177,3 +177,28 @@ def test_hard_links_that_are_both_new_are_read_once_under_the_first_name(tmp_pat
     (tmp_path / "b.log").write_bytes(b"one\n")
     os.link(tmp_path / "b.log", tmp_path / "a.log")
     assert [one.shard for one in source_of(tmp_path).plan({}).ranges] == ["a.log"]
+
+
+@pytest.mark.parametrize("name", ["", "/", "/app.log", "/app.log/", "/app.log*", "/*", "/**", "/**/app.log"])
+@pytest.mark.parametrize("before", ["{}/logs", "{}//logs", "/{}/logs/", "{}/./logs", "{}/logs/../logs", "{}/logs/."])
+@pytest.mark.parametrize("protocol", ["", "file://", "local://"])
+def test_a_local_path_is_brought_into_the_one_spelling_that_listings_have(
+    tmp_path: Path, protocol: str, before: str, name: str
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "app.log").write_bytes(b"one\n")
+    location = resolve(f"{protocol}{before.format(tmp_path)}{name}", {})
+    (file,) = list_files(location, set())
+    assert file.path == f"{tmp_path}/logs/app.log"
+    assert location.name_of(file.path) == "app.log"
+
+
+@pytest.mark.parametrize(
+    "path", ["logs//app.log*", "./logs/app.log*", "../{}/logs//*", "logs/../logs/app.log", "logs/"]
+)
+def test_so_is_a_relative_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "app.log").write_bytes(b"one\n")
+    (file,) = list_files(resolve(path.format(tmp_path.name), {}), set())
+    assert file.path == f"{tmp_path}/logs/app.log"
