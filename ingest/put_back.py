@@ -256,6 +256,9 @@ def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
     part = lost.part
     why = ""
     if lost.is_left_out:
+        refused = _refused_copies(job, target, lost)
+        if refused:  # as its rows would be, read again
+            return Lost(target, lost, Way.NONE, f"it has rows that {target} refuses, and the quarantine not: {refused}")
         origin = _copied_from(job, target, lost)
         if origin is not None:
             return Lost(target, lost, Way.COPY, origin=origin)
@@ -286,6 +289,15 @@ def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
         if is_like and part is not None and part.files and not sink.verify(part):
             return part
     return None
+
+
+def _refused_copies(job: Job, target: str, lost: Committed) -> str:
+    """Why a target takes no copies of the data files that others have of an epoch; "" where it takes them."""
+    taker = unwatched(job.sink(target))
+    if target == job.quarantine or not isinstance(taker, CopyingSink):
+        return ""
+    others = (part for part in lost.manifest.parts if part.target not in (target, job.quarantine))
+    return next((reason for part in others if (reason := taker.refused_copies(part.files))), "")
 
 
 def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> str:
@@ -370,17 +382,18 @@ class LostRows:
 
     def _check_same(self, lost: Lost, counts: Sequence[ShardCount], mine: Sequence[WriteReport]) -> None:
         part = lost.epoch.part
+        refused = sum(report.rejected for report in mine) - part.rejected
+        if refused > 0:
+            raise TargetRefusedError(
+                f"{lost.target}: it refuses {count(refused, 'row')} of epoch {lost.number} that no target refused when "
+                "it was committed, and the quarantine has none of them. Nothing was written; --accept-loss gives the "
+                "epoch up"
+            )
         others = (other for other in lost.epoch.manifest.parts if other.target != self.job.quarantine)
         if not lost.epoch.is_left_out or any(other.files for other in others):
             check_same(lost.epoch.manifest, part, counts, mine)
             return
         check_counts_same(lost.epoch.manifest, part, counts)
-        refused = sum(report.rejected for report in mine)
-        if refused:
-            raise TargetRefusedError(
-                f"{lost.target}: it refuses {count(refused, 'row')} of epoch {lost.number}, which it was left out of, "
-                "and the quarantine has none of them. Nothing was written; --accept-loss gives the epoch up"
-            )
 
 
 def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> list[TaskReport]:

@@ -20,7 +20,6 @@ import contextlib
 import json
 import logging
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +31,7 @@ from pydantic import ByteSize, Field
 from sinks import spark_files
 from sinks.audit import Audit, Expected, Finding
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
+from sinks.data_copies import Copier, read_whole
 from sinks.delta_bounds import indexed_columns, with_all_bounds_or_none
 from sinks.delta_entry import INSTANT, MISSING, JobMarker, LogEntry
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
@@ -40,15 +40,14 @@ from sinks.delta_rules import TableState, delta_schema, differences
 from sinks.delta_snapshot import Snapshot
 from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
 from sinks.lake_audit import LakeAudit, Table
-from sinks.markers import Markers, draw_file_id, file_id
+from sinks.markers import Markers
 from sinks.parquet import ParquetPartitionWriter, ParquetSettings
-from sinks.partition import EmptyPartition, PartitionField, partition_folder, partitioned_schema
+from sinks.partition import EmptyPartition, PartitionField, partitioned_schema, unfit_partition
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import (
     CommitRejectedError,
     CommitUnknownError,
     InvariantError,
-    NotFoundError,
     StoreError,
     StoreUnavailableError,
     TargetRefusedError,
@@ -242,34 +241,21 @@ class DeltaSink:
 
     def read_file(self, file: WrittenFile) -> bytes:
         """See CopyingSink."""
-        try:
-            body = self.retry.call(lambda: self.store.get(file.path))
-        except NotFoundError as error:
-            raise StoreUnavailableError(f"{self.target}: {file.path} is gone") from error
-        if len(body) != file.size or (file.crc32 is not None and zlib.crc32(body) != file.crc32):
-            raise StoreUnavailableError(f"{self.target}: the bytes of {file.path} are not those that were written")
-        return body
+        return read_whole(self.target, self.store, self.retry, file)
+
+    def refused_copies(self, files: Sequence[WrittenFile]) -> str:
+        """See CopyingSink: older versions wrote partition values that delta-rs cannot read."""
+        reasons = (unfit_partition(file.partition, self.table_schema) for file in files)
+        return next((reason for reason in reasons if reason), "")
 
     def copy_files(
         self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
     ) -> WriteReport:
         """See CopyingSink: the tables of a job have the same columns and partitions."""
-        copies = tuple(self._copied(instant, number, file, read(file)) for number, file in enumerate(files))
-        return WriteReport(sum(file.rows for file in copies), sum(file.size for file in copies), copies)
-
-    def _copied(self, instant: str, number: int, file: WrittenFile, body: bytes) -> WrittenFile:
-        name = f"{file_id(self.app_id, draw_file_id())}-0_{number}-0-0_{instant}.parquet"
-        folder = partition_folder(file.partition)
-        path = f"{folder}/{name}" if folder else name
-        self._markers.announce(instant, path)
-        upload = self.store.open_write(path)
-        try:
-            upload.sink.write(body)
-            upload.close()
-        except BaseException:
-            upload.discard()
-            raise
-        return replace(file, path=path)
+        refused = self.refused_copies(files)
+        if refused:
+            raise TargetRefusedError(f"{self.target}: {refused}. Nothing was copied")
+        return Copier(self.app_id, self.store, self._markers).copy(instant, files, read)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""

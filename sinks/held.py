@@ -105,6 +105,13 @@ class CopyingSink(Protocol):
             StoreUnavailableError: it is not there, or its bytes are not those that were written.
         """
 
+    def refused_copies(self, files: Sequence[WrittenFile]) -> str:
+        """Why this target takes no copies of another one's data files; "" where it takes them.
+
+        Args:
+            files: the other target's.
+        """
+
     def copy_files(
         self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
     ) -> WriteReport:
@@ -114,6 +121,9 @@ class CopyingSink(Protocol):
             instant: the epoch's instant.
             files: the other target's.
             read: gives one of them, whole.
+
+        Raises:
+            TargetRefusedError: see `refused_copies`; nothing was written.
         """
 
 

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ NULL_SEGMENT = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _LONGEST_SEGMENT_BYTES = 200
+_DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")
 
 
 class EmptyPartition(enum.Enum):
@@ -154,6 +156,24 @@ def date_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> l
         if by.transform is Transform.DATE
         or (by.transform is Transform.IDENTITY and pa.types.is_date(schema.field(by.source).type))
     ]
+
+
+def unfit_partition(partition: Mapping[str, str | None], schema: pa.Schema) -> str:
+    """Why no row may be in a partition, by its values as the log has them; "" where rows may.
+
+    Args:
+        partition: value of each partition column.
+        schema: columns of the table.
+    """
+    for name, value in partition.items():
+        kind = schema.field(name).type
+        if value is None:
+            continue
+        if pa.types.is_decimal(kind) and (number := Decimal(value)) < 0 and number != number.to_integral_value():
+            return fraction_reason(name, value)
+        if pa.types.is_date(kind) and not _DATE.fullmatch(value):
+            return date_reason(name, value)
+    return ""
 
 
 def fraction_reason(column: str, value: str) -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,49 @@ def test_a_replay_of_one_target_is_no_gap_of_another(empty: Job, call: Call) -> 
     assert call("replay", empty.file).code == 0
     assert empty.ids("copy") == Counter(range(20))
     assert call("fsck", empty.file, "--deep").code == 0
+
+
+@pytest.mark.parametrize("tables", [BOTH, ["copy"]])
+def test_data_files_with_partition_values_that_readers_do_not_take_are_not_copied(
+    empty: Job, call: Call, tables: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older versions wrote negative fractions, with which delta-rs reads no row of a table."""
+    layout: dict[str, Any] = {"schema": {"id": "bigint", "p": "decimal(5,2)"}, "partition_by": ["p"]}
+    log = empty.folder / "logs" / "a.jsonl"
+    with monkeypatch.context() as older:
+        older.setattr("sinks.partition_rows.unfit_rows", lambda *_, **__: {})
+        for number, fraction in enumerate(("-0.05", "0.05", "-2.00")):
+            write(empty, "lake", **layout)
+            with log.open("a") as file:
+                file.write(f'{{"id": {2 * number}, "p": {fraction}}}\n{{"id": {2 * number + 1}, "p": 1}}\n')
+            assert call("run", empty.file).code == 0
+    write(empty, *tables, **layout)
+    assert call("run", empty.file).code == 5
+    words = "epoch 0 cannot be put back: it has rows that copy refuses, and the quarantine not: p: -0.05 cannot be a"
+    for options in ([], ["--dry-run"]):
+        refused = call("replay", empty.file, *options)
+        assert refused.code == (5 if options else 2)
+        assert words in " ".join((refused.out + refused.err).split())
+    assert not (empty.folder / "copy").exists()
+    done = call("replay", empty.file, "--epochs", "1..2", "--accept-loss")
+    assert done.code == 0, done.err
+    assert call("run", empty.file).code == 0
+    copy = empty.table("copy")
+    assert copy is not None
+    assert sorted(copy.to_pyarrow_table()["id"].to_pylist()) == [2, 3, 4, 5]
+    assert call("fsck", empty.file).code == 0
+
+
+def test_rows_of_an_older_version_that_a_table_refuses_now_are_named_when_they_are_read_again(
+    empty: Job, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout: dict[str, Any] = {"schema": {"id": "bigint", "p": "decimal(5,2)"}, "partition_by": ["p"]}
+    write(empty, "lake", **layout)
+    (empty.folder / "logs" / "a.jsonl").write_text('{"id": 1, "p": -0.05}\n{"id": 2, "p": 1}\n')
+    with monkeypatch.context() as older:
+        older.setattr("sinks.partition_rows.unfit_rows", lambda *_, **__: {})
+        assert call("run", empty.file).code == 0
+    shutil.rmtree(empty.folder / "lake")
+    refused = call("replay", empty.file)
+    assert refused.code == 5
+    assert "lake: it refuses 1 row of epoch 0 that no target refused when it was committed" in refused.err

@@ -20,9 +20,11 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 
 from sinks.base import RefusingWriter
 from sinks.partition import PartitionField, Transform
+from sinks.partition_rows import partition_value
 from tests.contract.sink_contract import planned, ref, write_rows
 from tests.contract.test_delta_sink import DeltaRig
-from timeline.errors import DataError
+from timeline.epoch import WrittenFile
+from timeline.errors import DataError, TargetRefusedError
 
 UTC = datetime.UTC
 
@@ -290,6 +292,24 @@ def test_partition_value_is_found_by_a_filter_or_its_row_is_refused(
     reasons = writer.refuse(batch)
     assert sorted(reasons) == list(range(len(rows), len(mixed)))
     assert all(reason.startswith("p: ") and " cannot be a partition's value" in reason for reason in reasons.values())
+
+
+@pytest.mark.parametrize(("kind", "values", "refused"), PARTITIONS, ids=[str(kind) for kind, *_ in PARTITIONS])
+def test_data_files_of_another_table_are_copied_as_their_rows_would_be_taken(
+    tmp_path: Path, kind: pa.DataType, values: list[Any], refused: list[Any]
+) -> None:
+    """Older versions wrote partition values with which no row of a table can be read."""
+    schema = pa.schema([("n", pa.int64()), ("p", kind)])
+    sink = DeltaRig(tmp_path, schema, (PartitionField("p"),)).sink()
+    odd = pa.array(refused, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.array(refused, kind)
+    for value in [*pa.array([*values, None], kind)]:
+        assert sink.refused_copies([WrittenFile("a", 1, 1, {"p": partition_value(value)})]) == ""
+    for value in odd if not pa.types.is_string(kind) else ():  # an empty text was written as null
+        text = value.cast(pa.string()).as_py() if pa.types.is_date(kind) else partition_value(value)
+        file = WrittenFile("a", 1, 1, {"p": text})
+        with pytest.raises(TargetRefusedError, match=r"p: .* cannot be a partition's value: .* Nothing was copied"):
+            sink.copy_files("20260101000000000", [file], lambda _: b"")
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
