@@ -49,7 +49,7 @@ def tell_of_taken(taken: Sequence[Taken], told: Told) -> None:
             told.log(
                 level,
                 _key(one.path, one.state),
-                "%s has the content of %s, which is gone: taken for that one, its first %d bytes are not read again. "
+                "%s has the content of %s, which is gone: taken for that one, nothing before byte %d is read again. "
                 "If it is another log, give its lines a time, or leave the old one where it is",
                 one.path,
                 one.of,
