@@ -13,6 +13,8 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import gc
+import importlib
 import json
 import os
 import runpy
@@ -278,19 +280,26 @@ def _become(begin: _Begin) -> None:
     sys.argv = [request["module"], *request["arguments"]]
 
 
+_LOADED = (
+    *("deltalake", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "pyarrow.json"),
+    *("fsspec.implementations.local", "s3fs", "confluent_kafka", "PIL.PngImagePlugin"),
+    *("matplotlib.figure", "matplotlib.dates", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
+    *("ingest.build", "ingest.cli", "ingest.loop", "ingest.spark", "ingest.registry", "ingest.put_back", "ingest.fsck"),
+    *("ingest.sources.files.source", "ingest.sources.kafka.source", "ingest.sources.decode.decoder"),
+    *("ingest.look.offsets", "ingest.look.offsets_text", "ingest.look.pictures", "ingest.look.report_page"),
+    *("sinks.delta", "timeline.fsspec_store"),
+)
+"""What commands import, early or late."""
+
+
 def _load() -> None:
-    """Import what commands import; allocators and linear algebra have threads then that know forks."""
-    import deltalake  # noqa: F401
-    import pyarrow.compute
-    import pyarrow.dataset
-    import pyarrow.parquet  # noqa: F401
-
-    import ingest.build
-    import ingest.cli
-    import ingest.loop
-    import ingest.spark  # noqa: F401
-
+    """Import it; allocators and linear algebra have threads then that know forks, and Python has none."""
+    for module in _LOADED:
+        importlib.import_module(module)
     assert threading.active_count() == 1, "a fork has the thread that forks, and no other"
+    # Children share what is loaded with this process as long as nobody writes to it, as a collection would.
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> NoReturn:
@@ -300,8 +309,23 @@ def main() -> NoReturn:
         begin = _serve(speak)
         speak.detach()
     _become(begin)
-    runpy.run_module(begin.request["module"], run_name="__main__", alter_sys=True)
-    sys.exit()
+    try:
+        runpy.run_module(begin.request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        _end(ended.code)
+    _end(None)
+
+
+def _end(code: object) -> NoReturn:
+    """End as Python does, but for taking all modules apart, which would copy the memory that is shared."""
+    if code is not None and not isinstance(code, int):
+        sys.exit(code)  # type: ignore[arg-type]
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":
