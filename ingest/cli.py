@@ -130,7 +130,7 @@ def recover(
     A decided epoch is applied and completed. An undecided one is committed if it is prepared and every
     file is there, else rolled back. A writer that may be alive is waited for. An epoch that a target has
     lost is named, with exit code 9: tideline run writes it to that target again. Completed epochs that are not in
-    their targets any more are named with exit code 5.
+    their targets any more are named with exit code 5; so is a decided one whose data files are gone.
     """
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose)
@@ -150,7 +150,7 @@ def recover(
             typer.echo(line)
     if result.is_waiting:
         raise typer.Exit(3)
-    if result.losses:
+    if result.losses or any(step.kind is StepKind.REFUSE for _, step in result.found):
         raise typer.Exit(5)
     if result.replays or (dry_run and any(step.kind is StepKind.REPLAY for _, step in result.found)):
         raise typer.Exit(9)

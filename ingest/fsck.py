@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from ingest.build import Opened, build_job, lost_timeline
 from ingest.committed import Read
 from ingest.counts import TargetRows, misfits
+from ingest.gone_files import without_files
 from ingest.job import Job
 from ingest.losses import ahead, find_losses, newest_completed
 from ingest.sources.replays import settled_by
@@ -134,7 +135,7 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
     history = timeline.history()
     committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
     lacking = missing(job.store, timeline, job.retry)
-    findings = [*_of_timeline(job, timeline, history, lacking), *_of_rows(job, committed)]
+    findings = [*_of_timeline(job, timeline, history, lacking), *_of_pending(job, history), *_of_rows(job, committed)]
     past = [(entry.plan, entry.manifest) for entry in committed if entry.manifest is not None]
     fates = dict(_fates(history))
     checked: dict[str, str] = {}
@@ -204,6 +205,19 @@ def _of_timeline(job: Job, timeline: Timeline, history: History, lacking: Sequen
         if not any(path in str(error) for path in known):
             yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
     yield from _of_offsets(history)
+
+
+def _of_pending(job: Job, history: History) -> Iterator[Finding]:
+    """Data files of epochs that are decided, and that recovery refuses to commit without them."""
+    targets = {sink.target for sink in job.sinks}
+    for entry in history.entries:
+        if not entry.instant.is_pending or entry.manifest is None or entry.outcome is not Outcome.COMMIT:
+            continue
+        parts = tuple(part for part in entry.manifest.parts if part.target in targets)
+        for target, problems in without_files(job, replace(entry.manifest, parts=parts)).items():
+            for problem in problems:
+                detail = f"{problem}: it is decided to commit; restore the file, or tideline replay"
+                yield Finding(Problem.MISSING, target, f"epoch {entry.epoch}", detail)
 
 
 def _of_losses(

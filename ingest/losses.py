@@ -61,6 +61,7 @@ class Loss:
         held: the target as it is.
         doubt: why it cannot be told which epochs it has lost; "" where it can.
         is_left_out: whether it never had these epochs: it was not in the job file then.
+        pending: numbers of those that are decided and pending: it has lost their data files.
     """
 
     target: str
@@ -69,6 +70,7 @@ class Loss:
     held: Held
     doubt: str = ""
     is_left_out: bool = False
+    pending: tuple[int, ...] = ()
 
     @property
     def numbers(self) -> tuple[Span, ...]:

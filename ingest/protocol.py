@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from ingest.counts import check_counts, check_part, left_out, rows_by_target
+from ingest.gone_files import files_gone, without_files
 from ingest.job import Job
 from timeline.chain import Chain
 from timeline.decision import Decision, Outcome, decide, read_decision
@@ -215,9 +216,17 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
 
 
 def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
-    """The first half of `finish`: every target has the epoch, and all before it."""
+    """The first half of `finish`: every target has the epoch, and all before it.
+
+    Raises:
+        TargetRefusedError: data files of an epoch before it are gone.
+    """
     for earlier in decided_before(job, decision.epoch, applied_through):
-        apply(job, manifest_of(job, earlier))
+        lagging = manifest_of(job, earlier)
+        gone = without_files(job, lagging)
+        if gone:
+            raise files_gone(lagging.ref, gone)
+        apply(job, lagging)
     reach("applying")
     apply(job, manifest)
     reach("applied")

@@ -17,22 +17,23 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, require_whole
 from ingest.committed import Committed, part_of, read_committed
 from ingest.epoch import EpochWriter, raise_failure, run_epoch
 from ingest.job import Job
-from ingest.losses import Loss, find_losses, holding, newest_commit, newest_completed, refuse_ahead
+from ingest.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
+from ingest.onto_gaps import onto_gaps, with_pending
 from ingest.recovery import recover
 from ingest.replay import Discarding, check_counts_same, check_same
 from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from ingest.stores import probe_stores
 from ingest.task import Outputs, TaskReport, merge_counts
-from ingest.watched_sink import WatchedSink, unwatched
-from sinks.base import PartitionWriter, Spread, in_turn
-from sinks.held import CopyingSink, NamingSink, Span, in_spans, span_words, spans, with_base
+from ingest.watched_sink import unwatched
+from sinks.base import PartitionWriter
+from sinks.held import CopyingSink, NamingSink, Span, in_spans, span_words, spans
 from timeline.chain import load_chain
 from timeline.decision import Decision
 from timeline.epoch import Part, Plan, ShardCount, WriteReport
@@ -122,7 +123,7 @@ def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
         return PutBack()
     job = build_job(opened)
     refuse_ahead(job)
-    found = _planned(opened, job, _all_losses(job, newest_completed(job)), wanted)
+    found = _planned(opened, job, with_pending(job, _all_losses(job, newest_completed(job))), wanted)
     if not found.losses:
         _refuse_named_and_gone(job)
     return found
@@ -164,10 +165,10 @@ def _put_back(
 ) -> PutBack:
     job = build_job(opened)
     refuse_ahead(job)
-    found = _planned(opened, job, _all_losses(job, newest_completed(job)), wanted)
+    found = _planned(opened, job, with_pending(job, _all_losses(job, newest_completed(job))), wanted)
     if found.refused:
         raise ConfigError(found.refused)
-    recover(_onto_losses(job, found.losses), lease)
+    recover(onto_gaps(job, found.losses), lease)
     chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
     # Once more: what was pending is part of it now, and what a killed replay had decided is back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
@@ -407,31 +408,3 @@ def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> l
     for target, reports in written.items():
         found += [TaskReport((), {target: report}) for report in reports]
     return found
-
-
-def _onto_losses(job: Job, losses: Sequence[Loss]) -> Job:
-    """The job, whose pending epochs are committed behind gaps that are about to be closed."""
-    gaps = {loss.target: loss.numbers for loss in losses if not loss.is_left_out}
-    sinks = (
-        _OntoGap(sink, lambda event: None, gaps[sink.target]) if sink.target in gaps else sink for sink in job.sinks
-    )
-    return replace(job, sinks=tuple(sinks))
-
-
-@dataclass(frozen=True)
-class _OntoGap(WatchedSink):
-    """A target that has lost epochs: what is committed to it says which, so that they are still known to be missing.
-
-    Attributes:
-        missing: those.
-    """
-
-    missing: tuple[Span, ...] = field(default=())
-
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
-        """See Sink."""
-        target = holding(self.sink)
-        if part.rows and target is not None:
-            base = replace(target.held().base, missing=self.missing)
-            part = replace(part, detail=with_base(part.detail, base))
-        self.sink.commit(part, spread)

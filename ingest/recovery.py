@@ -12,13 +12,14 @@ anywhere and run again, by anyone, also twice at once.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, unheard
+from ingest.evidence import Damaged, Evidence, Unknown, gather
+from ingest.gone_files import files_gone, gone_words
 from ingest.job import Job
 from ingest.leftovers import clean_leftovers as clean_leftovers
 from ingest.protocol import (
@@ -26,15 +27,13 @@ from ingest.protocol import (
     claim_rollback,
     drive_rollback,
     finish,
-    read_manifest,
     read_plan,
     read_rollback,
     roll_back,
 )
-from sinks.base import Lookup
-from timeline.decision import Decision, Outcome, read_decision
+from timeline.decision import Decision, Outcome
 from timeline.epoch import EpochRef, Manifest, Plan
-from timeline.errors import HaltError, ReplayNeededError, StoreUnavailableError
+from timeline.errors import HaltError, ReplayNeededError
 from timeline.html import element, mark
 from timeline.instant import Action, Instant
 from timeline.lease import LeaseState, WriterLease
@@ -45,41 +44,6 @@ log = logging.getLogger(__name__)
 
 WHOLE_LOOK_EVERY = 16
 """Of so many writers one looks at the whole timeline, for what a writer that woke up late left before the mark."""
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """The store gave no answer; conclude nothing."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Damaged:
-    """The manifest is there, but not everything that it names."""
-
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What storage shows of one pending commit instant.
-
-    Attributes:
-        instant: its time.
-        plan: its plan; None where an earlier rollback has removed it.
-        decision: the decision of its epoch, None while that is open.
-        lease: what is known of the timeline's latest writer.
-        manifest: its manifest, checked against the targets; None while there is none.
-        lost: targets that have lost what was prepared, and is decided, with what is gone there; as far as it shows.
-    """
-
-    instant: str
-    plan: Plan | None
-    decision: Decision | Unknown | None
-    lease: LeaseState | Unknown
-    manifest: Manifest | Damaged | Unknown | None
-    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +71,7 @@ class StepKind(enum.Enum):
     ROLLBACK = "rollback"
     CLAIM_COMMIT = "claim commit"
     CLAIM_ROLLBACK = "claim rollback"
+    REFUSE = "refuse"
     WAIT = "wait"
     HALT = "halt"
 
@@ -133,6 +98,12 @@ def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
     match evidence.decision:
         case Unknown(why):
             return RecoveryStep(StepKind.HALT, f"the decision cannot be read: {why}")
+        case Decision() as decision if decision.commits(evidence.instant) and isinstance(evidence.manifest, Unknown):
+            return RecoveryStep(StepKind.HALT, f"the prepared state cannot be checked: {evidence.manifest.why}")
+        case Decision() as decision if decision.commits(evidence.instant) and evidence.gone:
+            return RecoveryStep(
+                StepKind.REFUSE, f"decided: commit, by {decision.by}; data files are gone: {gone_words(evidence.gone)}"
+            )
         case Decision() as decision if decision.commits(evidence.instant) and evidence.lost:
             return RecoveryStep(
                 StepKind.REPLAY, f"decided: commit, by {decision.by}; to be written again: {'; '.join(evidence.lost)}"
@@ -198,64 +169,6 @@ class Settled:
         return element("div", shown, " instant ", instant, f"{epoch}: {self.step.reason}")
 
 
-def gather(job: Job, instant: str, lease: LeaseState | Unknown, checked: Manifest | None = None) -> Evidence:
-    """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too.
-
-    Args:
-        job: the job.
-        instant: the pending instant.
-        lease: what is known of the timeline's latest writer.
-        checked: a manifest of which this process has seen everything a moment ago; it is not asked for again.
-    """
-    try:
-        plan = read_plan(job, instant)
-    except StoreUnavailableError as error:
-        return Evidence(instant, None, Unknown(f"the plan of {instant} cannot be read: {error}"), lease, None)
-    decision: Decision | Unknown | None = None
-    try:
-        # A manifest alone may be a late writer's, or its plan was deleted by hand: the decision tells.
-        epoch = plan.ref.epoch if plan is not None else _epoch_of_manifest(job, instant)
-        decision = None if epoch is None else read_decision(job.store, epoch, job.retry)
-    except StoreUnavailableError as error:
-        decision = Unknown(str(error))
-    manifest = _check_manifest(job, instant, decision is not None, checked)
-    is_commit = isinstance(decision, Decision) and decision.commits(instant)
-    lost = _lost(job, manifest) if is_commit and isinstance(manifest, Manifest) else ()
-    return Evidence(instant, plan, decision, lease, manifest, lost)
-
-
-def _epoch_of_manifest(job: Job, instant: str) -> int | None:
-    manifest = read_manifest(job, instant)
-    return None if manifest is None else manifest.ref.epoch
-
-
-def _check_manifest(
-    job: Job, instant: str, is_decided: bool, checked: Manifest | None
-) -> Manifest | Damaged | Unknown | None:
-    try:
-        manifest = read_manifest(job, instant)
-        if manifest is None or is_decided or manifest == checked:
-            return manifest
-        problems = [
-            f"{part.target}: {problem}" for part in manifest.parts for problem in job.sink(part.target).verify(part)
-        ]
-    except StoreUnavailableError as error:
-        return Unknown(str(error))
-    return Damaged(tuple(problems)) if problems else manifest
-
-
-def _lost(job: Job, manifest: Manifest) -> tuple[str, ...]:
-    """Targets without files that can no longer commit what was prepared; only the commit itself is sure of it."""
-    lost: list[str] = []
-    for part in manifest.parts:
-        if part.rows and not part.files:
-            sink = job.sink(part.target)
-            with contextlib.suppress(StoreUnavailableError):
-                if sink.lookup(part.epoch) is Lookup.NOT_COMMITTED:
-                    lost += [f"{part.target}: {problem}" for problem in sink.verify(part)]
-    return tuple(lost)
-
-
 def settle(
     job: Job,
     instant: str,
@@ -279,6 +192,7 @@ def settle(
 
     Raises:
         HaltError: storage gives no clear answer; nothing was touched.
+        TargetRefusedError: data files of a decided epoch are gone; nothing was touched.
         ReplayNeededError: a decided epoch has to be written to a target again, which this process cannot.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
@@ -322,6 +236,9 @@ def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, tell
                 f"instant {evidence.instant}: {step.reason}. Nothing was touched. "
                 "Check that the store can be reached, then run tideline recover again"
             )
+        case StepKind.REFUSE:
+            assert manifest is not None
+            raise files_gone(manifest.ref, evidence.gone)
         case StepKind.WAIT:
             return Settled(evidence, step, False)
         case StepKind.RECOMMIT | StepKind.REPLAY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ingest.recovery import Evidence
+from ingest.evidence import Evidence
 from ingest.recovery_text import WOULD, recovery_json
 from timeline.html import Html, element, table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingest.recovery import Damaged, Evidence, RecoveryStep, Settled, StepKind, Unknown
+from ingest.evidence import Damaged, Evidence, Unknown
+from ingest.recovery import RecoveryStep, Settled, StepKind
 from timeline.decision import Decision
 from timeline.epoch import Json, Manifest
 from timeline.lease import LeaseState, WriterRecord
@@ -20,6 +21,7 @@ WOULD = {
     StepKind.ROLLBACK: "delete what it wrote, and record that",
     StepKind.CLAIM_COMMIT: "claim the decision to commit, apply, complete",
     StepKind.CLAIM_ROLLBACK: "claim the decision to roll back, delete, record",
+    StepKind.REFUSE: "touch nothing; tideline replay CONF puts it back from the source, or gives it up",
     StepKind.WAIT: "wait",
     StepKind.HALT: "halt: touch nothing",
 }

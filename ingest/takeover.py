@@ -6,19 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, require_whole
+from ingest.evidence import Evidence, Unknown, gather
 from ingest.job import Job
 from ingest.losses import lost_epochs, refuse_ahead
-from ingest.recovery import (
-    Evidence,
-    RecoveryStep,
-    Settled,
-    StepKind,
-    Unknown,
-    gather,
-    next_step,
-    pending_commits,
-    settle_all,
-)
+from ingest.recovery import RecoveryStep, Settled, StepKind, next_step, pending_commits, settle_all
 from ingest.recovery_html import recovery_html
 from ingest.stores import probe_stores
 from timeline.epoch import Manifest

@@ -59,7 +59,7 @@ class LakeAudit:
         with_part = {part.epoch.instant for part in expected.parts}
         findings = [
             *self._not_applied(expected),
-            *(finding for file in files.values() for finding in self._of_committed(file, expected)),
+            *(finding for file in self._needed(files, expected) for finding in self._of_committed(file, expected)),
             *self._lost_from_table(expected),
             *(
                 finding
@@ -92,6 +92,12 @@ class LakeAudit:
                     f"{'no epoch' if applied is None else f'epochs up to {applied} only'}: was it restored to an older "
                     "version, or made anew?",
                 )
+
+    def _needed(self, files: Mapping[str, WrittenFile], expected: Expected) -> Iterator[WrittenFile]:
+        """Files but those that no reader sees, and whose rows a later epoch has instead or a person has given up."""
+        parts = (part for part in expected.parts if part.epoch.instant not in expected.settled)
+        needed = {file.path for part in parts for file in part.files} | self._visible.keys()
+        return (file for path, file in files.items() if path in needed)
 
     def _of_committed(self, file: WrittenFile, expected: Expected) -> Iterator[Finding]:
         there = self.listed.get(file.path)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from ingest.build import Opened, build_job
+from ingest.evidence import Evidence, Unknown, gather
 from ingest.look.instants import ShownInstant, shown_instants
-from ingest.recovery import Evidence, RecoveryStep, Unknown, gather, next_step
+from ingest.recovery import RecoveryStep, next_step
 from ingest.recovery_text import recovery_json
 from ingest.takeover import Recovery
 from timeline.entry import Entry, read_entry

@@ -236,10 +236,14 @@ def _pending(report: Report) -> Iterator[Finding]:
         yield Finding(Level.ACT, f"{loss}. Run: tideline replay {report.conf} --dry-run")
     is_alive = report.lease in (LeaseState.LIVE, LeaseState.MINE)
     kinds = [step.kind for _, step in report.recovery.found]
-    stuck = [kind for kind in kinds if kind not in (StepKind.WAIT, StepKind.HALT, StepKind.REPLAY)]
+    stuck = [kind for kind in kinds if kind not in (StepKind.WAIT, StepKind.HALT, StepKind.REFUSE, StepKind.REPLAY)]
     if StepKind.HALT in kinds:
         words = "cannot be told from storage what to do with: see below, and mend the store first."
         yield Finding(Level.ACT, f"{_instants(kinds.count(StepKind.HALT))} pending; it {words}")
+    if StepKind.REFUSE in kinds:
+        number = _instants(kinds.count(StepKind.REFUSE))
+        words = f"pending: data files of it are gone. Run: tideline replay {report.conf} --dry-run"
+        yield Finding(Level.ACT, f"{number} {words}")
     if StepKind.REPLAY in kinds:
         number = _instants(kinds.count(StepKind.REPLAY))
         yield Finding(Level.ACT, f"{number} pending: a target lost it. Run: tideline run {report.conf}")

@@ -149,3 +149,39 @@ def test_a_replay_that_copies_another_tables_files_and_is_killed_leaves_none_ove
     check(lake, call)
     assert lake.ids("copy") == Counter(range(300))
     assert lake.stray_files("copy") == set()
+
+
+@pytest.mark.parametrize("is_table_gone", [False, True])
+@pytest.mark.parametrize(
+    "point",
+    [
+        *("lease-taken", "applying", "part-committing", "part-committed", "part-committed:2", "applied", "completed"),
+        *(
+            "part-released",
+            "requested",
+            "inflight",
+            "written",
+            "manifest",
+            "decided",
+            "part-committed:3",
+            "completed:2",
+        ),
+    ],
+)
+def test_a_pending_epoch_whose_data_files_are_gone_comes_back_once_however_its_replay_is_killed(
+    lake: Job, call: Call, point: str, is_table_gone: bool
+) -> None:
+    lake.append("a.jsonl", range(300, 400), bad=1)
+    assert lake.tideline("run", env={"TIDELINE_CRASH_AT": "part-committing"}).code == -signal.SIGKILL
+    backup = lake.folder / "backup"
+    shutil.copytree(lake.lake, backup)
+    for path in lake.stray_files():
+        (lake.lake / path).unlink()
+    if is_table_gone:
+        shutil.rmtree(lake.lake)
+    assert call("run", lake.file).code == 5
+    assert lake.tideline("replay", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    check(lake, call, rows=400, rejected=4)
+    for path in backup.glob("*.parquet"):
+        shutil.copy(path, lake.lake)
+    assert lake.ids() == Counter(range(400))

@@ -16,8 +16,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ingest.evidence import Evidence
 from ingest.protocol import Rollback
-from ingest.recovery import Evidence, Settled
+from ingest.recovery import Settled
 from ingest.task import TaskReport
 from tests.explore.stepped import Answer, Body, Call, HashedStore, Process
 from timeline.chain import Chain, Snapshot

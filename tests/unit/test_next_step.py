@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from ingest.recovery import Damaged, Evidence, RecoveryStep, StepKind, Unknown, next_step
+from ingest.evidence import Damaged, Evidence, Unknown
+from ingest.recovery import RecoveryStep, StepKind, next_step
 from timeline.decision import Decision, Outcome
 from timeline.epoch import EpochRef, Manifest, Part, Plan, WrittenFile
 from timeline.lease import LeaseState
@@ -43,6 +45,7 @@ ANY = "any"
 TABLE: Sequence[tuple[str, str, str, str, str, StepKind]] = [
     # decision, plan, lease, manifest, force, answer: the first row that fits holds.
     ("unknown", ANY, ANY, ANY, ANY, StepKind.HALT),
+    ("commit this", ANY, ANY, "unknown", ANY, StepKind.HALT),
     ("commit this", ANY, ANY, ANY, ANY, StepKind.RECOMMIT),
     ("commit another", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
     ("rollback this", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
@@ -92,13 +95,15 @@ def test_nothing_is_deleted_before_a_decision_allows_it() -> None:
 
 def test_nothing_is_made_visible_without_a_decision_to_commit_this_instant() -> None:
     for combination in COMBINATIONS:
-        assert (answer(combination).kind is StepKind.RECOMMIT) == (combination[0] == "commit this")
+        is_decided = combination[0] == "commit this" and combination[3] != "unknown"
+        assert (answer(combination).kind is StepKind.RECOMMIT) == is_decided
 
 
 def test_force_never_turns_an_unknown_decision_or_prepared_state_into_an_answer() -> None:
     for combination in COMBINATIONS:
         decision, plan, _, manifest, _ = combination
-        if decision == "unknown" or (decision == "none" and plan == "there" and manifest == "unknown"):
+        is_open = decision == "commit this" or (decision == "none" and plan == "there")
+        if decision == "unknown" or (is_open and manifest == "unknown"):
             assert answer((*combination[:4], "yes")).kind is StepKind.HALT
 
 
@@ -132,8 +137,11 @@ def test_a_loss_matters_to_what_is_decided_to_commit_and_to_nothing_else(combina
     decision, plan, lease, manifest, force = combination
     evidence = Evidence(MINE, PLANS[plan], DECISIONS[decision], LEASES[lease], MANIFESTS[manifest], ("keyed: gone",))
     step = next_step(evidence, force=force == "yes")
-    if decision == "commit this":
+    without = next_step(replace(evidence, gone={"table": ["a is missing", "b is missing"]}), force=force == "yes")
+    if decision == "commit this" and manifest != "unknown":
+        assert without.kind is StepKind.REFUSE
+        assert without.reason == "decided: commit, by writer; data files are gone: table: a is missing, and 1 more"
         assert step.kind is StepKind.REPLAY
         assert step.reason == "decided: commit, by writer; to be written again: keyed: gone"
     else:
-        assert step == answer(combination)
+        assert step == without == answer(combination)

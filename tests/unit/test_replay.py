@@ -11,9 +11,10 @@ import pytest
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.epoch import Pipeline, run_epoch
+from ingest.evidence import gather
 from ingest.job import Job
 from ingest.protocol import apply, read_manifest
-from ingest.recovery import Settled, StepKind, gather, recover, settle_all
+from ingest.recovery import Settled, StepKind, recover, settle_all
 from ingest.replay import Replay
 from ingest.runner import LocalRunner
 from ingest.task import TaskReport, TaskSpec

@@ -16,9 +16,10 @@ from ingest.build import Opened, build_job, give_birth, known_schema, open_timel
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.config import load_config
 from ingest.epoch import Pipeline, run_epoch
+from ingest.evidence import gather
 from ingest.job import Job
 from ingest.protocol import open_instant, prepare
-from ingest.recovery import DIED, Cause, gather, settle
+from ingest.recovery import DIED, Cause, settle
 from ingest.runner import LocalRunner
 from ingest.takeover import examine, run_recovery
 from sinks.base import TaskAttempt

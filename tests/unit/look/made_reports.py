@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from ingest.evidence import Evidence
 from ingest.look.offsets import JobOffsets, ShardOffsets, ShardState
 from ingest.look.report import Report
-from ingest.recovery import Evidence, RecoveryStep, StepKind
+from ingest.recovery import RecoveryStep, StepKind
 from ingest.sources.base import Unit
 from ingest.takeover import Recovery
 from tests.unit.look import made_histories as made
