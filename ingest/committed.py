@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ingest.job import Job
+from ingest.names import named_today, part_of, quarantine_of
 from ingest.protocol import manifest_of, read_manifest, read_plan
-from ingest.sources.replays import REPLAY_SHARD, settled_by
+from ingest.sources.replays import REPLAY_SHARD, Spans, settled_by
 from sinks.held import Span, in_spans
 from timeline.decision import Outcome, decision_path, read_decision
 from timeline.epoch import Manifest, Part, Plan
@@ -40,7 +41,19 @@ class Committed:
     is_left_out: bool = False
 
 
-Read = tuple[Plan | None, Manifest]
+@dataclass(frozen=True)
+class Read:
+    """A committed epoch as the timeline has it.
+
+    Attributes:
+        plan: what it read; None where that is gone.
+        manifest: what was written, under the names that its targets have today.
+        then: by a target's name of today, the one that it had in this epoch.
+    """
+
+    plan: Plan | None
+    manifest: Manifest
+    then: Mapping[str, str]
 
 
 def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> Iterator[Committed]:
@@ -59,11 +72,11 @@ def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> I
         return
     found = read_committed(job, min(first for first, _ in among), newest)
     settled = settled_for(target, found)
-    for plan, manifest in found:
-        epoch = manifest.ref.epoch
-        part = part_of(manifest, target)
+    for each in found:
+        epoch = each.manifest.ref.epoch
+        part = part_of(each.manifest, target)
         if part is not None and part.rows and in_spans(epoch, among) and not in_spans(epoch, settled):
-            yield Committed(plan, manifest, part)
+            yield Committed(each.plan, each.manifest, part)
 
 
 def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span], applied: int) -> Iterator[Committed]:
@@ -81,7 +94,8 @@ def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span]
     """
     settled = settled_for(target, found)
     names = {sink.target for sink in job.sinks}
-    for plan, manifest in found:
+    for each in found:
+        manifest = each.manifest
         epoch = manifest.ref.epoch
         if part_of(manifest, target) is not None or not in_spans(epoch, among) or in_spans(epoch, settled):
             continue
@@ -90,7 +104,7 @@ def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span]
             continue
         share = _share(job, target, manifest)
         if share.rows:
-            yield Committed(plan, manifest, share, is_left_out=True)
+            yield Committed(each.plan, manifest, share, is_left_out=True)
 
 
 def _share(job: Job, target: str, manifest: Manifest) -> Part:
@@ -101,7 +115,7 @@ def _share(job: Job, target: str, manifest: Manifest) -> Part:
         return Part(target, manifest.ref, manifest.rejected, 0)
     if not manifest.rows:
         return Part(target, manifest.ref, 0, 0)
-    others = [part for part in manifest.parts if part.target != job.quarantine]
+    others = [part for part in manifest.parts if part.target not in (job.quarantine, quarantine_of(manifest))]
     like = next((part for part in others if part.files), None)
     if like is not None:  # each table takes what another one takes
         return Part(target, manifest.ref, like.rows, 0, dropped=like.dropped, rejected=like.rejected)
@@ -109,14 +123,14 @@ def _share(job: Job, target: str, manifest: Manifest) -> Part:
     return Part(target, manifest.ref, manifest.rows if is_given else 0, 0)
 
 
-def part_of(manifest: Manifest, target: str) -> Part | None:
-    """A target's part of an epoch; None where it has none."""
-    return next((part for part in manifest.parts if part.target == target), None)
-
-
 def settled_for(target: str, found: Sequence[Read]) -> list[Span]:
     """Epochs that one of these has put back for a target, or that were given up for it."""
-    return [span for plan, _ in found if plan is not None for span in settled_by(plan, target)]
+    return [span for each in found for span in _settled_by(each, target)]
+
+
+def _settled_by(read: Read, target: str) -> Spans:
+    then = read.then.get(target)
+    return settled_by(read.plan, then) if read.plan is not None and then is not None else ()
 
 
 def read_committed(job: Job, first: int, last: int, *, is_strict: bool = True) -> list[Read]:
@@ -133,10 +147,16 @@ def read_committed(job: Job, first: int, last: int, *, is_strict: bool = True) -
     """
     read = partial(_read, job, is_strict)
     found = side_by_side(read, range(first, last + 1), job.store.requests_at_once)
-    return [each for each in found if each is not None]
+    return as_named_today(job, [each for each in found if each is not None])
 
 
-def _read(job: Job, is_strict: bool, epoch: int) -> Read | None:
+def as_named_today(job: Job, found: Sequence[tuple[Plan | None, Manifest]]) -> list[Read]:
+    """Committed epochs, oldest first, under the names that their targets have today; see `ingest.names`."""
+    named = named_today(job, [manifest for _, manifest in found])
+    return [Read(plan, each.manifest, each.then) for (plan, _), each in zip(found, named, strict=True)]
+
+
+def _read(job: Job, is_strict: bool, epoch: int) -> tuple[Plan | None, Manifest] | None:
     decision = read_decision(job.store, epoch, job.retry)
     if decision is None and is_strict:
         # To pass it over would lose its rows for good: what is put back behind it counts as all that was lost.

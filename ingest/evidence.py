@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ingest.gone_files import without_files
 from ingest.job import Job
+from ingest.names import under_todays_names
 from ingest.protocol import read_manifest, read_plan
 from sinks.base import Lookup
 from timeline.decision import Decision, read_decision
@@ -99,7 +100,8 @@ def _check_manifest(
     job: Job, instant: str, is_decided: bool, checked: Manifest | None
 ) -> Manifest | Damaged | Unknown | None:
     try:
-        manifest = read_manifest(job, instant)
+        found = read_manifest(job, instant)
+        manifest = under_todays_names(job, found) if found is not None else None
         if manifest is None or is_decided or manifest == checked:
             return manifest
         problems = [

@@ -14,12 +14,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, lost_timeline
-from ingest.committed import Read
+from ingest.committed import Read, as_named_today, settled_for
 from ingest.counts import TargetRows, misfits
 from ingest.gone_files import without_files
 from ingest.job import Job
 from ingest.losses import ahead, find_losses, newest_completed
-from ingest.sources.replays import settled_by
+from ingest.names import part_of, quarantine_of
 from sinks.audit import Audit, AuditedSink, Expected, Fate, Finding, Problem, fixable
 from sinks.base import Sink
 from sinks.held import in_spans, span_words
@@ -135,16 +135,17 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
     history = timeline.history()
     committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
     lacking = missing(job.store, timeline, job.retry)
-    findings = [*_of_timeline(job, timeline, history, lacking), *_of_pending(job, history), *_of_rows(job, committed)]
-    past = [(entry.plan, entry.manifest) for entry in committed if entry.manifest is not None]
+    findings = [*_of_timeline(job, timeline, history, lacking), *_of_pending(job, history), *_of_rows(committed)]
+    written = [(entry.plan, entry.manifest) for entry in committed if entry.manifest is not None]
+    past = as_named_today(job, sorted(written, key=lambda read: read[1].ref.epoch))
     fates = dict(_fates(history))
     checked: dict[str, str] = {}
     audits: list[Finding] = []
     readable: list[Sink] = []
     for sink in job.sinks:
-        parts = [part for entry in committed for part in entry.parts if part.target == sink.target]
+        parts = [part for read in past if (part := part_of(read.manifest, sink.target)) is not None]
         try:
-            audit = _audit(sink, Expected(parts, fates, is_deep, _settled(committed, sink.target)))
+            audit = _audit(sink, Expected(parts, fates, is_deep, _settled(past, sink.target)))
             readable.append(sink)
         except TargetRefusedError as error:
             audit = Audit("nothing: it cannot be opened", [Finding(Problem.UNREADABLE, sink.target, "log", str(error))])
@@ -152,7 +153,7 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
         audits += audit.findings
     can_be_asked = replace(job, sinks=tuple(readable))
     told: set[tuple[str, str]] = set()
-    findings += _of_losses(can_be_asked, lacking, sorted(past, key=lambda read: read[1].ref.epoch), told)
+    findings += _of_losses(can_be_asked, lacking, past, told)
     findings += (
         each for each in audits if each.problem is not Problem.NOT_APPLIED or (each.where, each.what) not in told
     )
@@ -166,10 +167,11 @@ def _audit(sink: Sink, expected: Expected) -> Audit:
     return sink.audit(expected)
 
 
-def _settled(committed: Sequence[Entry], target: str) -> frozenset[str]:
+def _settled(past: Sequence[Read], target: str) -> frozenset[str]:
     """Instants whose rows a replay has for a target instead of them, or that were given up for it."""
-    found = {span for entry in committed if entry.plan is not None for span in settled_by(entry.plan, target)}
-    return frozenset(entry.instant.time for entry in committed if in_spans(entry.epoch or 0, found))
+    found = settled_for(target, past)
+    refs = (read.manifest.ref for read in past)
+    return frozenset(ref.instant for ref in refs if in_spans(ref.epoch, found))
 
 
 def _fates(history: History) -> Iterator[tuple[str, Fate]]:
@@ -291,11 +293,11 @@ def _of_offsets(history: History) -> Iterator[Finding]:
             stands[offsets.shard] = (offsets.until, epoch)
 
 
-def _of_rows(job: Job, committed: Sequence[Entry]) -> Iterator[Finding]:
+def _of_rows(committed: Sequence[Entry]) -> Iterator[Finding]:
     """What was read is what was written and what was set aside, in every number that says so."""
     for entry in committed:
         assert entry.manifest is not None
-        for detail in _sums(entry.manifest, job.quarantine):
+        for detail in _sums(entry.manifest):
             yield Finding(Problem.WRONG_ROWS, TIMELINE, entry.instant.time, detail)
         told = [("decision", entry.decision.rows)] if entry.decision is not None else []
         if "tideline.rows" in entry.extra:
@@ -306,8 +308,9 @@ def _of_rows(job: Job, committed: Sequence[Entry]) -> Iterator[Finding]:
                 yield Finding(Problem.WRONG_ROWS, TIMELINE, entry.instant.time, detail)
 
 
-def _sums(manifest: Manifest, quarantine: str) -> Iterator[str]:
-    yield from misfits(manifest.counts, {part.target: TargetRows.of(part) for part in manifest.parts}, quarantine)
+def _sums(manifest: Manifest) -> Iterator[str]:
+    taken = {part.target: TargetRows.of(part) for part in manifest.parts}
+    yield from misfits(manifest.counts, taken, quarantine_of(manifest))
     for part in manifest.parts:
         in_files = sum(file.rows for file in part.files)
         if part.files and in_files != part.rows:

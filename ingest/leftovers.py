@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from ingest.job import Job
+from ingest.names import part_of, under_todays_names
 from ingest.protocol import read_manifest, read_rollback
 from timeline.epoch import EpochRef
 from timeline.instant import Action, State, commit_requested, parse_time
@@ -49,8 +50,8 @@ def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] 
                 sink.release(ref, None, final=is_final)
         elif instant.state is State.COMPLETED:
             manifest = read_manifest(job, time)
-            part = next((part for part in manifest.parts if part.target == sink.target), None) if manifest else None
-            # Without its part nobody can tell committed files from late ones: the target may have another name now.
+            part = part_of(under_todays_names(job, manifest), sink.target) if manifest else None
+            # Without its part nobody can tell committed files from late ones.
             if manifest is not None and part is not None:
                 sink.release(manifest.ref, part, final=is_final)
 

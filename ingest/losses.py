@@ -20,9 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, require_whole
-from ingest.committed import Committed, Read, committed_in, left_out, part_of, read_committed
+from ingest.committed import Committed, Read, committed_in, left_out, read_committed
 from ingest.config_models import place_of
 from ingest.job import Job
+from ingest.names import part_of, under_todays_names
 from ingest.protocol import read_manifest
 from ingest.watched_sink import unwatched
 from sinks.base import Lookup, Sink
@@ -238,6 +239,7 @@ def find_losses(job: Job, newest: Decision | None, past: Sequence[Read] | None =
     manifest = read_manifest(job, newest.instant) if newest is not None else None
     if newest is None or manifest is None:
         return []  # a manifest that is gone is told by whoever reads the timeline
+    manifest = under_todays_names(job, manifest)
     return [loss for sink in job.sinks for loss in _losses(job, sink, newest, manifest, past)]
 
 
@@ -266,7 +268,7 @@ def _marked(sink: Sink, manifest: Manifest) -> Held:
 
 def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
     """What a target had that the newest epoch knows nothing of, as the last one tells that had rows for it."""
-    parts = [part for _, manifest in read if (part := part_of(manifest, target)) is not None and part.rows]
+    parts = [part for each in read if (part := part_of(each.manifest, target)) is not None and part.rows]
     base = base_of(parts[-1]) if parts else None
     return Base(base.table if base else None, -1, parts[-1].epoch.epoch if parts else held.newest)
 
@@ -314,7 +316,7 @@ def _older(job: Job, target: str, epoch: int) -> Base | None:
         if decision is None or decision.outcome is not Outcome.COMMIT:
             continue
         manifest = read_manifest(job, decision.instant)
-        part = part_of(manifest, target) if manifest else None
+        part = part_of(under_todays_names(job, manifest), target) if manifest else None
         if part is not None and (part.rows or base_of(part) is not None):
             return Base(None, -1, part.epoch.epoch) if part.rows else base_of(part)
     return None

@@ -23,6 +23,7 @@ from functools import partial
 from ingest.counts import check_counts, check_part, left_out, rows_by_target
 from ingest.gone_files import files_gone, without_files
 from ingest.job import Job
+from ingest.names import under_todays_names
 from timeline.chain import Chain
 from timeline.decision import Decision, Outcome, decide, read_decision
 from timeline.epoch import (
@@ -210,7 +211,7 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
         TargetError: a target did not take it; the epoch stays pending and decided.
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
-    manifest = manifest or manifest_of(job, decision)
+    manifest = manifest or under_todays_names(job, manifest_of(job, decision))
     apply_in_order(job, decision, manifest, applied_through=applied_through)
     complete(job, decision, manifest)
 
@@ -222,7 +223,7 @@ def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_
         TargetRefusedError: data files of an epoch before it are gone.
     """
     for earlier in decided_before(job, decision.epoch, applied_through):
-        lagging = manifest_of(job, earlier)
+        lagging = under_todays_names(job, manifest_of(job, earlier))
         gone = without_files(job, lagging)
         if gone:
             raise files_gone(lagging.ref, gone)

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, require_whole
-from ingest.committed import Committed, part_of, read_committed
+from ingest.committed import Committed, read_committed
 from ingest.epoch import EpochWriter, raise_failure, run_epoch
 from ingest.job import Job
 from ingest.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
+from ingest.names import part_of
 from ingest.onto_gaps import onto_gaps, with_pending
 from ingest.recovery import recover
 from ingest.replay import Discarding, check_counts_same, check_same

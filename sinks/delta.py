@@ -190,7 +190,7 @@ class DeltaSink:
             rejected=sum(report.rejected for report in reports),
             detail=with_base(
                 {key: value for report in reports for key, value in report.detail.items()},
-                self._base or self.held().base,
+                replace(self._base or self.held().base, place=self.place),
             ),
         )
 
@@ -225,6 +225,11 @@ class DeltaSink:
         held = Held(None) if table is None else self.retry.call(lambda: self.log.held(table, known))
         self._base = held.base
         return held
+
+    @property
+    def place(self) -> str:
+        """See PlacedSink."""
+        return self.log.location
 
     def has_all(self, part: Part) -> bool:
         """See HoldingSink."""

@@ -36,12 +36,14 @@ class Base:
         version: its newest version then; -1 where there was none.
         newest: the newest epoch that the job's marker named; None where there was none.
         missing: epochs that were known to be missing, and are replayed or given up by a later epoch.
+        place: where the target lies; "" where its writer did not say.
     """
 
     table: str | None
     version: int
     newest: int | None
     missing: tuple[Span, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,15 @@ class HoldingSink(Protocol):
         Raises:
             StoreUnavailableError: it cannot be looked at.
         """
+
+
+@runtime_checkable
+class PlacedSink(Protocol):
+    """A sink whose target lies where no other one does; what `HoldingSink` has is there as well."""
+
+    @property
+    def place(self) -> str:
+        """Where, in one spelling; touches no storage."""
 
 
 @runtime_checkable
