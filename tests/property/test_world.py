@@ -26,9 +26,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ingest.build import open_timeline
 from ingest.config import load_config
 from ingest.loop import IngestLoop
+from ingest.put_back import Wanted, put_back
 from ingest.runner import LocalRunner
 from ingest.summary import Mode
 from ingest.takeover import run_recovery
+from ingest.writers import Writers
 from tests.sampling import share
 from tests.watched_run import Unseen
 from timeline import failpoints
@@ -43,11 +45,9 @@ POINTS = (
     *("planned", "requested", "inflight", "task-started", "task-written", "written", "manifest", "decided"),
     *("part-committing", "part-committed", "applied", "completed"),
 )
+OF_THE_TABLE = ("restore", "remove", "overwrite", "anew")
 CHANGES = (
-    "restore",
-    "remove",
-    "overwrite",
-    "anew",
+    *OF_THE_TABLE,
     "decision",
     "plan",
     "manifest",
@@ -78,17 +78,23 @@ class World(RuleBasedStateMachine):
         self.rotated = 0
         self.is_copied = False
         self.undo: Path | None = None
+        self.changed = ""
+        self.names = ["a", "b"]
+        self._write_job()
+        self.append(5)
+        self.run()
+
+    def _write_job(self) -> None:
+        name, _ = self.names
         job = {
             "name": "world",
             "source": {"type": "files", "path": f"{self.logs}/a.log*", "format": "json", "close_after": "0s"},
             "schema": {"id": "bigint"},
-            "targets": [{"type": "delta", "path": str(self.lake)}],
+            "targets": [{"type": "delta", "path": str(self.lake), "name": name}],
             "timeline": {"path": str(self.timeline)},
             "writer": {"lease_ttl": "3s"},
         }
         (self.folder / "job.yaml").write_text(yaml.safe_dump(job))
-        self.append(5)
-        self.run()
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -140,6 +146,28 @@ class World(RuleBasedStateMachine):
         except TidelineError as refused:
             assert self.undo is not None, f"refused though nobody had changed anything: {refused}"
 
+    @precondition(lambda self: self.undo is not None)
+    @rule()
+    def replay(self) -> None:
+        """What the table lost is put back, and the next run is exact though nothing is undone; or it is refused."""
+        opened, stop = open_timeline(load_config(self.folder / "job.yaml")), threading.Event()
+        writers = Writers(LocalRunner, stop, accept_loss=False)
+        try:
+            put_back(opened, Wanted(), lambda: writers.pipeline(opened, is_isolated=False), stop)
+        except TidelineError:
+            return
+        finally:
+            writers.close()
+        if self.changed in OF_THE_TABLE:
+            self._forget()
+            self.run()
+
+    @rule()
+    def rename(self) -> None:
+        """The target gets another name, and then its first one again."""
+        self.names.reverse()
+        self._write_job()
+
     @rule(rotation=st.sampled_from(ROTATIONS))
     def rotate(self, rotation: str) -> None:
         """What logrotate does: a rename and a new file, or with ``copytruncate`` a copy and later a truncation."""
@@ -173,6 +201,7 @@ class World(RuleBasedStateMachine):
     def change(self, change: str) -> None:
         """Somebody restores, removes, overwrites or remakes the table, or deletes objects of the timeline."""
         self._keep()
+        self.changed = change
         match change:
             case "restore":
                 table = DeltaTable(self.lake)
