@@ -175,8 +175,8 @@ def test_a_pending_epoch_whose_data_files_are_gone_comes_back_once_however_its_r
     assert lake.tideline("run", env={"TIDELINE_CRASH_AT": "part-committing"}).code == -signal.SIGKILL
     backup = lake.folder / "backup"
     shutil.copytree(lake.lake, backup)
-    for path in lake.stray_files():
-        (lake.lake / path).unlink()
+    for name in lake.stray_files():
+        (lake.lake / name).unlink()
     if is_table_gone:
         shutil.rmtree(lake.lake)
     assert call("run", lake.file).code == 5
