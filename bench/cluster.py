@@ -312,9 +312,13 @@ def measure() -> int:
     options = parse(__doc__)
     with scratch(options) as folder, media(folder) as (files, s3):
         measured: list[Measured] = []
-        for medium, marks in ((files, (100, 1_000, options.share(EPOCHS))), (s3, (_EPOCHS_ON_S3,))):
+        whole = (100, 1_000, EPOCHS)
+        for medium, marks in (
+            (files, options.counts(whole, (100, options.share(EPOCHS)))),
+            (s3, options.counts([_EPOCHS_ON_S3], [_EPOCHS_ON_S3])),
+        ):
             if options.wants(medium.name):
-                measured += simulate(medium, folder, sorted(set(marks)))
+                measured += simulate(medium, folder, marks)
     sizes = f"{TASKS:,} tasks, {TASKS * FILES_A_TASK:,} files of {_ROWS_A_FILE:,} rows an epoch"
     finish(TABLE, options, measured, sizes, repeats=f"one run; the last {_WINDOW} epochs of each")
     return 0

@@ -143,7 +143,7 @@ def measure_epochs(options: Options, folder: Path) -> list[Measured]:
     """Three tables of different length, in turn."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     tables: dict[int, Table] = {}
-    for count in EPOCHS if not options.quick else (10, 100, 300):
+    for count in options.counts(EPOCHS, (10, 100, 300)):
         tables[count] = Table(folder / f"epochs-{count}")
         say(f"making a table of {count:,} epochs")
         tables[count].ingest(count)

@@ -91,7 +91,7 @@ class Counting(EmptySink):
 def measure() -> int:
     """Measure and keep the table; the exit code."""
     options = parse(__doc__)
-    counts = INSTANTS if not options.quick else INSTANTS[:2]
+    counts = options.counts(INSTANTS, INSTANTS[:2])
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     with scratch(options) as folder, media(folder) as places:
         made = {(medium.name, count): with_instants(folder, medium, count) for count in counts for medium in places}

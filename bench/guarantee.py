@@ -82,7 +82,7 @@ def measure(options: Options) -> int:
         for work, (epoch_mb, rows, few) in _WORKS.items():
             if not options.wants(work):
                 continue
-            log = generated(few if options.quick else rows)
+            log = generated(options.counts([rows], [few])[0])
             limit = {"max_bytes_per_epoch": epoch_mb * 1_000_000}
             task = Task(work, files_work(log, **limit), log.rows, 1, wake=files_work(wake))
             with Contest(systems, folder / str(epoch_mb)).running() as contest:

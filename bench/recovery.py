@@ -37,7 +37,7 @@ GOALS = tuple(
 def measure() -> int:
     """Measure and keep the table; the exit code."""
     options = parse(__doc__)
-    counts = FILES if not options.quick else (1, 100, 1_000)
+    counts = options.counts(FILES, (1, 100, 1_000))
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     with scratch(options) as folder, media(folder) as places:
         works = [

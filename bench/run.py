@@ -28,6 +28,11 @@ from tests.real.toolchain import find_java
 QUICK_SHARE = 10
 """``--quick`` takes one part in so many."""
 
+TINY_SHARE = 2_000
+"""``--tiny`` takes one part in so many, and of several lengths the shortest, up to `_TINY_MOST`."""
+
+_TINY_MOST = 10
+
 QUICK = RESULTS / "quick"
 """Where results of ``--quick`` are kept."""
 
@@ -38,6 +43,7 @@ class Options:
 
     Attributes:
         quick: minutes instead of an hour: a tenth of the data.
+        tiny: seconds, in which a script shows that it runs; its figures say nothing.
         rounds: measured rounds.
         warm_ups: rounds before, of which nothing is told: the JVM compiles what it sees often.
         works: parts of names of the works to do; all where it is empty.
@@ -47,6 +53,7 @@ class Options:
     """
 
     quick: bool
+    tiny: bool
     rounds: int
     warm_ups: int
     works: str
@@ -59,8 +66,14 @@ class Options:
         return not self.works or any(part.strip() in work for part in self.works.split(","))
 
     def share(self, amount: int) -> int:
-        """How much to take of what the table asks for: rows, epochs, megabytes."""
-        return amount // QUICK_SHARE if self.quick else amount
+        """How much to take of what the table asks for: rows, epochs, megabytes; at least one."""
+        return max(1, amount // (TINY_SHARE if self.tiny else QUICK_SHARE if self.quick else 1))
+
+    def counts(self, whole: Sequence[int], quick: Sequence[int]) -> Sequence[int]:
+        """Which lengths to measure, of all that the table has and of those that are quick."""
+        if self.tiny:
+            return [min(count, _TINY_MOST) for count in quick[:1]]
+        return quick if self.quick else whole
 
 
 def parse(doc: str | None, argv: Sequence[str] | None = None, *, rounds: int = 5) -> Options:
@@ -73,6 +86,7 @@ def parse(doc: str | None, argv: Sequence[str] | None = None, *, rounds: int = 5
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data: minutes")
+    parser.add_argument("--tiny", action="store_true", help="next to nothing: whether the script runs")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"measured rounds ({rounds})")
     parser.add_argument("--warm-ups", type=int, help="unmeasured rounds before (1; 2 where they are short)")
     parser.add_argument("--works", default="", help="only works with one of these, with commas between, in their names")
@@ -83,7 +97,7 @@ def parse(doc: str | None, argv: Sequence[str] | None = None, *, rounds: int = 5
     if given.warm_ups is None:
         given.warm_ups = 2 if given.quick else 1
     # Quick figures are no record: they never take the place of those on the page.
-    given.results = given.results or (QUICK if given.quick else RESULTS)
+    given.results = given.results or (QUICK if given.quick or given.tiny else RESULTS)
     return Options(**vars(given))
 
 
@@ -124,7 +138,7 @@ def finish(
 def conditions(table: str, options: Options, sizes: str, repeats: str | None = None) -> dict[str, str]:
     """Under what something is measured, for people; see `finish`."""
     # Not as it was typed: folders of this machine say nothing to others.
-    words = [f"python -m bench.{table}", *(["--quick"] if options.quick else [])]
+    words = [f"python -m bench.{table}", *(f"--{name}" for name in ("quick", "tiny") if getattr(options, name))]
     words += [f"--works {shlex.quote(options.works)}"] if options.works else []
     words += [f"--systems {shlex.quote(options.systems)}"] if options.systems else []
     words += [f"--rounds {options.rounds} --warm-ups {options.warm_ups}"] if repeats is None else []

@@ -121,7 +121,7 @@ def ways(source: FilesSource, rows: pa.Table) -> dict[str, Way]:
 def measure() -> int:
     """Measure and keep the table; the exit code."""
     options = parse(__doc__)
-    log = generated(options.share(ROWS) // 10)
+    log = generated(max(1, options.share(ROWS) // 10))
     given = FilesOptions.model_validate(
         {"type": "files", "path": f"{log.folder}/*.jsonl", "format": "json", "close_after": "0s"}
     )

@@ -67,13 +67,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 SEVERAL = {"tests/real/test_mending.py", "tests/real/test_tikv_kills.py", "tests/spark/test_timeline_source.py"}
 """Files with a test that needs what another group has too."""
 
-ALONE = ("tests/explore/test_every_interleaving.py", "tests/crash/test_kill.py", "tests/cli/test_poison.py")
+ALONE = ("tests/bench/test_scripts.py", "tests/crash/test_kill.py", "tests/cli/test_poison.py")
 """Files whose tests are groups of their own."""
 
 FIRST = (
-    *("streams", "tikv", "tests/crash/test_kill", "session", "tests/explore/", "tests/cli/test_poison.py"),
+    *("streams", "tikv", "tests/crash/test_kill", "session", "tests/bench/", "tests/cli/test_poison.py"),
     *("tests/real/test_soak.py", "tests/property/test_values_exact.py", "tests/crash/", "tests/real/", "tests/cli/"),
-    *("tests/spark/", "tests/property/", "tests/notebooks/", "tests/contract/"),
+    *("tests/spark/", "tests/property/", "tests/notebooks/", "tests/contract/", "tests/explore/"),
 )
 """Beginnings of groups, the longest first; all others come behind them."""
 
