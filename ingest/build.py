@@ -171,7 +171,9 @@ def require_whole(opened: Opened) -> None:
     _require_first(opened)
 
 
-def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuarantine:
+def open_source(
+    config: JobConfig, *, accept_loss: bool = False, identity: TableIdentity | None = None
+) -> WithQuarantine:
     """The job's source, and what it gave that was rejected; touches nothing yet.
 
     Its limits for an epoch do not hold where a target takes it whole.
@@ -179,6 +181,7 @@ def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuaranti
     Args:
         config: the job file.
         accept_loss: go on behind records that are gone, and record the hole.
+        identity: of the timeline whose rejected records are read again; None before it has one.
 
     Raises:
         ConfigError: this source does not go on behind a loss, or a package for it is missing.
@@ -187,7 +190,8 @@ def open_source(config: JobConfig, *, accept_loss: bool = False) -> WithQuaranti
     from sinks.delta_read import DeltaRows
 
     quarantine = config.quarantine
-    rejected = DeltaRows.at(quarantine.path, config.storage) if isinstance(quarantine, DeltaOptions) else None
+    own = None if identity is None else app_id_of(identity)
+    rejected = DeltaRows.at(quarantine.path, config.storage, own) if isinstance(quarantine, DeltaOptions) else None
     return WithQuarantine(_open_own_source(config, accept_loss=accept_loss), rejected)
 
 
@@ -307,6 +311,11 @@ def _other_timeline(sink: Sink) -> str | None:
     return sink.other_timeline() if isinstance(sink, RememberingSink) else None
 
 
+def app_id_of(identity: TableIdentity) -> str:
+    """Key of a timeline's markers in its targets."""
+    return f"tideline-{identity.timeline_id}"
+
+
 def lost_timeline(opened: Opened) -> str | None:
     """In words, a timeline of this job that is gone, as a target has its rows; None where nothing tells of one."""
     if opened.identity is not None or opened.is_anew:
@@ -343,7 +352,7 @@ def build_job(opened: Opened) -> Job:
     config, identity = opened.config, opened.identity
     schema = known_schema(opened)
     assert schema is not None
-    app_id = f"tideline-{identity.timeline_id}"
+    app_id = app_id_of(identity)
     rows = table_rows(opened, schema)
     context = SinkContext(app_id, rows, config.partition_by, config.storage, config.on_empty_partition, job=config.name)
     sinks = [_open_sink(options, context) for options in config.targets]
@@ -359,7 +368,13 @@ def build_job(opened: Opened) -> Job:
         base_target=None if identity.result_schema is not None else _base_target(config, sinks),
         by=str(this_process()),
         retry=opened.retry,
+        reading=_reading(config),
     )
+
+
+def _reading(config: JobConfig) -> dict[str, str]:
+    query = {} if config.transform is None else {"transform": config.transform}
+    return config.source.reading | query
 
 
 def _check_columns(opened: Opened, identity: TableIdentity) -> None:

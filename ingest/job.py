@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,6 +54,7 @@ class Job:
         token: draws tokens.
         spread: runs what targets do side by side when they commit.
         partitions: folders that are known to be marked as partitions for Hudi.
+        reading: keys of the job file that say what values records have, and what they say.
         rewrite: writes a part again that a target has lost; None in a process that reads no source.
     """
 
@@ -69,6 +70,7 @@ class Job:
     token: Callable[[], str] = new_token
     spread: Spread = in_turn
     partitions: set[str] = field(default_factory=set, compare=False)
+    reading: Mapping[str, str] = field(default_factory=dict)
     rewrite: Rewrite | None = None
 
     def sink(self, target: str) -> Sink:

@@ -93,6 +93,7 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
             targets=tuple(sink.target for sink in job.sinks),
             schema=job.identity.schema,
             token=job.token(),
+            reading=job.reading,
         )
         reach("planned")
         if _open(job, plan):

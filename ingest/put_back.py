@@ -27,7 +27,7 @@ from ingest.losses import Loss, find_losses, newest_commit, newest_completed, re
 from ingest.names import part_of
 from ingest.onto_gaps import onto_gaps, with_pending
 from ingest.recovery import recover
-from ingest.replay import Discarding, check_counts_same, check_same
+from ingest.replay import Discarding, check_counts_same, check_same, read_otherwise
 from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from ingest.stores import probe_stores
@@ -308,6 +308,9 @@ def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> 
         return "its plan is gone from the timeline"
     if is_replay(lost.plan):
         return "it was a replay itself, which has no offsets of its own"
+    changed = read_otherwise(job, lost.plan)
+    if changed:
+        return changed
     if isinstance(opened.config.source, StreamOptions):
         return "a streaming query has its source"
     if opened.config.transform is not None:

@@ -26,7 +26,7 @@ from ingest.job import Job
 from ingest.protocol import read_plan
 from ingest.task import Outputs, TaskReport, merge_counts
 from sinks.base import TaskAttempt
-from timeline.epoch import Manifest, Part, ShardCount, WriteReport
+from timeline.epoch import Manifest, Part, Plan, ShardCount, WriteReport
 from timeline.errors import InvariantError
 from timeline.failpoints import reach
 from timeline.instant import commit_requested
@@ -58,6 +58,9 @@ class Replay:
                 f"{manifest.ref} is decided and has to be written to {part.target} again, but its plan "
                 f"{commit_requested(manifest.ref.instant).path} is gone: restore it, then run again"
             )
+        changed = read_otherwise(job, plan)
+        if changed:
+            raise InvariantError(f"{_says(manifest, part)}: {changed}. Nothing was touched")
         if part.target == job.quarantine:
             raise InvariantError(
                 f"{manifest.ref}: the quarantine {part.target} lost what was prepared; what targets had rejected "
@@ -148,6 +151,24 @@ def check_counts_same(manifest: Manifest, part: Part, counts: Sequence[ShardCoun
 
 
 _LOOK = "Nothing of it is visible there; a person has to look"
+
+
+def read_otherwise(job: Job, plan: Plan) -> str:
+    """Which keys of the job file would give an epoch's records other values, in words; "" where none is known to.
+
+    Args:
+        job: as its file says today.
+        plan: of the epoch; one of an older version does not tell what its file said.
+    """
+    then, now = plan.reading, job.reading
+    if then is None or then == now:
+        return ""
+    changes = [
+        f"{key} was {then.get(key, 'left out')!r}, now it is {now.get(key, 'left out')!r}"
+        for key in sorted({*then, *now})
+        if then.get(key) != now.get(key)
+    ]
+    return f"the job file reads records otherwise than when the epoch was written: {', '.join(changes)}. Put that back"
 
 
 def _says(manifest: Manifest, part: Part) -> str:

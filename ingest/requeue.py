@@ -100,7 +100,7 @@ def try_rejected(opened: Opened) -> Trial:
     require_whole(opened)
     _check_readable(opened)
     _refuse_gaps(opened)
-    source = open_source(opened.config)
+    source = open_source(opened.config, identity=opened.identity)
     chain = load_chain(opened.store, Timeline.load(opened.store, opened.retry), opened.retry)
     schema = known_schema(opened)
     assert schema is not None, "the timeline was born"

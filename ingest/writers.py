@@ -38,7 +38,7 @@ class Writers:
     def source(self, opened: Opened) -> WithQuarantine:
         """The job's source."""
         if self._source is None:
-            self._source = open_source(opened.config, accept_loss=self._accept_loss)
+            self._source = open_source(opened.config, accept_loss=self._accept_loss, identity=opened.identity)
         return self._source
 
     def pipeline(self, opened: Opened, *, is_isolated: bool) -> Pipeline | QueryPipeline:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
+from sinks.markers import is_of_another
 from timeline.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -28,21 +29,24 @@ class DeltaRows:
         location: as delta-rs takes it.
         storage_options: as delta-rs takes them; may hold secrets.
         authorities: whom its clients trust, see `trusting`.
+        app_id: key of the job's marker in the table: rows in data files of other jobs and timelines are left out;
+            None for all rows.
     """
 
     location: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     authorities: str | None = None
+    app_id: str | None = None
 
     @classmethod
-    def at(cls, path: str, storage: Mapping[str, Any]) -> Self:
+    def at(cls, path: str, storage: Mapping[str, Any], app_id: str | None = None) -> Self:
         """The table at a path of the job file.
 
         Raises:
             ConfigError: delta-rs does not take such a path.
         """
         location = delta_location(path)
-        return cls(location, delta_storage_options(location, storage), trusted_authorities(location, storage))
+        return cls(location, delta_storage_options(location, storage), trusted_authorities(location, storage), app_id)
 
     def newest(self) -> int | None:
         """The newest version; None where there is no table.
@@ -76,9 +80,17 @@ class DeltaRows:
 
         table = open_table(self.location, self.storage_options, self.authorities, version)
         with trusting(self.authorities):
-            dataset: ds.Dataset = table.to_pyarrow_dataset()
+            dataset = self._own(table.to_pyarrow_dataset())
         # The process's environment is not held while a reader waits: clients keep their trust.
         try:
             yield from dataset.to_batches(columns=list(columns), filter=where)
         except (DeltaError, OSError, pa.ArrowInvalid) as error:
             raise StoreUnavailableError(f"{self.location}: version {version} cannot be read: {error}") from error
+
+    def _own(self, dataset: ds.FileSystemDataset) -> ds.Dataset:
+        if self.app_id is None:
+            return dataset
+        import pyarrow.dataset as ds
+
+        own = [file for file in dataset.get_fragments() if not is_of_another(file.path, self.app_id)]
+        return ds.FileSystemDataset(own, dataset.schema, dataset.format, dataset.filesystem)

@@ -7,14 +7,11 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from sinks.audit import Audit, Expected, Fate, Finding, Problem
-from sinks.markers import owner_of
+from sinks.markers import DATA_FILE, owner_of
 from timeline.epoch import WrittenFile
 from timeline.store import ObjectInfo
 from timeline.units import count
 
-_DATA_FILE = re.compile(
-    r"(?:.*/)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-(?P<owner>[0-9a-f]{12})-0_\d+-\d+-\d+_(?P<instant>\d{17})\.parquet"
-)
 _IN_FOLDER = re.compile(r"(?P<instant>\d{17})-(?P<owner>[0-9a-f]{12})/.+")
 """Anything in a folder that Spark writes for an instant; see `sinks.spark_files`."""
 
@@ -75,7 +72,7 @@ class LakeAudit:
     def _own_files(self) -> Iterator[tuple[str, str]]:
         owner = owner_of(self.app_id)
         for path in self.listed:
-            match = _DATA_FILE.fullmatch(path) or _IN_FOLDER.fullmatch(path)
+            match = DATA_FILE.fullmatch(path) or _IN_FOLDER.fullmatch(path)
             if match is not None and match["owner"] == owner:
                 yield path, match["instant"]
 

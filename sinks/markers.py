@@ -14,6 +14,7 @@ time. The file's id tells whose it is: its last group is made of the job's key.
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,18 @@ def owner_of(app_id: str) -> str:
 def draw_file_id() -> str:
     """The first four groups of a UUID: what tells a job's files apart."""
     return str(uuid.uuid4())[:-13]
+
+
+DATA_FILE = re.compile(
+    r"(?:.*/)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-(?P<owner>[0-9a-f]{12})-0_\d+-\d+-\d+_(?P<instant>\d{17})\.parquet"
+)
+"""Names of data files, whoever's they are."""
+
+
+def is_of_another(path: str, app_id: str) -> bool:
+    """Whether a data file is another job's or timeline's, by its name; of one that others have compacted none tells."""
+    match = DATA_FILE.fullmatch(path)
+    return match is not None and match["owner"] != owner_of(app_id)
 
 
 def file_id(app_id: str, drawn: str) -> str:

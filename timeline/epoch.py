@@ -171,6 +171,8 @@ class Plan:
         targets: names of the targets it will be applied to, in the order of application.
         schema: columns and Spark SQL types of the rows.
         token: tells this plan from another process's plan of the same instant time.
+        reading: keys of the job file that say what values its records have, and what they say; None of a version that
+            did not tell it.
     """
 
     ref: EpochRef
@@ -180,6 +182,7 @@ class Plan:
     targets: tuple[str, ...]
     schema: Mapping[str, str]
     token: str
+    reading: Mapping[str, str] | None = None
 
     @property
     def positions(self) -> dict[str, Position]:

@@ -33,6 +33,11 @@ class SourceBlock(BaseModel):
         """Columns that the source itself fills, behind those of the records."""
         return pa.schema([])
 
+    @property
+    def reading(self) -> dict[str, str]:
+        """The keys of the job file that say what values a record has, as far as they are there, and what they say."""
+        return {}
+
     def unlimited(self) -> Self:
         """The same without limits for one epoch."""
         return self

@@ -572,3 +572,27 @@ def test_a_data_file_that_is_gone_is_named_by_replay_and_comes_back_once_the_log
     checked = call("fsck", lake.file, "--deep")
     assert checked.code == 0, checked.out
     assert call("replay", lake.file).out.startswith("nothing is lost")
+
+
+def rows(job: Job) -> list[dict[str, object]]:
+    table = job.table()
+    assert table is not None
+    found: list[dict[str, object]] = table.to_pyarrow_table().to_pylist()
+    return found
+
+
+def test_an_epoch_is_not_read_again_by_a_job_file_that_gives_other_values(job: Job) -> None:
+    dated = {"schema": {"id": "bigint", "at": "timestamp"}, "timeline": {"path": f"{job.folder}/timeline"}}
+    how = {"timestamp_format": "%d %b %H:%M", "timezone": "Europe/Berlin"}
+    job.write(source=job.source(year=2025, **how), **dated)
+    (job.folder / "logs" / "a.jsonl").write_text('{"id": 1, "at": "01 Jul 10:00"}\n')
+    assert job.tideline("run").code == 0
+    first = rows(job)
+    shutil.rmtree(job.lake)
+    job.write(source=job.source(year=2024, **how), **dated)
+    refused = job.tideline("replay")
+    assert refused.code == 2
+    assert "source.year was '2025', now it is '2024'" in " ".join(refused.err.split())
+    job.write(source=job.source(year=2025, **how), **dated)
+    assert job.tideline("replay").code == 0
+    assert rows(job) == first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -212,3 +213,12 @@ def test_replayed_records_get_the_year_that_their_file_told_when_they_were_read(
     table = job.table()
     assert table is not None
     assert {row["id"]: row["at"].year for row in table.to_pyarrow_table().to_pylist()} == {1: 2025, 2: 2026}
+
+
+def test_rejects_of_another_timeline_or_job_are_not_replayed(dated: Job) -> None:
+    shutil.rmtree(dated.lake)
+    assert dated.tideline("run", "--new-timeline").code == 0
+    write(dated, "%Y-%m-%d")
+    assert dated.tideline("replay-quarantine", "--dry-run", "--json").json["records"] == len(DAYS) + BAD
+    assert dated.tideline("replay-quarantine").out.startswith("cli: 7 records replayed: 5 accepted")
+    assert dated.ids() == Counter(DAYS)

@@ -191,6 +191,12 @@ class SourceOptions(SourceBlock):
             raise ValueError("timezone is for timestamps, and format raw has none; leave it out")
         return self
 
+    @property
+    def reading(self) -> dict[str, str]:
+        """See SourceBlock."""
+        said = self.model_dump(mode="json", exclude_defaults=True)
+        return {f"source.{key}": str(said[key]) for key in SourceOptions.model_fields if key in said}
+
     def format_findings(self, kinds: Mapping[str, pa.DataType]) -> Iterator[tuple[str | None, str]]:
         """Formats that do not fit the columns: the column that has one of its own, or None, and why not."""
         if isinstance(self.timestamp_format, str):
