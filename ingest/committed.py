@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ingest.job import Job
-from ingest.names import named_today, part_of, quarantine_of
+from ingest.names import has_files_of, named_today, part_of, quarantine_of
 from ingest.protocol import manifest_of, read_manifest, read_plan
 from ingest.sources.replays import REPLAY_SHARD, Spans, settled_by
-from sinks.held import Span, in_spans
+from sinks.base import Sink
+from sinks.held import Held, Span, base_of, in_spans
 from timeline.decision import Outcome, decision_path, read_decision
 from timeline.epoch import Manifest, Part, Plan
 from timeline.errors import InvariantError
@@ -79,7 +80,7 @@ def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> I
             yield Committed(each.plan, each.manifest, part)
 
 
-def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span], applied: int) -> Iterator[Committed]:
+def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span], held: Held) -> Iterator[Committed]:
     """Committed epochs that a target was left out of: others have rows of them, and it has no part.
 
     An epoch that another one has put back for others, or that was given up for this target, is none.
@@ -89,9 +90,10 @@ def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span]
         target: the target's name.
         found: committed epochs, with all later ones.
         among: ranges of epochs.
-        applied: the newest epoch that the target's marker names; -1 where it names none. What it has up to that one
-            may bear a name that the target had before.
+        held: the target as it is. What it has up to the newest epoch that its marker names may bear a name that the
+            target had before, or be of the table that it was copied from.
     """
+    applied = -1 if held.newest is None else held.newest
     settled = settled_for(target, found)
     names = {sink.target for sink in job.sinks}
     for each in found:
@@ -100,11 +102,23 @@ def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span]
         if part_of(manifest, target) is not None or not in_spans(epoch, among) or in_spans(epoch, settled):
             continue
         may_be_renamed = any(part.target not in names for part in manifest.parts)
-        if epoch <= applied and may_be_renamed:
+        if epoch <= applied and (may_be_renamed or _is_copied(job.sink(target), held, manifest)):
             continue
         share = _share(job, target, manifest)
         if share.rows:
             yield Committed(each.plan, manifest, share, is_left_out=True)
+
+
+def _is_copied(sink: Sink, held: Held, manifest: Manifest) -> bool:
+    """Whether an epoch was committed to the table of which a target's is a copy: they have one id, or its files."""
+    for part in manifest.parts:
+        base = base_of(part)
+        if base is None or base.table is None:
+            if has_files_of(sink, part):
+                return True
+        elif base.table == held.table:
+            return True
+    return False
 
 
 def _share(job: Job, target: str, manifest: Manifest) -> Part:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from ingest.job import Job
-from ingest.names import part_of, under_todays_names
+from ingest.names import has_files_of, part_of, under_todays_names
 from ingest.protocol import read_manifest, read_rollback
 from timeline.epoch import EpochRef
 from timeline.instant import Action, State, commit_requested, parse_time
@@ -51,8 +51,9 @@ def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] 
         elif instant.state is State.COMPLETED:
             manifest = read_manifest(job, time)
             part = part_of(under_todays_names(job, manifest), sink.target) if manifest else None
-            # Without its part nobody can tell committed files from late ones.
-            if manifest is not None and part is not None:
+            # Without its part nobody can tell committed files from late ones; nor by the part of another table, which
+            # its name or place may have led to.
+            if manifest is not None and part is not None and (not part.files or has_files_of(sink, part)):
                 sink.release(manifest.ref, part, final=is_final)
 
 

@@ -253,7 +253,7 @@ def _losses(job: Job, sink: Sink, newest: Decision, manifest: Manifest, past: Se
         first = applied + 1 if past is None else 0
         read = read_committed(job, first, newest.epoch) if past is None else past
         base = base if is_in_newest else _last_base(sink.target, read, held)
-        missed = tuple(left_out(job, sink.target, read, ((first, newest.epoch),), applied))
+        missed = tuple(left_out(job, sink.target, read, ((first, newest.epoch),), held))
         if missed:
             yield Loss(sink.target, "was not among the job's targets", missed, held, is_left_out=True)
     loss = _loss(job, sink.target, target, base, newest) if target is not None and base is not None else None

@@ -2,11 +2,13 @@
 
 ::
 
-    part of an epoch ─► the table's id ─► its place ─► its name ─► its data files     whichever tells first whose it is
+    part of an epoch ─► the table's id ─► its place ─► its name     whichever tells first whose it is
+                    └─► no id: its data files, then those           (and its data files, where none of these does)
 
 A target is its table; the name is a label in the job file, which people change, and may give to another table. A
 manifest keeps the name of its day, and on which table, and where, each part was prepared (`sinks.held.Base`). A part
-that was prepared before there was a table, and so knows no id, is of the table that the next part at its place names.
+that was prepared before there was a table, and so knows no id, is where its data files are: another table may be at
+its place today. Where others have rewritten these, it is of the table that the next part of its name and place names.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def named_today(job: Job, manifests: Sequence[Manifest]) -> list[Named]:
         StoreUnavailableError: a target cannot be looked at.
     """
     targets = _targets(job)
-    ids: dict[str, str] = {}
+    ids: dict[tuple[str, str], str] = {}
     named = [_named(targets, ids, manifest) for manifest in reversed(manifests)]
     return named[::-1]
 
@@ -73,6 +75,15 @@ class _Target:
     place: str = ""
     table: str | None = None
 
+    def has_files_of(self, part: Part) -> bool:
+        """Whether data files of a part are there: no two have one name."""
+        return self.place != "" and has_files_of(self.sink, part)
+
+
+def has_files_of(sink: Sink, part: Part) -> bool:
+    """Whether a target has data files of a part; not where it has none, or all of them are gone."""
+    return len(sink.verify(part)) < len(part.files)
+
 
 def _targets(job: Job) -> list[_Target]:
     found = []
@@ -88,8 +99,8 @@ def _targets(job: Job) -> list[_Target]:
     return found
 
 
-def _named(targets: Sequence[_Target], ids: dict[str, str], manifest: Manifest) -> Named:
-    """One epoch; `ids` are the tables by place, as later epochs tell them, and takes up what this one tells."""
+def _named(targets: Sequence[_Target], ids: dict[tuple[str, str], str], manifest: Manifest) -> Named:
+    """One epoch; `ids` are tables by name and place, as later epochs tell them, and takes up what this one tells."""
     claims = sorted(
         (claim for part in manifest.parts for claim in _claims(targets, ids, part)), key=lambda claim: claim.weakness
     )
@@ -98,9 +109,9 @@ def _named(targets: Sequence[_Target], ids: dict[str, str], manifest: Manifest) 
         if claim.then not in names and claim.target not in names.values():
             names[claim.then] = claim.target
     for part in manifest.parts:
-        if part.target not in names and part.files and _table(ids, part) is None:
-            free = (target for target in targets if target.place and target.name not in names.values())
-            owner = next((target for target in free if len(target.sink.verify(part)) < len(part.files)), None)
+        if part.target not in names:
+            free = (target for target in targets if target.name not in names.values())
+            owner = next((target for target in free if target.has_files_of(part)), None)
             if owner is not None:
                 names[part.target] = owner.name
     today = {target.name for target in targets}
@@ -119,15 +130,20 @@ class _Claim:
     target: str
 
 
-def _claims(targets: Iterable[_Target], ids: dict[str, str], part: Part) -> Iterable[_Claim]:
-    place, table = _place(part), _table(ids, part)
+def _claims(targets: Sequence[_Target], ids: dict[tuple[str, str], str], part: Part) -> Iterable[_Claim]:
+    base, place = base_of(part), _place(part)
+    own = base.table if base is not None else None
+    holders = [] if own is not None else [target.name for target in targets if target.has_files_of(part)]
+    table = ids.get((place, part.target)) if own is None else own
     if table is not None:
-        ids[_at(part)] = table
+        ids[place, part.target] = table
     for target in targets:
         is_there, is_called_so = place != "" and target.place == place, target.name == part.target
-        if table is not None and target.table == table:
-            # Of a table and its copy, which has the same id, that at the same place.
+        if target.name in holders if holders else table is not None and target.table == table:
+            # Of a table and its copy, which has the same id and files, that at the same place.
             yield _Claim(0 if is_there else 1 if is_called_so else 2, part.target, target.name)
+        elif holders:
+            continue
         elif is_there:
             yield _Claim(3, part.target, target.name)
         elif is_called_so:
@@ -137,17 +153,6 @@ def _claims(targets: Iterable[_Target], ids: dict[str, str], part: Part) -> Iter
 def _place(part: Part) -> str:
     base = base_of(part)
     return base.place if base is not None else ""
-
-
-def _table(ids: Mapping[str, str], part: Part) -> str | None:
-    """The id of a part's table; None where neither it nor a later part at its place tells."""
-    base = base_of(part)
-    return base.table if base is not None and base.table is not None else ids.get(_at(part))
-
-
-def _at(part: Part) -> str:
-    """The place of a part; of older versions, which did not tell it, the name stands for it."""
-    return _place(part) or f"named {part.target}"
 
 
 def _nobodys(then: str, today: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ between, what is missing is still known: by the log entry, or by the target's ma
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +24,7 @@ from ingest.losses import Loss, holding
 from ingest.recovery import pending_commits
 from ingest.watched_sink import WatchedSink
 from sinks.base import Spread, in_turn
-from sinks.held import Span, with_base
+from sinks.held import Span, spans, with_base
 from timeline.epoch import Manifest, Part
 from timeline.lease import LeaseState
 from timeline.view import Timeline
@@ -66,10 +67,14 @@ def onto_gaps(job: Job, losses: Sequence[Loss]) -> Job:
         job: the job.
         losses: see `with_pending`.
     """
-    lossy = {loss.target: loss for loss in losses if not loss.is_left_out}
+    missing: dict[str, list[int]] = defaultdict(list)
+    without_files: dict[str, list[int]] = defaultdict(list)
+    for loss in losses:
+        missing[loss.target] += (each.part.epoch.epoch for each in loss.epochs)
+        without_files[loss.target] += loss.pending
     sinks = (
-        _OntoGap(sink, lambda event: None, lossy[sink.target].numbers, lossy[sink.target].pending)
-        if sink.target in lossy
+        _OntoGap(sink, lambda event: None, spans(missing[sink.target]), tuple(without_files[sink.target]))
+        if sink.target in missing
         else sink
         for sink in job.sinks
     )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.build import Opened, build_job, require_whole
-from ingest.committed import Committed, read_committed
+from ingest.committed import Committed, read_committed, settled_for
 from ingest.epoch import EpochWriter, raise_failure, run_epoch
 from ingest.job import Job
 from ingest.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
@@ -173,7 +173,7 @@ def _put_back(
     chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
     # Once more: what was pending is part of it now, and what a killed replay had decided is back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
-    found = _planned(opened, job, _as_first_told(found.losses, _all_losses(job, newest)), wanted)
+    found = _planned(opened, job, _still_lost(job, newest, found.losses), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     if not found.losses:
@@ -217,10 +217,28 @@ def _refuse_named_and_gone(job: Job) -> None:
             )
 
 
-def _as_first_told(first: Sequence[Loss], losses: Sequence[Loss]) -> list[Loss]:
-    """Losses with what happened to the targets: of an epoch that was applied on a gap the table tells the gap only."""
+def _still_lost(job: Job, newest: Decision | None, first: Sequence[Loss]) -> list[Loss]:
+    """What the targets lack now that nothing is pending.
+
+    What was told first is still lost, unless a replay that was pending has settled it: of an epoch that was applied on
+    a gap the table may tell no more than the gap, and of one that made a table anew nothing of what was before.
+    """
+    past = read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
     told = {loss.target: loss.how for loss in first if not loss.is_left_out}
-    return [loss if loss.is_left_out else replace(loss, how=told.get(loss.target, loss.how)) for loss in losses]
+    found = [
+        loss if loss.is_left_out else replace(loss, how=told.get(loss.target, loss.how))
+        for loss in find_losses(job, newest, past)
+    ]
+    known = {(loss.target, each.part.epoch.epoch) for loss in found for each in loss.epochs}
+    for loss in first:
+        settled = settled_for(loss.target, past)
+        numbers = ((each, each.part.epoch.epoch) for each in loss.epochs)
+        left = tuple(
+            each for each, number in numbers if (loss.target, number) not in known and not in_spans(number, settled)
+        )
+        if left:
+            found.append(replace(loss, epochs=left, pending=()))
+    return found
 
 
 def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:

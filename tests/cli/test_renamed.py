@@ -182,3 +182,81 @@ def test_a_target_may_be_renamed_while_an_epoch_of_it_is_pending(lake: Job, call
     assert lake.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
     write(lake, new="lake")
     check(lake, call, 40, "lake")
+
+
+def exchange_folders(job: Job) -> None:
+    job.lake.rename(job.folder / "aside")
+    (job.folder / "lake2").rename(job.lake)
+    (job.folder / "aside").rename(job.folder / "lake2")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("point", ["part-committing:2", "applied", "completed", "part-released"])
+def test_folders_that_are_exchanged_behind_a_killed_first_epoch_keep_their_files(
+    job: Job, call: Call, point: str, is_told: bool
+) -> None:
+    (job.folder / "logs" / "a.jsonl").write_text("")
+    write(job, a="lake", b="lake2")
+    job.append("a.jsonl", range(10))
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    exchange_folders(job)
+    if is_told:
+        write(job, a="lake2", b="lake")
+    check(job, call, 10, "lake", "lake2")
+    ingest(job, call)
+    check(job, call, 20, "lake", "lake2")
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_new_target_at_the_place_of_one_that_was_moved_takes_none_of_its_epochs(
+    job: Job, call: Call, name: str
+) -> None:
+    (job.folder / "logs" / "a.jsonl").write_text("")
+    write(job, a="lake")
+    ingest(job, call)
+    job.lake.rename(job.folder / "old")
+    write(job, **{name: "old"})
+    for _ in range(2):
+        ingest(job, call)
+    write(job, **{name: "old"}, c="lake")
+    assert call("run", job.file).code == 5
+    assert call("replay", job.file).code == 0
+    check(job, call, 30, "old", "lake")
+
+
+def test_a_copy_of_a_table_that_becomes_a_target_has_what_the_table_had(job: Job, call: Call) -> None:
+    (job.folder / "logs" / "a.jsonl").write_text("")
+    write(job, a="lake")
+    for _ in range(2):
+        ingest(job, call)
+    shutil.copytree(job.lake, job.folder / "lake2")
+    write(job, a="lake", b="lake2")
+    ingest(job, call)
+    replayed = call("replay", job.file)
+    assert replayed.code == 0 and replayed.out.startswith("nothing is lost")
+    assert job.ids("lake") == job.ids("lake2") == Counter(range(30))
+
+
+@pytest.mark.parametrize("gone", ["_delta_log", "_delta_log and all data files but the newest", "everything"])
+def test_a_table_that_was_moved_renamed_and_deleted_behind_a_killed_epoch_comes_back_whole(
+    job: Job, call: Call, gone: str
+) -> None:
+    (job.folder / "logs" / "a.jsonl").write_text("")
+    write(job, a="lake")
+    for _ in range(2):
+        ingest(job, call)
+    old = set(job.lake.glob("*.parquet"))
+    job.append("a.jsonl", range(20, 30))
+    moved = job.folder / "moved"
+    job.lake.rename(moved)
+    write(job, b="moved")
+    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "part-committing"}).code == -signal.SIGKILL
+    shutil.rmtree(moved / "_delta_log")
+    if gone == "everything":
+        shutil.rmtree(moved)
+    elif gone != "_delta_log":
+        for path in old:
+            (moved / path.name).unlink()
+    assert call("run", job.file).code == 5
+    assert call("replay", job.file).code == 0
+    check(job, call, 30, "moved")
