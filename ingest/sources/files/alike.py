@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +12,52 @@ from ingest.sources.files.place import Copy
 from ingest.sources.files.vanished import Told
 
 
+class Why(enum.Enum):
+    """Why a file is read from a byte on, or from its beginning; each value is what is said of it."""
+
+    RENAMED = (
+        "%s has the content of %s, which is gone: taken for that one, nothing before byte %d is read again. "
+        "If it is another log, give its lines a time, or leave the old one where it is"
+    )
+    MOVED = (
+        "%s has the content of %s, which source.path does not match any more: taken for that one, moved with the "
+        "source; nothing before byte %d is read again"
+    )
+    UNPACKED = "%s is %s, unpacked: nothing before byte %d is read"
+    MUST_BE_UNPACKED = (
+        "%s has the name and the time of %s, which was read and is gone: taken for that one, unpacked; nothing before "
+        "byte %d is read. If it is another file, give it another name"
+    )
+    OTHER_TIME = (
+        "%s has the content of %s, which is gone, and another time: it is read as a file of its own. If it is "
+        "that one, changed and renamed, its rows are read twice"
+    )
+    MAY_BE_MOVED = (
+        "%s has the name and the content of %s, which source.path does not match any more, and has another time, or "
+        "that one is there still: it is read as a file of its own. If it is that one, its rows are read twice: a "
+        "source is moved with its files' times (cp -a, rsync -a), and the old files are removed before the next run"
+    )
+    MAY_BE_UNPACKED = (
+        "%s has the name of %s, which was read packed and is gone, and another time: it is read as a file of its own. "
+        "If it is that one, unpacked, its rows are read twice"
+    )
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the file counts as one of its own, from its beginning."""
+        return self in (Why.OTHER_TIME, Why.MAY_BE_MOVED, Why.MAY_BE_UNPACKED)
+
+
 @dataclass(frozen=True)
 class Taken:
-    """A file with the content of one that is gone.
+    """A file that may be one that was read before, under another name.
 
     Attributes:
         path: its.
         state: what it is, to be told once.
         of: the other's path.
         offset: how far the other was read.
-        is_read: it counts as a file of its own; else as the other one, which goes on there.
+        why: what it is taken for.
         is_dated: its lines tell date and time.
     """
 
@@ -28,33 +65,16 @@ class Taken:
     state: Copy
     of: str
     offset: int
-    is_read: bool = False
+    why: Why
     is_dated: bool = False
 
 
 def tell_of_taken(taken: Sequence[Taken], told: Told) -> None:
-    """Log what files with the content of others are taken for, each once."""
+    """Log what files that may be others are taken for, each once."""
     for one in taken:
-        level = logging.INFO if one.is_dated else logging.WARNING
-        if one.is_read:
-            told.log(
-                level,
-                _key(one.path, one.state),
-                "%s has the content of %s, which is gone, and another time: it is read as a file of its own. If it is "
-                "that one, changed and renamed, its rows are read twice",
-                one.path,
-                one.of,
-            )
-        else:
-            told.log(
-                level,
-                _key(one.path, one.state),
-                "%s has the content of %s, which is gone: taken for that one, nothing before byte %d is read again. "
-                "If it is another log, give its lines a time, or leave the old one where it is",
-                one.path,
-                one.of,
-                one.offset,
-            )
+        level = logging.INFO if one.is_dated or one.why is Why.UNPACKED else logging.WARNING
+        where = (one.path, one.of) if one.why.is_read else (one.path, one.of, one.offset)
+        told.log(level, _key(one.path, one.state), one.why.value, *where)
 
 
 def tell_of_copies(copied: Sequence[Copied], told: Told) -> None:

@@ -47,7 +47,7 @@ class Archives:
 
     heads: dict[tuple[str, int, float], bytes] = field(default_factory=dict)
     whole: dict[tuple[str, int, float], Archive] = field(default_factory=dict)
-    beginnings: dict[tuple[tuple[str, int, float], str], bool] = field(default_factory=dict)
+    beginnings: dict[tuple[tuple[str, int, float], str, int], bool] = field(default_factory=dict)
 
     def keep(self, files: Iterable[FileInfo]) -> None:
         """Forget files that are not there any more, or changed."""
@@ -178,7 +178,7 @@ class Contents:
             compression: that of the other.
             size: bytes of the other, decompressed.
         """
-        key = (other.state, file.identity or file.path)
+        key = (other.state, file.identity or file.path, size)
         if key not in self._archives.beginnings:
             one = RawFile(self.fs, file.path, size)
             two = self._open(other, compression) if compression is not None else RawFile(self.fs, other.path, size)

@@ -14,7 +14,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from ingest.sources.files.raw import require_readable
-from ingest.sources.files.walk import cannot_be_listed, walk_files
+from ingest.sources.files.walk import cannot_be_listed, matches_glob, walk_files
 from timeline.errors import SourceError
 from timeline.fsspec_store import absolute
 from timeline.redact import without_credentials, without_secrets
@@ -75,6 +75,12 @@ class Location:
     def name_of(self, path: str) -> str:
         """The path below the root."""
         return path[len(self.root) :].lstrip("/") if path.startswith(self.root) else path
+
+    def lists(self, path: str) -> bool:
+        """Whether a listing has a file of this path, if there is one."""
+        if self.single is not None:
+            return path == self.single
+        return path.startswith(f"{self.root.rstrip('/')}/") and (self.glob is None or matches_glob(self.glob, path))
 
 
 def resolve(url: str, storage: Mapping[str, Any]) -> Location:

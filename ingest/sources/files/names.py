@@ -64,6 +64,16 @@ def base_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+def is_unpacked(before: str, after: str) -> bool:
+    """Whether unpacking makes one path of another: the same name, in the same folder, without the ending."""
+    return before in packed_names(after)
+
+
+def packed_names(path: str) -> set[str]:
+    """The paths that gzip and zstd give a file."""
+    return {f"{path}{ending}" for ending in _ENDINGS}
+
+
 def may_become(before: str, after: str) -> bool:
     """Whether a rotation can have made one path of another; a log never gets its old name back.
 

@@ -163,7 +163,7 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
     tell_of_taken(matched.taken, look.told)
     ranges += [lost_range(torn) for torn in matched.torn] + [_gone_range(one) for one in gone]
     moved = [one for one in matched.shards if one.is_worth_a_position]
-    if ranges or _has_successor(moved, files):
+    if ranges or _has_successor(moved, files) or any(one.is_to_keep for one in moved):
         ranges += [_moved(contents, one, options) for one in moved]
     return SourcePlan(tuple(ranges), behind, behind_shards, min(settles, default=None))
 

@@ -9,9 +9,19 @@
     compressed, ends in the middle, and was changed just now ────────→ being written: wait
     anything else ───────────────────────────────────────────────────→ a new file
 
+    beside its archive, which was read, or in its place (``gunzip``, ``unzstd``):
+        all of the archive is what it begins with, or the archive is
+        gone and was read packed, and the file has its time ─────────→ unpacked: begins behind what was read
+        less of the archive ─────────────────────────────────────────→ being written: wait; later a copy
+        the archive is gone and was read packed: another time ───────→ a new file, doubtful
+
+Offsets of an archive that was read packed count compressed bytes: what was unpacked is a shard of its own, whose
+first position is behind that. Where a rotation packed a file that was read plain, its shard goes on.
+
 Contents are compared where the names allow it (`ingest.sources.files.names`); where a plain file of at least
-4 KiB is gone and a compressed one begins alike; and where a rotated file is gone and one of its name is in another
-folder with its time, or is an object, whose times tell nothing.
+4 KiB is gone and a compressed one begins alike; where a rotated file is gone and one of its name is in another
+folder with its time, or is an object, whose times tell nothing; and where the source was moved
+(`ingest.sources.files.moved`).
 """
 
 from __future__ import annotations
@@ -23,8 +33,9 @@ from typing import Protocol, TypeAlias
 
 from ingest.sources.files.contents import Archive, Contents
 from ingest.sources.files.copies import WRITTEN_FOR_S, tells_time
-from ingest.sources.files.listing import FileInfo, file_info, head_hash, is_local, tail_before, tail_hash
-from ingest.sources.files.names import base_name, log_name, may_become
+from ingest.sources.files.listing import FileInfo, Location, file_info, head_hash, is_local, tail_before, tail_hash
+from ingest.sources.files.moved import Moved, found_below_another_path, keeps_time, may_be_moved
+from ingest.sources.files.names import base_name, is_unpacked, log_name, may_become
 from ingest.sources.files.place import HEAD_BYTES, Place
 from timeline.errors import SourceChangedError
 
@@ -71,14 +82,16 @@ class Follows:
     Attributes:
         shard: it.
         archive: the file's content where it is compressed.
-        is_near: a rotation put the file into the folder of the shard's, or below.
+        is_certain: a rotation put the file into the folder of the shard's, or below; or it was moved with its time.
         is_dated: its lines tell date and time.
+        is_moved: the source was moved.
     """
 
     shard: str
     archive: Archive | None
-    is_near: bool
+    is_certain: bool
     is_dated: bool
+    is_moved: bool
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,29 @@ class CopyOf:
 
     shard: str
     is_dated: bool
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """The file is a shard's archive, unpacked.
+
+    Attributes:
+        shard: the archive's.
+        size: bytes of the archive, decompressed: they were read, or are the archive's to read.
+        is_compared: their content was; else name and time tell it.
+    """
+
+    shard: str
+    size: int
+    is_compared: bool
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    """A new file that may be a shard's; `is_content_equal`: it has the content, else only the name of its archive."""
+
+    shard: str
+    is_content_equal: bool
 
 
 @dataclass(frozen=True)
@@ -103,22 +139,31 @@ class Misplaced:
     shard: str
 
 
-Verdict: TypeAlias = Follows | CopyOf | Waits | Misplaced | None
+Verdict: TypeAlias = Follows | CopyOf | Unpacked | Doubtful | Waits | Misplaced | None
 """None: a new file."""
 
 
 class Rotations:
     """Finds the shard of a file that nobody knows."""
 
-    def __init__(self, contents: Contents, known: Sequence[Known], held: Mapping[str, Holder], now_s: float) -> None:
+    def __init__(
+        self,
+        location: Location,
+        contents: Contents,
+        known: Sequence[Known],
+        held: Mapping[str, Holder],
+        now_s: float,
+    ) -> None:
         """Index the shards; nothing is read.
 
         Args:
+            location: the source's path.
             contents: reads files.
             known: every shard.
             held: what files shards have now; changes while files are judged.
             now_s: seconds since 1970.
         """
+        self._location = location
         self._contents = contents
         self._held = held
         self._now_s = now_s
@@ -138,6 +183,13 @@ class Rotations:
         near = self._near(file, compression)
         if not near or not file.size:
             return None
+        verdict = self._compared(near, file, compression)
+        if verdict is None and compression is None:
+            verdict = self._unpacked(near, file)
+        return verdict
+
+    def _compared(self, near: Sequence[Known], file: FileInfo, compression: str | None) -> Verdict:
+        """What a file's content makes of it."""
         head = self._contents.head(file, compression)
         alike = [one for one in near if _begins(head, one) or (one.is_whole and one.offset == file.size)]
         archive = None
@@ -150,21 +202,31 @@ class Rotations:
             archive = self._contents.archive(file, compression, {one.offset for one in alike if not one.is_whole})
             if archive.broken is not None and (waits := self._waits(file)) is not None:
                 return waits
+        doubtful: Doubtful | None = None
         for one in alike:
             if one.shard not in self._held and self._goes_on(one, file, archive):
+                is_dated = tells_time(head, self._end(file, archive))
+                is_certain, is_moved = _is_near(one.place, file), may_be_moved(self._location, one.place, file)
+                if is_moved:
+                    found = found_below_another_path(
+                        self._location, one.shard, one.place, one.offset, file, is_dated=is_dated
+                    )
+                    if found is Moved.DOUBTFUL:
+                        doubtful = doubtful or Doubtful(one.shard, is_content_equal=True)
+                        continue
+                    is_certain = found is Moved.KNOWN
                 if archive is not None and archive.broken is not None:
                     log.warning(
                         "%s breaks at byte %d, nothing behind can be read: %s", file.path, archive.size, archive.broken
                     )
-                is_dated = tells_time(head, self._end(file, archive))
-                return Follows(one.shard, None if one.is_whole else archive, _is_near(one.place, file), is_dated)
+                return Follows(one.shard, None if one.is_whole else archive, is_certain, is_dated, is_moved)
         for one in alike:
             if one.shard in self._held and not one.is_whole:
                 verdict = self._copy(one, file, head, archive)
                 if verdict is not None:
                     return verdict
         self._require_unbroken(alike, file, archive)
-        return None
+        return doubtful
 
     def _near(self, file: FileInfo, compression: str | None) -> list[Known]:
         found: list[Known] = []
@@ -172,11 +234,45 @@ class Rotations:
         for one in self._families.get(family, ()):
             holder = self._held.get(one.shard)
             before = one.place.path if holder is None else holder.file.path
-            if may_become(before, file.path) or (holder is None and _may_be_moved(one.place, file)):
+            may_be_of = may_become(before, file.path) or is_unpacked(before, file.path)
+            if may_be_of or (holder is None and self._may_be_moved(one.place, file)):
                 found.append(one)
         if compression is not None:
             found += [one for one in self._gone if log_name(one.place.path).family != family]
         return found
+
+    def _may_be_moved(self, place: Place, file: FileInfo) -> bool:
+        return may_be_moved(self._location, place, file) or _may_be_on_another_disk(place, file)
+
+    def _unpacked(self, near: Sequence[Known], file: FileInfo) -> Verdict:
+        """Whether a plain file is what an archive holds that was read packed."""
+        doubtful: Doubtful | None = None
+        for one in near:
+            holder = self._held.get(one.shard)
+            path = one.place.path if holder is None else holder.file.path
+            if not one.is_whole or not is_unpacked(path, file.path):
+                continue
+            if holder is not None:
+                kind = self._contents.compression_of(path)
+                is_read = kind is not None and holder.file.size == one.offset
+                verdict = self._of_archive(one.shard, holder.file, kind, file) if kind and is_read else None
+                if verdict is not None:
+                    return verdict
+            elif is_local(file) and keeps_time(file, one.place):
+                return Unpacked(one.shard, file.size, is_compared=False)
+            else:
+                doubtful = doubtful or Doubtful(one.shard, is_content_equal=False)
+        return doubtful
+
+    def _of_archive(self, shard: str, packed: FileInfo, compression: str, file: FileInfo) -> Verdict:
+        """What a plain file beside an archive is; all of both is read."""
+        size = self._contents.archive(packed, compression, ()).size
+        compared = min(size, file.size)
+        if not compared or not self._contents.begins_with(file, packed, compression, compared):
+            return None
+        if compared == size:
+            return Unpacked(shard, size, is_compared=True)
+        return self._waits(file) or CopyOf(shard, is_dated=True)
 
     def _goes_on(self, one: Known, file: FileInfo, archive: Archive | None) -> bool:
         if one.is_whole:
@@ -195,6 +291,8 @@ class Rotations:
             holder.file, one.place, one.offset, holder.archive, from_head=True
         ):
             return Misplaced(one.shard)
+        if holder.archive is not None and is_unpacked(holder.file.path, file.path):
+            return self._of_archive(one.shard, holder.file, holder.archive, file)
         size = file.size if archive is None else archive.size
         end = self._end(file, archive)
         copy = CopyOf(one.shard, tells_time(head, end))
@@ -224,18 +322,18 @@ class Rotations:
 
 
 def _is_near(place: Place, file: FileInfo) -> bool:
-    """Whether a rotation can have made the file of the shard's, in its folder or below."""
+    """Whether a rotation can have made the file of the shard's, in its folder or below; or it is that, unpacked."""
+    if is_unpacked(place.path, file.path):
+        return True
     folder, own = log_name(place.path).folder, log_name(file.path).folder
     return may_become(place.path, file.path) and (own == folder or own.startswith(f"{folder}/"))
 
 
-def _may_be_moved(place: Place, file: FileInfo) -> bool:
+def _may_be_on_another_disk(place: Place, file: FileInfo) -> bool:
     """Whether a rotated file that is gone may have been moved to another folder as another file: over file systems."""
     if base_name(place.path) != base_name(file.path) or not log_name(file.path).is_rotated:
         return False
-    # Tools that keep a time may cut it to seconds.
-    is_kept = file.mtime_s == (place.mtime_s if file.mtime_s % 1 else place.mtime_s // 1)
-    return is_kept or not is_local(file)
+    return keeps_time(file, place) or not is_local(file)
 
 
 def _begins(head: bytes, one: Known) -> bool:

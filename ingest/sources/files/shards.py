@@ -6,7 +6,8 @@
     identity found elsewhere, same content ─────────────────────→ the shard's file, renamed; or another one with its
                                                                   inode: see `ingest.sources.files.renamed`
     another identity at its path, same content ─────────────────→ the shard's file, written anew and longer
-    a file that no shard has, same content ─────────────────────→ the shard's file, compressed, copied or moved
+    a file that no shard has, same content ─────────────────────→ the shard's file, compressed, unpacked, copied or
+                                                                  moved: see `ingest.sources.files.rotated`
     ... none of these, and its path, with a rotation's number, is
         that of another file now ───────────────────────────────→ gone
     ... none of these, and its path has other content ──────────→ torn: the job stops, or goes on without the rest
@@ -23,15 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from ingest.sources.files.alike import Taken
+from ingest.sources.files.alike import Taken, Why
 from ingest.sources.files.contents import Archive, Contents, tail_span
 from ingest.sources.files.copies import Copied, without_copies
 from ingest.sources.files.listing import FileInfo, Location, is_local
-from ingest.sources.files.names import log_name
+from ingest.sources.files.names import log_name, packed_names
 from ingest.sources.files.place import Copy, Place
 from ingest.sources.files.renamed import Found, found_by_identity
-from ingest.sources.files.rotated import CopyOf, Follows, Known, Misplaced, Rotations, Waits
+from ingest.sources.files.rotated import CopyOf, Doubtful, Follows, Known, Misplaced, Rotations, Unpacked, Waits
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
 from timeline.units import count
@@ -51,6 +53,7 @@ class ShardFile:
         archive: compression of a file whose decompressed bytes go on where the shard was read; None otherwise.
         content: that file, decompressed; None where nothing of it is new.
         copies: files that are copies of this one.
+        is_to_keep: where it is now has to be on the timeline before the file changes: later nothing would tell it.
     """
 
     shard: str
@@ -62,6 +65,7 @@ class ShardFile:
     archive: str | None = None
     content: Archive | None = None
     copies: tuple[Copy, ...] = ()
+    is_to_keep: bool = False
 
     @property
     def end(self) -> int:
@@ -84,7 +88,7 @@ class ShardFile:
         """
         if self.place is None or not self.unchanged:
             return False
-        if self.file.path != self.place.path and self.place.path not in self.file.names:
+        if self.is_to_keep or (self.file.path != self.place.path and self.place.path not in self.file.names):
             return True
         return self.file.identity != self.place.identity or not set(self.copies) <= set(self.place.copies)
 
@@ -179,11 +183,11 @@ def match_shards(
     """
     denied = set(misplaced)
     while True:
-        matching = _Matching(files, after, contents, denied)
+        matching = _Matching(location, files, after, contents, denied)
         matching.place_known()
         waits, wrong = matching.follow_rotations(now_s)
         if wrong is None:
-            return matching.result(location, waits, now_s)
+            return matching.result(waits, now_s)
         denied.add(wrong)
 
 
@@ -192,11 +196,13 @@ class _Matching:
 
     def __init__(
         self,
+        location: Location,
         files: Sequence[FileInfo],
         after: Mapping[str, Position],
         contents: Contents,
         denied: Collection[str],
     ) -> None:
+        self._location = location
         self._files = files
         self._by_path = {name: file for file in files for name in file.names or (file.path,)}
         self._by_identity = {file.identity: file for file in files if file.identity is not None}
@@ -209,6 +215,7 @@ class _Matching:
         self._torn: dict[str, FileInfo] = {}
         self._copied: list[Copied] = []
         self._taken_for: list[Taken] = []
+        self._names = set(after)
 
     def place_known(self) -> None:
         """Every shard that is found by path or identity."""
@@ -240,7 +247,8 @@ class _Matching:
         else:
             is_told = found is Found.TAKEN_FOR_OTHER and self._has_content_of(shard, file)
         if is_told and offset:
-            self._taken_for.append(Taken(file.path, file.state, place.path, offset, is_read=not found.is_renamed))
+            why = Why.RENAMED if found.is_renamed else Why.OTHER_TIME
+            self._taken_for.append(Taken(file.path, file.state, place.path, offset, why))
 
     def _has_content_of(self, shard: str, file: FileInfo) -> bool:
         place = self._places[shard]
@@ -303,11 +311,14 @@ class _Matching:
         checked: bool,
         archive: str | None,
         content: Archive | None,
+        is_to_keep: bool = False,
     ) -> None:
         offset = self._after[shard].offset
         end = file.size if archive is None else offset if content is None else content.size
         unchanged = checked and end == offset
-        self._found[shard] = ShardFile(shard, file, offset, place, unchanged, checked, archive, content)
+        self._found[shard] = ShardFile(
+            shard, file, offset, place, unchanged, checked, archive, content, is_to_keep=is_to_keep
+        )
         self._taken.add(file.path)
 
     def follow_rotations(self, now_s: float) -> tuple[float | None, str | None]:
@@ -325,20 +336,31 @@ class _Matching:
             Known(shard, self._after[shard].offset, place, self._is_whole(place))
             for shard, place in self._places.items()
         ]
-        rotations = Rotations(self._contents, known, self._found, now_s)
+        rotations = Rotations(self._location, self._contents, known, self._found, now_s)
         waits: list[float] = []
-        for file in sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path)):
+        ordered = sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path))
+        # A plain file may be unpacked from an archive whose shard is known only when that was judged.
+        again: list[FileInfo] = []
+        for file in chain(ordered, again):
             compression = self._contents.compression_of(file.path)
             of = copies.get(file.state)
             is_known = of is not None and of in self._found
-            match CopyOf(of, is_dated=True) if of is not None and is_known else rotations.judge(file, compression):
-                case Follows(shard, archive, is_near, is_dated):
+            found = CopyOf(of, is_dated=True) if of is not None and is_known else rotations.judge(file, compression)
+            match found:
+                case Follows(shard, archive, is_certain, is_dated, is_moved):
                     kind = compression if archive is not None else None
                     place, offset = self._places[shard], self._after[shard].offset
-                    if not is_near and offset:
-                        self._taken_for.append(Taken(file.path, file.state, place.path, offset, is_dated=is_dated))
-                    self._put(shard, file, self._places[shard], checked=True, archive=kind, content=archive)
+                    if not is_certain and offset:
+                        why = Why.MOVED if is_moved else Why.RENAMED
+                        self._taken_for.append(Taken(file.path, file.state, place.path, offset, why, is_dated))
+                    self._put(shard, file, place, checked=True, archive=kind, content=archive, is_to_keep=is_moved)
                     self._torn.pop(shard, None)
+                case Unpacked():
+                    self._unpack(file, found)
+                case Doubtful(shard, is_content_equal):
+                    place, offset = self._places[shard], self._after[shard].offset
+                    why = Why.MAY_BE_MOVED if is_content_equal else Why.MAY_BE_UNPACKED
+                    self._taken_for.append(Taken(file.path, file.state, place.path, offset, why))
                 case CopyOf(shard, is_dated):
                     self._taken.add(file.path)
                     own = self._found[shard]
@@ -354,7 +376,30 @@ class _Matching:
                     # The log was read beyond its copy before it was truncated: the copy has nothing for anybody.
                     if of is not None and self._content_size(file, compression) <= self._after[of].offset:
                         self._taken.add(file.path)
+                    elif compression is None and file not in again and packed_names(file.path) & self._by_path.keys():
+                        again.append(file)
         return min(waits, default=None), None
+
+    def _unpack(self, file: FileInfo, found: Unpacked) -> None:
+        """Begin a shard behind what its archive held."""
+        shard = self._new_name(file)
+        end = self._contents.read(file, found.size - 1, found.size)
+        tail = self._contents.tail(file, found.size)
+        place = Place(file.path, file.identity, file.mtime_s, tail, fresh_line=end != b"\n")
+        is_unchanged = file.size == found.size
+        self._found[shard] = ShardFile(
+            shard, file, found.size, place, is_unchanged, checked=True, is_to_keep=is_unchanged
+        )
+        self._taken.add(file.path)
+        of = self._found.get(found.shard)
+        path = self._places[found.shard].path if of is None else of.file.path
+        why = Why.UNPACKED if found.is_compared else Why.MUST_BE_UNPACKED
+        self._taken_for.append(Taken(file.path, file.state, path, found.size, why))
+
+    def _new_name(self, file: FileInfo) -> str:
+        name = _free_name(self._location.name_of(file.path), self._names)
+        self._names.add(name)
+        return name
 
     def _content_size(self, file: FileInfo, compression: str | None) -> int:
         return file.size if compression is None else self._contents.archive(file, compression, ()).size
@@ -362,15 +407,13 @@ class _Matching:
     def _is_whole(self, place: Place) -> bool:
         return place.archive is None and self._contents.compression_of(place.path) is not None
 
-    def result(self, location: Location, settles_in_s: float | None, now_s: float) -> Matched:
+    def result(self, settles_in_s: float | None, now_s: float) -> Matched:
         """All shards, with new ones for what is left."""
-        names = set(self._after)
         new = [file for file in self._files if file.path not in self._taken]
         told = without_copies(self._contents, new, now_s)
         for file in new:
             if file.path in told.logs:
-                shard = _free_name(location.name_of(file.path), names)
-                names.add(shard)
+                shard = self._new_name(file)
                 copies = tuple(copy.state for copy in told.logs[file.path])
                 self._found[shard] = ShardFile(shard, file, checked=True, unchanged=file.size == 0, copies=copies)
         torn = [
@@ -385,7 +428,8 @@ class _Matching:
             for shard, place in self._places.items()
             if shard not in self._found and shard not in self._torn and not place.is_ended
         }
-        return Matched(shards, torn, min(waits, default=None), [*self._copied, *told.copied], self._taken_for, gone)
+        taken = [one for one in self._taken_for if not one.why.is_read or one.path not in self._taken]
+        return Matched(shards, torn, min(waits, default=None), [*self._copied, *told.copied], taken, gone)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

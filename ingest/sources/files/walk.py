@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -43,8 +43,17 @@ def walk_files(fs: AbstractFileSystem, root: str, glob: str | None) -> dict[str,
         found = dict(_walk(fs, root, _enters(root, glob)))
     if glob is None:
         return found
-    matches = re.compile(glob_translate(glob)).match
-    return {path: info for path, info in found.items() if matches(path)}
+    return {path: info for path, info in found.items() if matches_glob(glob, path)}
+
+
+def matches_glob(glob: str, path: str) -> bool:
+    """Whether a glob means a path; both as the store names them."""
+    return _pattern(glob).match(path) is not None
+
+
+@lru_cache(maxsize=16)
+def _pattern(glob: str) -> re.Pattern[str]:
+    return re.compile(glob_translate(glob))
 
 
 def linked_folders(fs: AbstractFileSystem, root: str, glob: str | None) -> Iterator[str]:

@@ -59,7 +59,8 @@ class Reading:
             self.lines.setdefault(offsets.shard, []).extend(found)
             rows += len(found)
             before = self.after.get(offsets.shard)
-            assert offsets.start == (before.offset if before else 0)
+            # A new shard begins at 0, or, of an unpacked file, behind what was read of the archive.
+            assert before is None or offsets.start == before.offset
             self.after[offsets.shard] = offsets.end
         return rows
 

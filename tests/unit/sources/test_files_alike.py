@@ -308,7 +308,8 @@ def bucket() -> Iterator[fsspec.AbstractFileSystem]:
     fsspec.register_implementation("objects", Objects, clobber=True)
     fs = fsspec.filesystem("objects")
     yield fs
-    fs.rm("/bucket", recursive=True)
+    for name in fs.ls("/", detail=False):
+        fs.rm(name, recursive=True)
 
 
 @pytest.mark.parametrize(
