@@ -153,9 +153,14 @@ def _compare(job: Job, timeline: Timeline, *, is_deep: bool) -> Checkup:
         audits += audit.findings
     can_be_asked = replace(job, sinks=tuple(readable))
     told: set[tuple[str, str]] = set()
-    findings += _of_losses(can_be_asked, lacking, past, told)
+    more = dict(ahead(can_be_asked))
+    findings += (Finding(Problem.AHEAD, TIMELINE, "decisions", words) for words in more.values())
+    if not more:
+        findings += _of_losses(can_be_asked, lacking, past, told)
     findings += (
-        each for each in audits if each.problem is not Problem.NOT_APPLIED or (each.where, each.what) not in told
+        _of_lost_epochs(each) if each.where in more else each
+        for each in audits
+        if each.problem is not Problem.NOT_APPLIED or (each.where, each.what) not in told
     )
     rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
     return Checkup(len(committed), rows, checked, findings)
@@ -225,7 +230,7 @@ def _of_pending(job: Job, history: History) -> Iterator[Finding]:
 def _of_losses(
     job: Job, lacking: Sequence[Gone], past: Sequence[Read], told: set[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """What targets had and do not have any more, also where their markers say otherwise; and what they have besides.
+    """What targets had and do not have any more, also where their markers say otherwise.
 
     Args:
         job: the job.
@@ -233,12 +238,8 @@ def _of_losses(
         past: every completed epoch.
         told: takes up the target, and the instant or file, of all that these findings say.
     """
-    is_ahead = False
-    for words in ahead(job):
-        is_ahead = True
-        yield Finding(Problem.AHEAD, TIMELINE, "decisions", words)
     try:
-        losses = [] if is_ahead else find_losses(job, newest_completed(job), past)
+        losses = find_losses(job, newest_completed(job), past)
     except InvariantError as error:
         if not any(gone.path in str(error) for gone in lacking):
             yield Finding(Problem.BROKEN_CHAIN, TIMELINE, "decisions", str(error))
@@ -249,6 +250,11 @@ def _of_losses(
             told.update((loss.target, file.path) for file in each.part.files)
         what = span_words(loss.numbers) if loss.epochs else "epochs"
         yield Finding(Problem.NOT_APPLIED, loss.target, what, str(loss))
+
+
+def _of_lost_epochs(finding: Finding) -> Finding:
+    """A finding in a target that is ahead: what readers see there may be of committed epochs that the timeline lost."""
+    return replace(finding, problem=Problem.AHEAD) if finding.problem is Problem.UNDECIDED else finding
 
 
 def _of_gone(lacking: Iterable[Gone]) -> Iterator[Finding]:

@@ -106,12 +106,12 @@ def refuse_ahead(job: Job) -> None:
         TargetRefusedError: naming the target, its newest epoch, and what the timeline says of it.
         StoreUnavailableError: a target or the timeline cannot be looked at.
     """
-    for words in ahead(job):
+    for _, words in ahead(job):
         raise TargetRefusedError(f"{words} {RESTORE_TIMELINE}")  # a question ends them
 
 
-def ahead(job: Job) -> Iterator[str]:
-    """Targets with epochs that the timeline has not decided to commit, in words."""
+def ahead(job: Job) -> Iterator[tuple[str, str]]:
+    """Names of targets with epochs that the timeline has not decided to commit, each with this fact in words."""
     for sink in job.sinks:
         target = holding(sink)
         held = target.held() if target is not None else None
@@ -122,14 +122,12 @@ def ahead(job: Job) -> Iterator[str]:
         if decision is None and _is_behind(job, held.newest):
             continue  # a hole in the decisions, which whoever loads the chain names
         if decision is None:
-            yield f"{sink.target} has epoch {held.newest}, which {job.store.url} has not decided: {older}"
+            yield sink.target, f"{sink.target} has epoch {held.newest}, which {job.store.url} has not decided: {older}"
         elif decision.outcome is Outcome.ROLLBACK:
-            yield f"{sink.target} has epoch {held.newest}, which {job.store.url} has rolled back: {older}"
+            yield sink.target, f"{sink.target} has epoch {held.newest}, which {job.store.url} has rolled back: {older}"
         elif held.instant is not None and held.instant != decision.instant:
-            yield (
-                f"{sink.target} has epoch {held.newest} of instant {held.instant}, {job.store.url} has decided it for "
-                f"instant {decision.instant}: {older}"
-            )
+            words = f"{sink.target} has epoch {held.newest} of instant {held.instant}, {job.store.url} has decided it for "
+            yield sink.target, f"{words}instant {decision.instant}: {older}"
 
 
 def _is_behind(job: Job, epoch: int) -> bool:
@@ -186,7 +184,7 @@ def lost_epochs(job: Job) -> list[str]:
 
     Epochs that are pending are left out: recovery brings them to their targets.
     """
-    found = list(ahead(job))
+    found = [words for _, words in ahead(job)]
     completed = newest_completed(job)
     return found if found else [str(loss) for loss in find_losses(job, completed)]
 

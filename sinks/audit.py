@@ -26,6 +26,9 @@ class Fate(enum.Enum):
 class Problem(enum.Enum):
     """What can be wrong. See docs/cli.md."""
 
+    AHEAD = "ahead"
+    """An epoch that a target has, and that the timeline has not decided to commit; files of such epochs."""
+
     ORPHAN = "orphan"
     """Data that a decision was made against: invisible, it only costs storage."""
 
@@ -46,9 +49,6 @@ class Problem(enum.Enum):
 
     NOT_APPLIED = "not applied"
     """A completed epoch that a target does not have."""
-
-    AHEAD = "ahead"
-    """An epoch that a target has, and that the timeline has not decided to commit."""
 
     UNKNOWN = "unknown"
     """Data of this job of which the timeline does not know what it is of; it is left alone."""

@@ -203,6 +203,8 @@ def test_a_timeline_that_is_older_than_its_table_stops_the_start_before_anything
     checked = call("fsck", lake.file)
     assert checked.code == 6
     assert "events has epoch 2" in checked.out and "clean" not in checked.out.splitlines()[-1]
+    assert checked.out.splitlines()[3].startswith("ahead: 2, "), "the restored backup comes first"
+    assert "undecided" not in checked.out and "take these files out" not in checked.out, "rows of the lost epoch"
 
 
 @pytest.mark.parametrize(("change", "how", "gone"), LOSSES)
