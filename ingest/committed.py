@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ingest.job import Job
 from ingest.names import has_files_of, named_today, part_of, quarantine_of
 from ingest.protocol import manifest_of, read_manifest, read_plan
-from ingest.sources.replays import REPLAY_SHARD, Spans, settled_by
+from ingest.sources.replays import REPLAY_SHARD, Spans, given_up_by, settled_by
 from sinks.base import Sink
 from sinks.held import Held, Span, base_of, in_spans
 from timeline.decision import Outcome, decision_path, read_decision
@@ -139,12 +139,32 @@ def _share(job: Job, target: str, manifest: Manifest) -> Part:
 
 def settled_for(target: str, found: Sequence[Read]) -> list[Span]:
     """Epochs that one of these has put back for a target, or that were given up for it."""
-    return [span for each in found for span in _settled_by(each, target)]
+    return _spans_of(settled_by, target, found)
 
 
-def _settled_by(read: Read, target: str) -> Spans:
-    then = read.then.get(target)
-    return settled_by(read.plan, then) if read.plan is not None and then is not None else ()
+def given_up(job: Job, found: Sequence[Read]) -> dict[str, list[Committed]]:
+    """By target, committed epochs whose rows a person gave up for it, oldest first; targets without any are left out.
+
+    Args:
+        job: the job.
+        found: committed epochs, with all later ones.
+    """
+    by_target: dict[str, list[Committed]] = {}
+    for sink in job.sinks:
+        among = _spans_of(given_up_by, sink.target, found)
+        for each in found:
+            part = part_of(each.manifest, sink.target)
+            share = _share(job, sink.target, each.manifest) if part is None else part
+            if share.rows and in_spans(each.manifest.ref.epoch, among):
+                lost = Committed(each.plan, each.manifest, share, is_left_out=part is None)
+                by_target.setdefault(sink.target, []).append(lost)
+    return by_target
+
+
+def _spans_of(told_by: Callable[[Plan, str], Spans], target: str, found: Sequence[Read]) -> list[Span]:
+    """Epochs that plans tell of for a target, each under the name that the target had then."""
+    plans = ((each.plan, each.then.get(target)) for each in found)
+    return [span for plan, then in plans if plan is not None and then is not None for span in told_by(plan, then)]
 
 
 def read_committed(job: Job, first: int, last: int, *, is_strict: bool = True) -> list[Read]:

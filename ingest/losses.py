@@ -126,8 +126,8 @@ def ahead(job: Job) -> Iterator[tuple[str, str]]:
         elif decision.outcome is Outcome.ROLLBACK:
             yield sink.target, f"{sink.target} has epoch {held.newest}, which {job.store.url} has rolled back: {older}"
         elif held.instant is not None and held.instant != decision.instant:
-            words = f"{sink.target} has epoch {held.newest} of instant {held.instant}, {job.store.url} has decided it for "
-            yield sink.target, f"{words}instant {decision.instant}: {older}"
+            has = f"{sink.target} has epoch {held.newest} of instant {held.instant}"
+            yield sink.target, f"{has}, {job.store.url} has decided it for instant {decision.instant}: {older}"
 
 
 def _is_behind(job: Job, epoch: int) -> bool:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ingest.build import Opened, build_job, require_whole
-from ingest.committed import Committed, read_committed, settled_for
+from ingest.committed import Committed, Read, given_up, read_committed, settled_for
 from ingest.epoch import EpochWriter, raise_failure, run_epoch
 from ingest.job import Job
 from ingest.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
@@ -101,6 +101,7 @@ class PutBack:
         given_up: lost epochs that do not.
         refused: why nothing is done, in words; "" where something is.
         epoch: the epoch that did it; None where none did.
+        before: by target, epochs that were given up before, where nothing is lost now.
     """
 
     losses: Sequence[Loss] = ()
@@ -108,6 +109,7 @@ class PutBack:
     given_up: Sequence[Lost] = ()
     refused: str = ""
     epoch: int | None = None
+    before: Mapping[str, Sequence[Committed]] = field(default_factory=dict)
 
 
 def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
@@ -124,10 +126,10 @@ def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
         return PutBack()
     job = build_job(opened)
     refuse_ahead(job)
-    found = _planned(opened, job, with_pending(job, _all_losses(job, newest_completed(job))), wanted)
-    if not found.losses:
-        _refuse_named_and_gone(job)
-    return found
+    newest = newest_completed(job)
+    past = _past(job, newest)
+    found = _planned(opened, job, with_pending(job, find_losses(job, newest, past)), wanted)
+    return found if found.losses else _without_losses(job, found, past)
 
 
 def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event) -> PutBack:
@@ -166,19 +168,20 @@ def _put_back(
 ) -> PutBack:
     job = build_job(opened)
     refuse_ahead(job)
-    found = _planned(opened, job, with_pending(job, _all_losses(job, newest_completed(job))), wanted)
+    newest = newest_completed(job)
+    found = _planned(opened, job, with_pending(job, find_losses(job, newest, _past(job, newest))), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     recover(onto_gaps(job, found.losses), lease)
     chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
     # Once more: what was pending is part of it now, and what a killed replay had decided is back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
-    found = _planned(opened, job, _still_lost(job, newest, found.losses), wanted)
+    past = _past(job, newest)
+    found = _planned(opened, job, _still_lost(job, newest, past, found.losses), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     if not found.losses:
-        _refuse_named_and_gone(job)
-        return found
+        return _without_losses(job, found, past)
     offsets = replay_range(
         chain,
         _by_target(found.back),
@@ -190,10 +193,14 @@ def _put_back(
     return replace(found, epoch=result.decision.epoch)
 
 
-def _all_losses(job: Job, newest: Decision | None) -> list[Loss]:
-    """What the targets lack, by all of the timeline; what is gone of it is told where a target had rows of it."""
-    past = read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
-    return find_losses(job, newest, past)
+def _past(job: Job, newest: Decision | None) -> Sequence[Read]:
+    """All of the timeline; what is gone of it is told where a target had rows of it."""
+    return read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
+
+
+def _without_losses(job: Job, found: PutBack, past: Sequence[Read]) -> PutBack:
+    _refuse_named_and_gone(job)
+    return replace(found, before=given_up(job, past))
 
 
 def _refuse_named_and_gone(job: Job) -> None:
@@ -217,13 +224,12 @@ def _refuse_named_and_gone(job: Job) -> None:
             )
 
 
-def _still_lost(job: Job, newest: Decision | None, first: Sequence[Loss]) -> list[Loss]:
+def _still_lost(job: Job, newest: Decision | None, past: Sequence[Read], first: Sequence[Loss]) -> list[Loss]:
     """What the targets lack now that nothing is pending.
 
     What was told first is still lost, unless a replay that was pending has settled it: of an epoch that was applied on
     a gap the table may tell no more than the gap, and of one that made a table anew nothing of what was before.
     """
-    past = read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
     told = {loss.target: loss.how for loss in first if not loss.is_left_out}
     found = [
         loss if loss.is_left_out else replace(loss, how=told.get(loss.target, loss.how))

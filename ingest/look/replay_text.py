@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ingest.put_back import Lost, PutBack, Way
-from sinks.held import Span, span_words, spans
+from sinks.held import Span, is_single, span_words, spans
 from timeline.epoch import Json
 from timeline.errors import ConfigError
 from timeline.units import count
 
+_NOTHING_LOST = "nothing is lost: every target has all committed epochs"
+_GIVEN_UP_IN_DOUBT = "nothing put back; how many rows are given up cannot be told"
 _EPOCHS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 
 
@@ -29,7 +31,7 @@ def parse_epochs(given: str) -> Span:
 def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
     """For people: what was lost, and what becomes of it."""
     if not found.losses:
-        yield "nothing is lost: every target has all committed epochs"
+        yield f"nothing more is lost; {_before(found)}" if found.before else _NOTHING_LOST
         return
     yield from map(str, found.losses)
     would = "would be " if dry_run else ""
@@ -43,8 +45,25 @@ def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
     if found.refused:
         yield f"nothing is done like this: {found.refused}"
     elif found.epoch is not None:
-        rows = sum(each.epoch.part.rows for each in found.back)
-        yield f"epoch {found.epoch}: {count(rows, 'row')} put back"
+        yield f"epoch {found.epoch}: {', '.join(_done(found)) or _GIVEN_UP_IN_DOUBT}"
+
+
+def _done(found: PutBack) -> Iterator[str]:
+    for lost, what in ((found.back, "put back"), (found.given_up, "given up")):
+        if lost:
+            yield f"{count(sum(each.epoch.part.rows for each in lost), 'row')} {what}"
+
+
+def _before(found: PutBack) -> str:
+    return "; ".join(
+        f"{span_words(among)} ({count(rows, 'row')}) of {target} {'was' if is_single(among) else 'were'} given up"
+        for target, among, rows in _given_up_before(found)
+    )
+
+
+def _given_up_before(found: PutBack) -> Iterator[tuple[str, tuple[Span, ...], int]]:
+    for target, lost in found.before.items():
+        yield target, spans(each.part.epoch.epoch for each in lost), sum(each.part.rows for each in lost)
 
 
 def _lines(lost: Sequence[Lost], what: str) -> Iterator[str]:
@@ -73,6 +92,10 @@ def replay_json(found: PutBack, *, dry_run: bool) -> dict[str, Json]:
         ],
         "back": [_json(each) for each in found.back],
         "given_up": [_json(each) for each in found.given_up],
+        "given_up_before": [
+            {"target": target, "epochs": [list(span) for span in among], "rows": rows}
+            for target, among, rows in _given_up_before(found)
+        ],
         "refused": found.refused or None,
         "epoch": found.epoch,
     }

@@ -18,8 +18,10 @@ from ingest.look.offsets import JobOffsets, ShardOffsets, ShardState, job_offset
 from ingest.look.selection import Selection, select
 from ingest.recovery import StepKind
 from ingest.sources.quarantine import QUARANTINE_SHARD
+from ingest.sources.replays import given_up_targets
 from ingest.takeover import Recovery, examine
 from ingest.words import amount, count, duration
+from sinks.held import is_single, span_words
 from timeline.decision import Outcome
 from timeline.epoch import ShardCount
 from timeline.errors import InvariantError, TargetRefusedError, TidelineError
@@ -342,7 +344,17 @@ def situation(report: Report) -> str:
         words += f" {_instants(len(found))} open; its writer may be alive."
     if report.offsets is not None and report.offsets.lag:
         words += f" {waiting(report.offsets)} to be read."
-    return words
+    return " ".join([words, *_given_up(report.history)])
+
+
+def _given_up(history: History) -> Iterator[str]:
+    """Epochs that a person gave up for a target: it lacks them, and nothing has to be done about it."""
+    for entry in history.entries:
+        if entry.plan is None or entry.outcome is not Outcome.COMMIT:
+            continue
+        for target, among in given_up_targets(entry.plan).items():
+            words = span_words(among).capitalize()
+            yield f"{words} {'was' if is_single(among) else 'were'} given up for {target}, by epoch {entry.epoch}."
 
 
 def waiting(offsets: JobOffsets) -> str:

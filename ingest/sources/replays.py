@@ -60,6 +60,12 @@ def given_up_by(plan: Plan, target: str) -> Spans:
     return _spans(plan, _LOST, target)
 
 
+def given_up_targets(plan: Plan) -> dict[str, Spans]:
+    """By target, epochs that were given up for it."""
+    targets = [name for offsets in plan.ranges if offsets.shard == REPLAY_SHARD for name in _of(offsets, _LOST)]
+    return {target: given_up_by(plan, target) for target in targets}
+
+
 def settled_by(plan: Plan, target: str) -> Spans:
     """Epochs that a target need not have any more, because of this one."""
     return [*replayed_by(plan, target), *given_up_by(plan, target)]
@@ -74,6 +80,9 @@ def _spans(plan: Plan, key: str, target: str) -> Spans:
     found: list[tuple[int, int]] = []
     for offsets in plan.ranges:
         if offsets.shard == REPLAY_SHARD:
-            by_target = cast(Mapping[str, Sequence[Sequence[int]]], offsets.detail.get(key) or {})
-            found += [(first, last) for first, last in by_target.get(target, ())]
+            found += [(first, last) for first, last in _of(offsets, key).get(target, ())]
     return found
+
+
+def _of(offsets: OffsetRange, key: str) -> Mapping[str, Sequence[Sequence[int]]]:
+    return cast(Mapping[str, Sequence[Sequence[int]]], offsets.detail.get(key) or {})

@@ -292,6 +292,16 @@ def test_a_loss_that_is_accepted_is_a_hole_on_the_timeline_and_the_job_goes_on(l
     done = call("replay", lake.file, "--accept-loss")
     assert done.code == 0, done.err
     assert "events: epochs 1-2 (200 rows) given up" in done.out
+    assert done.out.splitlines()[-1] == "epoch 3: 200 rows given up"
+    for options in ([], ["--dry-run"]):
+        again = call("replay", lake.file, *options)
+        assert (again.code, again.out) == (0, "nothing more is lost; epochs 1-2 (200 rows) of events were given up\n")
+    assert call("replay", lake.file, "--json").json["given_up_before"] == [
+        {"target": "events", "epochs": [[1, 2]], "rows": 200}
+    ]
+    page = lake.folder / "page.html"
+    assert call("report", lake.file, "--output", str(page)).code == 0
+    assert "Epochs 1-2 were given up for events, by epoch 3." in page.read_text()
     lake.append("a.jsonl", range(300, 400))
     assert call("run", lake.file).code == 0
     assert lake.ids() == Counter([*range(100), *range(300, 400)])
@@ -320,7 +330,8 @@ def test_some_epochs_are_put_back_and_the_others_given_up_in_one_step_or_not_at_
     assert refused.code == 2
     assert "leaves events: epoch 0 behind" in " ".join(refused.err.split())
     assert lake.ids() == Counter([-1])
-    assert call("replay", lake.file, "--epochs", "1..2", "--accept-loss").code == 0
+    done = call("replay", lake.file, "--epochs", "1..2", "--accept-loss")
+    assert done.out.splitlines()[-1] == "epoch 3: 200 rows put back, 100 rows given up"
     assert lake.ids() == Counter([-1, *range(100, 300)])
     assert call("run", lake.file).code == 0
     assert call("fsck", lake.file).code == 0
