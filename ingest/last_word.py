@@ -14,6 +14,9 @@ from timeline.redact import shown_error
 _LONGEST_ERROR = 500
 """Characters of an error that a lease keeps."""
 
+_NEXT = "Next: "
+"""What stands before the next command, in messages of errors too."""
+
 
 class LastWord:
     """Remembers the epoch that an error is about; a `Listener`."""
@@ -57,7 +60,10 @@ class LastWord:
         said = message.rstrip()
         if self._last is None:
             return said
-        return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {self._fate(error)}"
+        fate = self._fate(error)
+        if _NEXT in said:  # the error knows the next command better than the epoch does
+            fate = fate.partition(f" {_NEXT}")[0]
+        return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {fate}"
 
     def _fate(self, error: Exception) -> str:
         match self._last:

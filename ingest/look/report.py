@@ -94,7 +94,7 @@ class Level(enum.Enum):
     """How urgently a person has to look."""
 
     WELL = "all is well"
-    LOOK = "look at this"
+    LOOK = "have a look"
     ACT = "something has to be done"
 
 
@@ -338,13 +338,21 @@ def situation(report: Report) -> str:
         words = "No epoch has been committed yet."
     else:
         age = duration(max(0.0, (report.at - last.completed).total_seconds()))
-        words = f"Epoch {last.epoch} is the last one that every target has, completed {age} before this was looked at."
+        words = _last_words(report, last.epoch, f"completed {age} before this was looked at")
     found = report.recovery.found if report.recovery is not None else ()
     if found and report.lease is LeaseState.LIVE:
         words += f" {_instants(len(found))} open; its writer may be alive."
     if report.offsets is not None and report.offsets.lag:
         words += f" {waiting(report.offsets)} to be read."
     return " ".join([words, *_given_up(report.history)])
+
+
+def _last_words(report: Report, epoch: int, completed: str) -> str:
+    if report.recovery is None:  # the timeline is not whole, or a target cannot be asked
+        return f"Epoch {epoch} is the last one on the timeline, {completed}; whether every target has it is not known."
+    if report.recovery.losses:
+        return f"Epoch {epoch} is the last one on the timeline, {completed}; not every target has all up to it."
+    return f"Epoch {epoch} is the last one that every target has, {completed}."
 
 
 def _given_up(history: History) -> Iterator[str]:

@@ -19,6 +19,7 @@ from ingest.config import load_config
 from ingest.events import LeftPending, Opened, Phase, PhaseDone, RolledBack
 from ingest.last_word import LastWord
 from ingest.takeover import run_recovery
+from sinks.held import REPLAY
 from tests.cli.conftest import Call
 from tests.cli.job import Job
 from tests.cli.local_tideline import SparkFreeRunner
@@ -162,16 +163,24 @@ def test_a_target_that_has_lost_an_epoch_says_what_to_run(
 
 
 class TestLastWord:
-    def word(self, *events: RolledBack | LeftPending | PhaseDone | Opened, error: Exception | None = None) -> str:
+    def word(
+        self, *events: RolledBack | LeftPending | PhaseDone | Opened, error: Exception | None = None, said: str = "why."
+    ) -> str:
         last = LastWord(Path("job.yaml"))
         for event in events:
             last(event)
-        return last.after(error or TargetError("why"), "why.")
+        return last.after(error or TargetError("why"), said)
 
     def test_what_is_undecided_is_settled_by_recover(self) -> None:
         assert self.word(LeftPending(REF, is_decided=False)) == (
             f"why. Epoch 7 (instant {REF.instant}) is pending, and nothing of it is visible. "
             "Next: tideline recover job.yaml (or run) settles it once the store answers"
+        )
+
+    def test_an_error_that_names_the_next_command_is_the_only_one_to_do_so(self) -> None:
+        word = self.word(LeftPending(REF, is_decided=True), said=REPLAY)
+        assert word == (
+            f"{REPLAY}. Epoch 7 (instant {REF.instant}) is committed, and pending because not every target has it yet."
         )
 
     def test_what_was_rolled_back_is_read_again(self) -> None:

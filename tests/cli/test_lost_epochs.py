@@ -221,6 +221,8 @@ def test_fsck_recover_and_report_tell_it_and_do_not_say_clean(
     page = lake.folder / "page.html"
     call("report", lake.file, "--output", str(page))
     assert f"events {how}" in page.read_text() and gone in page.read_text()
+    assert "; not every target has all up to it." in page.read_text()
+    assert "that every target has" not in page.read_text()
 
 
 def vacuum(lake: Path) -> None:
@@ -514,6 +516,8 @@ def test_a_table_whose_log_cannot_be_opened_is_told_alike_and_comes_back_once_it
     page = lake.folder / "page.html"
     call("report", lake.file, "--output", str(page))
     assert gone in page.read_text()
+    assert "; whether every target has it is not known." in page.read_text()
+    assert "that every target has" not in page.read_text()
     assert sorted(lake.lake.rglob("*")) == before
     shutil.rmtree(lake.lake / "_delta_log")
     assert call("replay", lake.file).code == 0

@@ -90,6 +90,7 @@ def test_a_decided_epoch_whose_data_file_is_gone_is_refused_and_nothing_is_touch
     words = " ".join(said.err.split())
     assert said.code == 5, said.err
     assert f"{table}: {gone.name} is missing" in words and "epoch 2" in words and "tideline replay CONF" in words
+    assert words.count("Next: ") == 1, "a run does not mend it"
     assert files(pending) == before
     looked = call("recover", pending.file, "--dry-run")
     assert f"{gone.name} is missing" in looked.out and "→ refuse: " in looked.out

@@ -68,6 +68,7 @@ def test_an_instant_that_its_writer_is_at_is_in_order_until_it_is_open_for_long(
         *made.steady(3), open_now, found=step, lease=LeaseState.LIVE, released=False, at=AT + timedelta(hours=2)
     )
     assert level(old) is Level.LOOK
+    assert f"! {level(old).value.capitalize()}" in page(old), "as the command says"
     assert "open for 2 h" in said(old)
 
 
