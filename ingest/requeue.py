@@ -80,24 +80,23 @@ def _check_readable(opened: Opened) -> None:
 
 
 def _refuse_gaps(opened: Opened) -> None:
-    try:
-        job = build_job(opened)
-    except ConfigError:
-        return  # a trial may be of columns that the tables do not have; a replay is refused when it begins
+    job = build_job(opened)
     refuse_ahead(job)
     refuse_lost(job)
 
 
 def try_rejected(opened: Opened) -> Trial:
-    """Decode what was rejected, and write nothing.
+    """Decode what was rejected, and write nothing; what a replay refuses before it begins, this refuses as well.
 
     Raises:
-        ConfigError: nothing was ingested yet, or the quarantine is no Delta table.
+        ConfigError: nothing was ingested yet, the quarantine is no Delta table, the timeline is another job's, or it
+            was born with other columns.
         InvariantError: something of the timeline is gone.
         TargetRefusedError: a target, the quarantine for one, lacks epochs or has some that the timeline has not.
         StoreUnavailableError: the quarantine cannot be read.
     """
     require_whole(opened)
+    opened.require_owner()
     _check_readable(opened)
     _refuse_gaps(opened)
     source = open_source(opened.config, identity=opened.identity)

@@ -59,7 +59,8 @@ def test_records_that_are_rejected_again_wait_for_the_next_replay(dated: Job) ->
     write(dated, "%Y-%m-%d")
     assert dated.tideline("replay-quarantine").code == 0
     job_file = dated.file.read_text()
-    dated.write(source={**dated.source(), "format": "text", "pattern": r"\{(?P<word>.*)"}, schema={"word": "string"})
+    source = {**dated.source(), "format": "text", "pattern": r"\{malformed(?P<id>\d+)?(?P<at>\d+)?"}
+    dated.write(source=source, schema={"id": "bigint", "at": "timestamp"})
     dry = dated.tideline("replay-quarantine", "--dry-run", "--json")
     assert dry.json == {"records": BAD, "accepted": BAD, "rejected": 0, "reasons": {}}
     dated.file.write_text(job_file)
@@ -85,6 +86,27 @@ def test_replay_that_dies_is_recovered_and_takes_no_record_twice(dated: Job, poi
     assert dated.tideline("recover", "--force").code == 0
     assert dated.tideline("replay-quarantine").code == 0
     assert Counter(dated.ids()) == dict.fromkeys(DAYS, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"schema": {"id": "string", "at": "timestamp"}},
+            "id: the timeline was born with bigint, the job file has string",
+        ),
+        ({"name": "other"}, "this job file is job 'other'"),
+    ],
+)
+def test_trial_promises_no_rows_that_a_replay_refuses(
+    dated: Job, call: Call, changes: dict[str, object], why: str
+) -> None:
+    source = dated.source(timestamp_format="%Y-%m-%d")
+    dated.write(**({"source": source, "schema": {"id": "bigint", "at": "timestamp"}, "lineage": True} | changes))
+    for options in ([], ["--dry-run"]):
+        refused = call("replay-quarantine", dated.file, *options)
+        assert (refused.code, refused.out) == (2, ""), refused.out
+        assert why in " ".join(refused.err.split())
 
 
 def test_trial_writes_nothing(dated: Job, call: Call) -> None:
