@@ -26,7 +26,7 @@ class TargetRows:
 
     Attributes:
         written: rows written.
-        dropped: rows left out: another one has their key, or the query leaves them out.
+        dropped: rows left out: another one has their key, the query leaves them out, or they are put back for others.
         rejected: rows that the target refused; they are in the quarantine.
     """
 
@@ -48,7 +48,11 @@ class TargetRows:
         return TargetRows(self.written + other.written, self.dropped + other.dropped, self.rejected + other.rejected)
 
     def __str__(self) -> str:
-        return f"{self.written:,} written + {self.dropped:,} dropped + {self.rejected:,} rejected"
+        return self.words()
+
+    def words(self, dropped: str = "dropped") -> str:
+        """For people; a replay has another word for dropped rows."""
+        return f"{self.written:,} written + {self.dropped:,} {dropped} + {self.rejected:,} rejected"
 
     @classmethod
     def of(cls, taken: Sequence[WriteReport] | Part) -> TargetRows:
@@ -63,9 +67,9 @@ def rows_by_target(manifest: Manifest) -> dict[str, TargetRows]:
     return {target: rows for target, rows in taken.items() if not rows.is_all}
 
 
-def left_out(targets: Mapping[str, TargetRows]) -> str:
+def left_out(targets: Mapping[str, TargetRows], dropped: str = "dropped") -> str:
     """Targets that did not take every row, in words; "" where there is none."""
-    return "".join(f"; {target}: {rows}" for target, rows in targets.items() if not rows.is_all)
+    return "".join(f"; {target}: {rows.words(dropped)}" for target, rows in targets.items() if not rows.is_all)
 
 
 def rows_read(manifest: Manifest) -> int:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ingest.counts import TargetRows, left_out
+from ingest.sources.replays import is_replay
 from ingest.words import number, shard_name, size
 from timeline.decision import Outcome
 from timeline.entry import Entry
@@ -70,7 +71,9 @@ def _notes(entry: Entry, row: InstantRow) -> Iterator[str]:
         case Action.COMMIT if row.state == "completed":
             if not entry.is_tideline and row.problems is None:
                 yield "not written by Tideline"
-            yield left_out({part.target: TargetRows.of(part) for part in entry.parts}).removeprefix("; ")
+            # Targets that have lost nothing leave the rows of a replay out: they have them.
+            dropped = "left to others" if entry.plan is not None and is_replay(entry.plan) else "dropped"
+            yield left_out({part.target: TargetRows.of(part) for part in entry.parts}, dropped).removeprefix("; ")
         case Action.COMMIT:
             yield _whose(entry)
         case _:

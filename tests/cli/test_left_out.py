@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -75,6 +76,8 @@ def test_a_target_without_epochs_that_others_have_stops_the_start_and_a_replay_c
     done = call("replay", empty.file)
     assert done.code == 0, done.err
     assert empty.ids("copy") == empty.ids("lake") == Counter(range(rows))
+    shown = call("show", empty.file).out
+    assert re.search(r"lake:\s+0\s+written\s+\+\s+\d+\s+left\s+to\s+others", shown) and "dropped" not in shown
     assert call("replay", empty.file).out.startswith("nothing is lost")
     empty.append("b.jsonl", range(rows, rows + 10))
     assert call("run", empty.file).code == 0

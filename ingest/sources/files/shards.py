@@ -129,8 +129,9 @@ class Torn:
             )
         return SourceChangedError(
             f"{told}Only appended files can be continued; put the read content back, let path match the name that the "
-            "old file was rotated or copied to, or set source.on_truncate: restart, which reads the new content from "
-            "its beginning and records on the timeline that the rest of the old one is lost"
+            "old file was rotated or copied to (another path is another source: tideline run CONF --new-source, once), "
+            "or set source.on_truncate: restart, which reads the new content from its beginning and records on the "
+            "timeline that the rest of the old one is lost"
         )
 
 

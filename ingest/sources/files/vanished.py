@@ -52,7 +52,8 @@ class Gone:
         where = "" if self.folder is None else f" {self.folder} does not exist any more: is it mounted, was it moved?"
         return SourceChangedError(
             f"file {Place.of(self.position).path} (shard {self.shard}) is gone, and was read up to byte "
-            f"{self.position.offset} of more.{where} Bring it back, let path match where it is now, or set "
+            f"{self.position.offset} of more.{where} Bring it back, let path match where it is now (another path is "
+            "another source: tideline run CONF --new-source, once), or set "
             "source.on_truncate: restart, which goes on and records on the timeline that the rest is lost"
         )
 

@@ -304,7 +304,8 @@ def truncated(folder: Path, **options: Any) -> Reading:
 
 def test_a_truncated_log_stops_the_job_and_both_ways_on_are_told(tmp_path: Path) -> None:
     reading = truncated(tmp_path)
-    with pytest.raises(SourceChangedError, match=r"let path match the name.*or set source\.on_truncate: restart"):
+    both = r"let path match the name.*--new-source.*or set source\.on_truncate: restart"
+    with pytest.raises(SourceChangedError, match=both):
         reading.source.plan(reading.after)
     assert "tideline run stops at this file" in reading.source.ends(reading.after)["app.log"].note
 
