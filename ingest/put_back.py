@@ -267,7 +267,8 @@ def _planned(opened: Opened, job: Job, losses: Sequence[Loss], wanted: Wanted) -
 def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: Wanted) -> Iterator[str]:
     for loss in losses:
         if loss.doubt and not wanted.accept_loss:
-            yield f"{loss}. Restore the table to a version that has them, or go on without: --accept-loss"
+            without = "tideline replay CONF --accept-loss"
+            yield f"{loss}. Restore the table to a version that has them, or go on without: {without}"
     if wanted.epochs is not None and losses and not any(in_spans(each.number, [wanted.epochs]) for each in ways):
         yield f"--epochs {wanted.epochs[0]}..{wanted.epochs[1]}: none of them is lost"
     if given_up and not wanted.accept_loss:
@@ -275,7 +276,13 @@ def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lo
             if each.way is Way.NONE:
                 yield f"{each.target}: epoch {each.number} {each.way.value}: {each.why}"
         names = ", ".join(f"{target}: {span_words(among)}" for target, among in _by_target(given_up).items())
-        yield f"this leaves {names} behind, and nothing may be added behind a gap: --accept-loss gives them up for good"
+        back = [each.number for each in ways if each not in given_up]
+        kept = wanted.epochs or ((min(back), max(back)) if back else None)
+        epochs = f" --epochs {kept[0]}..{kept[1]}" if kept is not None else ""
+        yield (
+            f"this leaves {names} behind, and nothing may be added behind a gap: tideline replay CONF{epochs} "
+            "--accept-loss gives them up for good"
+        )
 
 
 def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
@@ -415,8 +422,8 @@ class LostRows:
         if refused > 0:
             raise TargetRefusedError(
                 f"{lost.target}: it refuses {count(refused, 'row')} of epoch {lost.number} that no target refused when "
-                "it was committed, and the quarantine has none of them. Nothing was written; --accept-loss gives the "
-                "epoch up"
+                "it was committed, and the quarantine has none of them. Nothing was written; tideline replay CONF "
+                "--accept-loss gives the epoch up"
             )
         others = (other for other in lost.epoch.manifest.parts if other.target != self.job.quarantine)
         if not lost.epoch.is_left_out or any(other.files for other in others):

@@ -245,7 +245,7 @@ def gone_since(base: Base, held: Held) -> Gone | None:
 
 REPLAY = (
     "Nothing was written there. Next: tideline replay CONF --dry-run says where their rows can be had, "
-    "tideline replay CONF puts them back, and with --accept-loss the job goes on without"
+    "tideline replay CONF puts them back, and after tideline replay CONF --accept-loss the job goes on without"
 )
 """The next step after a loss, for people."""
 

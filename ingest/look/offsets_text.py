@@ -86,7 +86,8 @@ def _numbers(row: ShardOffsets) -> tuple[str, ...]:
 
 def _remarks(row: ShardOffsets) -> Iterator[Text]:
     if row.lost is not None:
-        words = f"{row.shard}: not read and gone: {row.lost}. tideline run stops there; --accept-loss goes on behind it"
+        said = f"{row.shard}: not read and gone: {row.lost}"
+        words = f"{said}. tideline run stops there; tideline run --accept-loss goes on behind it"
         yield Text(words, style="red")
     elif row.note and row.state is not ShardState.GONE:
         yield Text(f"{row.shard}: {row.note}", style="red" if row.state is ShardState.LOST else "yellow")

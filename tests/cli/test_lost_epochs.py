@@ -330,7 +330,9 @@ def test_some_epochs_are_put_back_and_the_others_given_up_in_one_step_or_not_at_
     overwrite(lake.lake)
     refused = call("replay", lake.file, "--epochs", "1..2")
     assert refused.code == 2
-    assert "leaves events: epoch 0 behind" in " ".join(refused.err.split())
+    said = " ".join(refused.err.split())
+    assert "leaves events: epoch 0 behind" in said
+    assert "tideline replay CONF --epochs 1..2 --accept-loss gives them up" in said, "and no epoch more"
     assert lake.ids() == Counter([-1])
     done = call("replay", lake.file, "--epochs", "1..2", "--accept-loss")
     assert done.out.splitlines()[-1] == "epoch 3: 200 rows put back, 100 rows given up"
