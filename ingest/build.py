@@ -202,8 +202,8 @@ def _open_own_source(config: JobConfig, *, accept_loss: bool) -> Source:
             if accept_loss:
                 raise ConfigError(
                     "tideline run --accept-loss is for Kafka, which drops records by age. Of files: put back what was "
-                    "truncated or replaced, or set source.on_truncate: restart, to go on behind what is lost and record "
-                    "the hole"
+                    "truncated or replaced, or set source.on_truncate: restart, to go on behind what is lost and "
+                    "record the hole"
                 )
             from ingest.sources.files.source import FilesSource
 
