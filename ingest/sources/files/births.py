@@ -1,4 +1,7 @@
-"""When local files were born: an inode and a birth are those of one file, however often the inode is given again.
+"""When local files were born: an inode with a birth is one file, however often the inode is given again.
+
+The other way round a file keeps its birth, with one exception: an overlay (overlayfs) copies a file of a lower layer up
+when it is changed or renamed first, which keeps its inode and its time and gives it the copy's birth.
 
 Python tells births on macOS and the BSDs; on Linux `statx(2)` does, for file systems that keep them (ext4, XFS,
 Btrfs, ZFS, tmpfs, NFS 4, overlays of these).
@@ -8,11 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 
 from ingest.sources.files.listing import FileInfo, is_local
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
@@ -34,6 +42,35 @@ def birth_s(file: FileInfo) -> float | None:
     except (OSError, ValueError):
         return None
     return born_s if f"ino:{inode}" == file.identity else None
+
+
+def births_hold(file: FileInfo) -> bool:
+    """Whether a file keeps its birth for as long as it is there; False on an overlay.
+
+    Args:
+        file: a local one, as listed.
+    """
+    try:
+        return filesystem_of(os.path.realpath(file.path), _MOUNTS.read_text()) != "overlay"
+    except (OSError, ValueError):
+        return True
+
+
+def filesystem_of(path: str, mounts: str) -> str | None:
+    """The type of the file system that a path lies on.
+
+    Args:
+        path: absolute, without links.
+        mounts: `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
+    """
+    found, longest = None, -1
+    for line in mounts.splitlines():
+        mount, _, system = line.partition(" - ")
+        point = _ESCAPED.sub(lambda octal: chr(int(octal.group(1), 8)), mount.split(" ")[4]).rstrip("/")
+        # Of several on one mount point the last one is seen.
+        if (path == point or path.startswith(f"{point}/")) and len(point) >= longest:
+            found, longest = system.split(" ")[0], len(point)
+    return found
 
 
 def _born(path: str) -> tuple[int, float | None]:

@@ -22,6 +22,7 @@ import enum
 
 from ingest.sources.files.listing import FileInfo, Location, is_local
 from ingest.sources.files.place import HEAD_BYTES, Place
+from ingest.sources.files.renamed import keeps_time
 
 
 class Moved(enum.Enum):
@@ -64,8 +65,3 @@ def found_below_another_path(
         return Moved.KNOWN
     has_grown = offset >= HEAD_BYTES and file.size > offset
     return Moved.TAKEN if not is_local(file) or is_dated or has_grown else Moved.DOUBTFUL
-
-
-def keeps_time(file: FileInfo, place: Place) -> bool:
-    """Whether a file has the time of a shard's file; tools that keep a time may cut it to seconds."""
-    return file.mtime_s == (place.mtime_s if file.mtime_s % 1 else place.mtime_s // 1)

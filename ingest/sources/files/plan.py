@@ -23,6 +23,7 @@ from ingest.sources.files.contents import Archives, Contents, end_span, tail_spa
 from ingest.sources.files.listing import FileInfo, Location, head_hash, list_files, read_bytes, tail_hash
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.place import HEAD_BYTES, Place
+from ingest.sources.files.rewritten import tell_of_rewritten
 from ingest.sources.files.shards import Matched, ShardFile, Torn, known_paths, match_shards
 from ingest.sources.files.vanished import Gone, Told, tell_of_gone, tell_of_links, unread
 from timeline.epoch import Json, OffsetRange, Position
@@ -161,6 +162,7 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
                 behind, behind_shards = behind + share.limit - share.until, behind_shards + 1
     tell_of_copies(matched.copied, look.told)
     tell_of_taken(matched.taken, look.told)
+    tell_of_rewritten(matched.rewritten, look.told)
     ranges += [lost_range(torn) for torn in matched.torn] + [_gone_range(one) for one in gone]
     moved = [one for one in matched.shards if one.is_worth_a_position]
     if ranges or _has_successor(moved, files) or any(one.is_to_keep for one in moved):

@@ -6,7 +6,8 @@ a day, into a folder a day. An etag is the content's.
 ::
 
     both births are known ──── the same ─────────────────────────→ renamed
-                          └─── another ──────────────────────────→ another file
+                          ├─── another ──────────────────────────→ another file
+                          └─── another, on an overlay ───────────→ taken for another file
     changed last when the shard was read, or born before that ───→ renamed
     named as a rotation names the shard's file ──────────────────→ renamed
     an object ───────────────────────────────────────────────────→ taken for renamed
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import enum
 
-from ingest.sources.files.births import birth_s
+from ingest.sources.files.births import birth_s, births_hold
 from ingest.sources.files.listing import FileInfo, is_local
 from ingest.sources.files.names import may_become
 from ingest.sources.files.place import Place
@@ -51,7 +52,9 @@ def found_by_identity(file: FileInfo, place: Place, offset: int) -> Found:
     """
     born_s = birth_s(file)
     if born_s is not None and place.born_s is not None:
-        return Found.RENAMED if born_s == place.born_s else Found.OTHER
+        if born_s == place.born_s:
+            return Found.RENAMED
+        return Found.OTHER if births_hold(file) else Found.TAKEN_FOR_OTHER
     if file.mtime_s == place.mtime_s or (born_s is not None and born_s <= place.mtime_s):
         return Found.RENAMED
     if may_become(place.path, file.path):
@@ -59,3 +62,8 @@ def found_by_identity(file: FileInfo, place: Place, offset: int) -> Found:
     if is_local(file) and (born_s is not None or file.size == offset):
         return Found.TAKEN_FOR_OTHER
     return Found.TAKEN_FOR_RENAMED
+
+
+def keeps_time(file: FileInfo, place: Place) -> bool:
+    """Whether a local file has the time of a shard's file; tools that keep a time may cut it to seconds."""
+    return is_local(file) and file.mtime_s == (place.mtime_s if file.mtime_s % 1 else place.mtime_s // 1)

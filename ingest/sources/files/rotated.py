@@ -34,9 +34,10 @@ from typing import Protocol, TypeAlias
 from ingest.sources.files.contents import Archive, Contents
 from ingest.sources.files.copies import WRITTEN_FOR_S, tells_time
 from ingest.sources.files.listing import FileInfo, Location, file_info, head_hash, is_local, tail_before, tail_hash
-from ingest.sources.files.moved import Moved, found_below_another_path, keeps_time, may_be_moved
+from ingest.sources.files.moved import Moved, found_below_another_path, may_be_moved
 from ingest.sources.files.names import base_name, is_unpacked, log_name, may_become
 from ingest.sources.files.place import HEAD_BYTES, Place
+from ingest.sources.files.renamed import keeps_time
 from timeline.errors import SourceChangedError
 
 log = logging.getLogger(__name__)
@@ -239,7 +240,13 @@ class Rotations:
                 found.append(one)
         if compression is not None:
             found += [one for one in self._gone if log_name(one.place.path).family != family]
-        return found
+        found += [
+            one
+            for one in self._families.get(family, ())
+            if one.shard not in self._held and one not in found and _may_be_shifted(one.place, file)
+        ]
+        # Of logs with equal lines the time tells which one it is.
+        return sorted(found, key=lambda one: not keeps_time(file, one.place))
 
     def _may_be_moved(self, place: Place, file: FileInfo) -> bool:
         return may_be_moved(self._location, place, file) or _may_be_on_another_disk(place, file)
@@ -326,7 +333,8 @@ def _is_near(place: Place, file: FileInfo) -> bool:
     if is_unpacked(place.path, file.path):
         return True
     folder, own = log_name(place.path).folder, log_name(file.path).folder
-    return may_become(place.path, file.path) and (own == folder or own.startswith(f"{folder}/"))
+    is_near = may_become(place.path, file.path) and (own == folder or own.startswith(f"{folder}/"))
+    return is_near or _may_be_shifted(place, file)
 
 
 def _may_be_on_another_disk(place: Place, file: FileInfo) -> bool:
@@ -334,6 +342,19 @@ def _may_be_on_another_disk(place: Place, file: FileInfo) -> bool:
     if base_name(place.path) != base_name(file.path) or not log_name(file.path).is_rotated:
         return False
     return keeps_time(file, place) or not is_local(file)
+
+
+def _may_be_shifted(place: Place, file: FileInfo) -> bool:
+    """Whether a plain rotated file may have been copied with its time, to a new disk, and rotated again since."""
+    one, other = log_name(place.path), log_name(file.path)
+    return (
+        (one.folder, one.family, one.date) == (other.folder, other.family, other.date)
+        and not (one.is_compressed or other.is_compressed)
+        and one.number is not None
+        and other.number is not None
+        and one.number < other.number
+        and keeps_time(file, place)
+    )
 
 
 def _begins(head: bytes, one: Known) -> bool:

@@ -2,10 +2,11 @@
 
 ::
 
-    at its path, same identity ─────────────────────────────────→ the shard's file
+    at its path, same identity, not born anew ──────────────────→ the shard's file
     identity found elsewhere, same content ─────────────────────→ the shard's file, renamed; or another one with its
                                                                   inode: see `ingest.sources.files.renamed`
-    another identity at its path, same content ─────────────────→ the shard's file, written anew and longer
+    another file at its path, same content ─────────────────────→ the shard's file, written anew; or a new log with
+                                                                  equal lines: see `ingest.sources.files.rewritten`
     a file that no shard has, same content ─────────────────────→ the shard's file, compressed, unpacked, copied or
                                                                   moved: see `ingest.sources.files.rotated`
     ... none of these, and its path, with a rotation's number, is
@@ -32,7 +33,8 @@ from ingest.sources.files.copies import Copied, without_copies
 from ingest.sources.files.listing import FileInfo, Location, is_local
 from ingest.sources.files.names import log_name, packed_names
 from ingest.sources.files.place import Copy, Place
-from ingest.sources.files.renamed import Found, found_by_identity
+from ingest.sources.files.renamed import Found, found_by_identity, keeps_time
+from ingest.sources.files.rewritten import Anew, Rewrites, Rewritten, is_later_copy, is_reborn
 from ingest.sources.files.rotated import CopyOf, Doubtful, Follows, Known, Misplaced, Rotations, Unpacked, Waits
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
@@ -146,6 +148,7 @@ class Matched:
         copied: files that are not read, because another one holds all of them; those that positions know left out.
         taken: files with the content of others that are gone, where no more than that tells what they are.
         gone: where shards were that have no file now and are not ended.
+        rewritten: files that are at the paths of others and begin with the same bytes.
     """
 
     shards: list[ShardFile]
@@ -154,6 +157,7 @@ class Matched:
     copied: Sequence[Copied] = ()
     taken: Sequence[Taken] = ()
     gone: Mapping[str, Place] = field(default_factory=dict)
+    rewritten: Sequence[Rewritten] = ()
 
 
 def known_paths(after: Mapping[str, Position]) -> set[str]:
@@ -216,6 +220,8 @@ class _Matching:
         self._torn: dict[str, FileInfo] = {}
         self._copied: list[Copied] = []
         self._taken_for: list[Taken] = []
+        self._rewritten: list[Rewritten] = []
+        self._new: set[str] = set()
         self._names = set(after)
 
     def place_known(self) -> None:
@@ -224,7 +230,9 @@ class _Matching:
         for shard, place in self._places.items():
             file = self._by_path.get(place.path)
             is_there = file is not None and file.identity == place.identity is not None
-            if file is not None and is_there and not place.is_ended and shard not in self._denied:
+            if file is None or not is_there or place.is_ended or shard in self._denied:
+                continue
+            if not is_reborn(file, place):
                 claims.setdefault(file.path, []).append(shard)
         for path, shards in claims.items():
             # A file that was truncated in place is claimed by all that it held: the newest one first.
@@ -242,6 +250,8 @@ class _Matching:
         """Give a shard the file that has its identity, unless that is a new one that was given a free inode."""
         place, offset = self._places[shard], self._after[shard].offset
         is_there = place.path == file.path or place.path in file.names
+        if is_there and is_reborn(file, place):
+            return
         found = Found.RENAMED if is_there else found_by_identity(file, place, offset)
         if found.is_renamed:
             is_told = self._assign(shard, file) and found is Found.TAKEN_FOR_RENAMED
@@ -256,8 +266,17 @@ class _Matching:
         return self._contents.holds(file, place, self._after[shard].offset, place.archive, from_head=True)
 
     def _place_rewritten(self, left: Sequence[str]) -> None:
-        there = [(shard, self._by_path.get(self._places[shard].path)) for shard in left]
-        found = [(shard, file) for shard, file in there if file is not None and file.path not in self._taken]
+        """Shards at whose paths other files are; of a local path the last shard: older files do not come back there."""
+        last_s: dict[str, float] = {}
+        for place in self._places.values():
+            last_s[place.path] = max(place.mtime_s, last_s.get(place.path, place.mtime_s))
+        found: list[tuple[str, FileInfo]] = []
+        for shard in left:
+            place = self._places[shard]
+            file = self._by_path.get(place.path)
+            is_last = place.mtime_s == last_s[place.path]
+            if file is not None and file.path not in self._taken and (is_last or not is_local(file)):
+                found.append((shard, file))
         plain = [(file, shard) for shard, file in found if self._places[shard].archive is None]
         self._contents.fetch(
             span
@@ -266,9 +285,32 @@ class _Matching:
             for span in (tail_span(file, self._after[shard].offset), (file, 0, self._places[shard].head_bytes))
         )
         for shard, file in found:
-            if self._assign(shard, file) or file.path in self._taken or self._was_rotated(shard, file):
-                continue
-            self._torn[shard] = file
+            if keeps_time(file, self._places[shard]):
+                self._assign(shard, file)
+        found = [(shard, file) for shard, file in found if file.path not in self._taken]
+        anew = self._judge_rewritten(found)
+        for shard, file in found:
+            kind, offset = anew[shard], self._after[shard].offset
+            is_own = kind.is_own and self._assign(shard, file)
+            if not kind.is_own:
+                self._new.add(file.path)
+            elif not is_own and file.path not in self._taken and not self._was_rotated(shard, file):
+                self._torn[shard] = file
+            if offset and (kind is Anew.TAKEN_FOR_NEW or (is_own and kind is Anew.TAKEN_FOR_OWN)):
+                self._rewritten.append(Rewritten(file.path, offset, is_read=not is_own))
+
+    def _judge_rewritten(self, found: Sequence[tuple[str, FileInfo]]) -> dict[str, Anew]:
+        """What local files are that hold what was read of the shard at their path; of others it is not asked."""
+        alike = {shard for shard, file in found if is_local(file) and self._has_content_of(shard, file)}
+        anew = dict.fromkeys((shard for shard, _ in found), Anew.OWN)
+        if not alike:
+            return anew
+        lost = [one for one in self._known() if one.shard not in self._found and not one.place.is_ended]
+        free = [file for file in self._files if file.path not in self._taken]
+        moved = [(one.place.path, one.file.path) for one in self._found.values() if one.place is not None]
+        rewrites = Rewrites(self._contents, lost, free, moved)
+        known = {one.shard: one for one in lost}
+        return anew | {shard: rewrites.judge(known[shard], file) for shard, file in found if shard in alike}
 
     def _was_rotated(self, shard: str, file: FileInfo) -> bool:
         """Whether a file only has a rotated log's number now: the one that had it before was deleted, not replaced.
@@ -333,11 +375,7 @@ class _Matching:
         if not unknown or not self._places:
             return None, None
         copies = {copy: shard for shard, place in self._places.items() for copy in place.copies}
-        known = [
-            Known(shard, self._after[shard].offset, place, self._is_whole(place))
-            for shard, place in self._places.items()
-        ]
-        rotations = Rotations(self._location, self._contents, known, self._found, now_s)
+        rotations = Rotations(self._location, self._contents, self._known(), self._found, now_s)
         waits: list[float] = []
         ordered = sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path))
         # A plain file may be unpacked from an archive whose shard is known only when that was judged.
@@ -351,12 +389,12 @@ class _Matching:
                 case Follows(shard, archive, is_certain, is_dated, is_moved):
                     kind = compression if archive is not None else None
                     place, offset = self._places[shard], self._after[shard].offset
-                    if not is_certain and offset:
+                    if offset and not (is_certain and (is_moved or self._is_certain(shard, file, archive))):
                         why = Why.MOVED if is_moved else Why.RENAMED
                         self._taken_for.append(Taken(file.path, file.state, place.path, offset, why, is_dated))
                     self._put(shard, file, place, checked=True, archive=kind, content=archive, is_to_keep=is_moved)
                     self._torn.pop(shard, None)
-                case Unpacked():
+                case Unpacked() if file.path not in self._new:
                     self._unpack(file, found)
                 case Doubtful(shard, is_content_equal):
                     place, offset = self._places[shard], self._after[shard].offset
@@ -380,6 +418,20 @@ class _Matching:
                     elif compression is None and file not in again and packed_names(file.path) & self._by_path.keys():
                         again.append(file)
         return min(waits, default=None), None
+
+    def _is_certain(self, shard: str, file: FileInfo, archive: Archive | None) -> bool:
+        """Whether a rotated file is the shard's, and not a later one with equal lines; see `is_later_copy`."""
+        place, offset = self._places[shard], self._after[shard].offset
+        own = self._by_path.get(place.path)
+        is_truncated = own is not None and own.identity == place.identity and not is_reborn(own, place)
+        size = file.size if archive is None else archive.size
+        return is_truncated or not is_later_copy(file, place, size - offset, is_packed=archive is not None)
+
+    def _known(self) -> list[Known]:
+        return [
+            Known(shard, self._after[shard].offset, place, self._is_whole(place))
+            for shard, place in self._places.items()
+        ]
 
     def _unpack(self, file: FileInfo, found: Unpacked) -> None:
         """Begin a shard behind what its archive held."""
@@ -429,8 +481,10 @@ class _Matching:
             for shard, place in self._places.items()
             if shard not in self._found and shard not in self._torn and not place.is_ended
         }
+        rewritten = [one for one in self._rewritten if not one.is_read or one.path not in self._taken]
         taken = [one for one in self._taken_for if not one.why.is_read or one.path not in self._taken]
-        return Matched(shards, torn, min(waits, default=None), [*self._copied, *told.copied], taken, gone)
+        copied = [*self._copied, *told.copied]
+        return Matched(shards, torn, min(waits, default=None), copied, taken, gone, rewritten)
 
 
 def _free_name(name: str, taken: set[str]) -> str:

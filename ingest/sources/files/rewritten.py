@@ -1,0 +1,203 @@
+"""Whether another file at a shard's path, with the bytes that were read, is the shard's or a new log with equal lines.
+
+Another inode or another birth is another file: an editor, ``cp -a`` or rsync wrote the log anew, or a rotation put it
+aside and the next one repeats its lines.
+
+::
+
+    the time of the shard's file ───────────────────────────→ the shard's file, copied
+    lines that tell date and time ──────────────────────────→ the shard's file, written anew
+    a shard that is gone goes on in it, by its name ────────→ that one's file
+    beside it is a file with a rotation's name that nobody
+    has, in which the shard goes on:
+        with the time of the shard's file ──────────────────→ a new log
+        with another time ──────────────────────────────────→ taken for a new log
+    other rotated files of the log have higher numbers now ─→ taken for a new log
+    anything else ──────────────────────────────────────────→ taken for the shard's file, written anew
+
+What it is taken for is told in a warning.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ingest.sources.files.births import birth_s
+from ingest.sources.files.contents import Contents, tail_span
+from ingest.sources.files.copies import tells_time
+from ingest.sources.files.listing import FileInfo, is_local
+from ingest.sources.files.names import log_name, may_become
+from ingest.sources.files.place import Place
+from ingest.sources.files.renamed import keeps_time
+from ingest.sources.files.rotated import Known
+from ingest.sources.files.vanished import Told
+
+
+class Anew(enum.Enum):
+    """What another file at a shard's path is."""
+
+    OWN = "own"
+    TAKEN_FOR_OWN = "taken for own"
+    NEW = "new"
+    TAKEN_FOR_NEW = "taken for new"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it counts as the shard's file."""
+        return self in (Anew.OWN, Anew.TAKEN_FOR_OWN)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A file that begins with what was read of another one at its path, where nothing proves what it is.
+
+    Attributes:
+        path: its.
+        offset: how far the other one was read.
+        is_read: it is read from its beginning.
+    """
+
+    path: str
+    offset: int
+    is_read: bool
+
+
+def is_reborn(file: FileInfo, place: Place) -> bool:
+    """Whether a file with a shard's path and inode is another one, which was given the inode of a deleted one.
+
+    Births are asked for only where something changed. On an overlay a file of a lower layer counts as another one too
+    once it was changed: its content tells.
+    """
+    if place.born_s is None or file.mtime_s == place.mtime_s:
+        return False
+    return birth_s(file) not in (None, place.born_s)
+
+
+def is_later_copy(file: FileInfo, place: Place, rest: int, *, is_packed: bool) -> bool:
+    """Whether a file in which a shard goes on was made by copying, or is a later log with equal lines.
+
+    Renaming keeps the inode, and packing the time of what was read to its end.
+
+    Args:
+        file: a file of another name than the shard's, which is gone.
+        place: the shard's.
+        rest: bytes of the file behind what was read.
+        is_packed: it was packed.
+    """
+    return is_local(file) and not keeps_time(file, place) and (rest == 0 or not is_packed)
+
+
+class Rewrites:
+    """Judges files that are at a shard's path and are not the file that was there."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        lost: Sequence[Known],
+        free: Iterable[FileInfo],
+        moved: Iterable[tuple[str, str]],
+    ) -> None:
+        """Index names; nothing is read.
+
+        Args:
+            contents: reads files.
+            lost: shards whose files were not found by path, inode and birth.
+            free: files that no shard has.
+            moved: paths of other shards' files, before and now.
+        """
+        self._contents = contents
+        self._lost: dict[str, list[Known]] = {}
+        for one in sorted(lost, key=lambda each: -each.place.mtime_s):
+            self._lost.setdefault(log_name(one.place.path).family, []).append(one)
+        self._free: dict[str, list[FileInfo]] = {}
+        for file in free:
+            family = log_name(file.path).family
+            if family in self._lost and log_name(file.path).is_rotated:
+                self._free.setdefault(family, []).append(file)
+        self._shifted = {_log_of(before) for before, now in moved if _is_shifted(before, now)}
+        self._heirs: dict[str, str | None] = {}
+
+    def judge(self, one: Known, file: FileInfo) -> Anew:
+        """What a file is that holds what was read of a shard and is at its path; see the module."""
+        if keeps_time(file, one.place) or self._is_dated(one, file):
+            return Anew.OWN
+        if self._heir(file) is not None:
+            return Anew.NEW
+        for other in self._free.get(log_name(file.path).family, ()):
+            if other is not file and self._heir(other) == one.shard:
+                return Anew.NEW if keeps_time(other, one.place) else Anew.TAKEN_FOR_NEW
+        return Anew.TAKEN_FOR_NEW if _log_of(file.path) in self._shifted else Anew.TAKEN_FOR_OWN
+
+    def _heir(self, file: FileInfo) -> str | None:
+        """The shard that goes on in a file with a rotation's name; of several, the one with its time, or the last."""
+        if file.path not in self._heirs:
+            near = [
+                one
+                for one in self._lost.get(log_name(file.path).family, ())
+                if _is_rotation(one.place.path, file.path)
+                and file.state not in one.place.copies
+                and self._goes_on(one, file)
+            ]
+            near.sort(key=lambda one: not keeps_time(file, one.place))
+            self._heirs[file.path] = near[0].shard if near else None
+        return self._heirs[file.path]
+
+    def _goes_on(self, one: Known, file: FileInfo) -> bool:
+        if one.is_whole:
+            return file.size == one.offset and self._contents.tail(file, one.offset) == one.place.tail
+        kind = self._contents.compression_of(file.path)
+        return self._contents.holds(file, one.place, one.offset, kind, from_head=True)
+
+    def _is_dated(self, one: Known, file: FileInfo) -> bool:
+        kind = self._contents.compression_of(file.path)
+        head = self._contents.head(file, kind)
+        if kind is not None:
+            return tells_time(head, self._contents.archive(file, kind, ()).end)
+        return tells_time(head, self._contents.read(*tail_span(file, one.offset)))
+
+
+def tell_of_rewritten(rewritten: Sequence[Rewritten], told: Told) -> None:
+    """Log what files are taken for that are at the paths of others: each path once, rsync writes anew each time."""
+    for one in rewritten:
+        if one.is_read:
+            told.warn(
+                _key(one.path, one.is_read),
+                "%s is another file than the one that was read up to byte %d, begins with the same bytes, and the log "
+                "was rotated: it is read as a new log. If it is the old one, written anew, its rows are read twice: "
+                "give its lines a time",
+                one.path,
+                one.offset,
+            )
+        else:
+            told.warn(
+                _key(one.path, one.is_read),
+                "%s is another file than the one that was read up to byte %d, and begins with the same bytes: taken "
+                "for that one, written anew; these bytes are not read again. If it is a new log with equal lines, give "
+                "them a time, or let source.path match what became of the old one",
+                one.path,
+                one.offset,
+            )
+
+
+def _key(path: str, is_read: bool) -> str:
+    return f"rewritten {path} {is_read}"
+
+
+def _is_rotation(before: str, after: str) -> bool:
+    """Whether a rotation can have made one path of another, in its folder or below."""
+    folder, own = log_name(before).folder, log_name(after).folder
+    return may_become(before, after) and (own == folder or own.startswith(f"{folder}/"))
+
+
+def _is_shifted(before: str, now: str) -> bool:
+    """Whether a rotated file has a higher number now."""
+    one, other = log_name(before), log_name(now)
+    is_same = (one.folder, one.family, one.date) == (other.folder, other.family, other.date)
+    return is_same and one.number is not None and other.number is not None and one.number < other.number
+
+
+def _log_of(path: str) -> tuple[str, str]:
+    name = log_name(path)
+    return name.folder, name.family
