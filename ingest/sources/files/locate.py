@@ -31,6 +31,9 @@ from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, RangeRewrittenError
 from timeline.units import count
 
+MOST_LOOKS = 5
+"""Rotations that a reader follows between finding a file and opening it."""
+
 _KINDS = ((".gz", "gzip"), (".zst", "zstd"))
 
 

@@ -23,7 +23,7 @@ from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import article, expected_map, mismatch
-from ingest.sources.files.locate import locate, range_gone
+from ingest.sources.files.locate import MOST_LOOKS, locate, range_gone
 from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
 from ingest.sources.files.parquet_columns import are_texts, fitted, refused
 from ingest.sources.files.parquet_rows import row_text, shown_as
@@ -46,17 +46,24 @@ class ParquetReader:
 
     fs: AbstractFileSystem
 
+    def _opened(self, offsets: OffsetRange) -> tuple[str, RawFile]:
+        """A range's file, which may be renamed between the look and the opening."""
+        for look in range(MOST_LOOKS):
+            path = locate(self.fs, offsets).path
+            try:
+                return path, RawFile(self.fs, path)
+            except FileNotFoundError as failure:
+                if look == MOST_LOOKS - 1:
+                    raise range_gone(offsets, f"file {path} does not exist any more") from failure
+            except OSError as failure:
+                unavailable(path, failure)
+        raise AssertionError("unreachable: the last look returns or raises")
+
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
         """See RangeReader."""
         if offsets.start == offsets.until:
             return
-        path = locate(self.fs, offsets).path
-        try:
-            source = RawFile(self.fs, path)
-        except FileNotFoundError as failure:
-            raise range_gone(offsets, f"file {path} does not exist any more") from failure
-        except OSError as failure:
-            unavailable(path, failure)
+        path, source = self._opened(offsets)
         with source:
             try:
                 # Old timestamps of Spark and Hive (INT96): as nanoseconds, the default, years beyond 2262 wrap around.

@@ -25,7 +25,16 @@ from ingest.sources.decode.lines import TextBlock
 from ingest.sources.decode.options import CsvOptions
 from ingest.sources.decode.rows import HEADER, HEADER_FAULT
 from ingest.sources.files.decompress import DecompressedFile, DecompressedStream
-from ingest.sources.files.locate import Located, is_of_archive, limit_of, locate, range_gone, require_still, rewritten
+from ingest.sources.files.locate import (
+    MOST_LOOKS,
+    Located,
+    is_of_archive,
+    limit_of,
+    locate,
+    range_gone,
+    require_still,
+    rewritten,
+)
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange
 
@@ -66,20 +75,29 @@ class LineReader:
         """
         if offsets.start == offsets.until:
             return
-        place = locate(self.fs, offsets)
-        try:
-            if place.archive is not None:
-                yield from self._read_archive(offsets, place)
-            elif offsets.detail["compression"] is None:
-                with RawFile(self.fs, place.path) as file:
-                    yield from self._read_plain(offsets, file)
-                require_still(self.fs, offsets, place.path)
-            else:
-                yield from self._read_compressed(offsets, place.path, str(offsets.detail["compression"]))
-        except FileNotFoundError as failure:
-            raise range_gone(offsets, f"file {place.path} does not exist any more") from failure
-        except OSError as failure:
-            unavailable(place.path, failure)
+        for look in range(MOST_LOOKS):
+            place, is_begun = locate(self.fs, offsets), False
+            try:
+                for block in self._read_at(offsets, place):
+                    is_begun = True
+                    yield block
+                return
+            except FileNotFoundError as failure:
+                # A rotation may have made another file of it since it was found.
+                if is_begun or look == MOST_LOOKS - 1:
+                    raise range_gone(offsets, f"file {place.path} does not exist any more") from failure
+            except OSError as failure:
+                unavailable(place.path, failure)
+
+    def _read_at(self, offsets: OffsetRange, place: Located) -> Iterator[Block]:
+        if place.archive is not None:
+            yield from self._read_archive(offsets, place)
+        elif offsets.detail["compression"] is None:
+            with RawFile(self.fs, place.path) as file:
+                yield from self._read_plain(offsets, file)
+            require_still(self.fs, offsets, place.path)
+        else:
+            yield from self._read_compressed(offsets, place.path, str(offsets.detail["compression"]))
 
     def _read_archive(self, offsets: OffsetRange, place: Located) -> Iterator[Block]:
         """A range of decompressed bytes: what was a plain file when its beginning was read, or when it was planned."""

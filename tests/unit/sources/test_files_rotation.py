@@ -15,12 +15,13 @@ from fsspec.implementations.local import LocalFileSystem
 from ingest.sources.decode.lines import TextBlock
 from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.decompress import DecompressedStream
+from ingest.sources.files.locate import Located, locate
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.source import FilesSource
 from tests.unit.sources.rotating import Log, Mode
 from tests.unit.sources.rows import Reading, read_lines
-from timeline.epoch import Position
+from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, RangeRewrittenError, SourceChangedError
 from timeline.holes import lost
 
@@ -440,3 +441,25 @@ def test_objects_that_are_put_again_compressed_go_on() -> None:
         assert texts(reading) == {"app.log": [b"one", b"two"]}
     finally:
         fs.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("step", ["renamed", "compressed"])
+def test_a_log_that_is_rotated_between_being_found_and_being_opened_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    log = tmp_path / "app.log"
+    log.write_text('{"id": 1}\n{"id": 2}\n')
+    source = source_now(tmp_path)
+    (planned,) = source.plan({}).ranges
+
+    def found_then_rotated(fs: LocalFileSystem, offsets: OffsetRange) -> Located:
+        found = locate(fs, offsets)
+        if log.exists():
+            log.rename(tmp_path / "app.log.1")
+            if step == "compressed":
+                (tmp_path / "app.log.1.gz").write_bytes(gzip.compress((tmp_path / "app.log.1").read_bytes()))
+                (tmp_path / "app.log.1").unlink()
+        return found
+
+    monkeypatch.setattr("ingest.sources.files.read.locate", found_then_rotated)
+    assert [line for _, line in read_lines(source, [planned])] == [b'{"id": 1}', b'{"id": 2}']
