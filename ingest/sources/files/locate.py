@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from fsspec import AbstractFileSystem
@@ -25,14 +26,12 @@ from ingest.sources.files.listing import (
     tail_before,
     tail_hash,
 )
+from ingest.sources.files.looks import look_again
 from ingest.sources.files.names import may_become
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, RangeRewrittenError
 from timeline.units import count
-
-MOST_LOOKS = 5
-"""Rotations that a reader follows between finding a file and opening it."""
 
 _KINDS = ((".gz", "gzip"), (".zst", "zstd"))
 
@@ -55,17 +54,15 @@ class Located:
 def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
     """Find the file of a range, and compare its content with what was planned.
 
-    A rotation between two looks at the folder hides a file from both of its names; a second look tells.
+    A rotation between two looks at the folder hides a file from both of its names; further looks tell.
 
     Raises:
         RangeGoneError: the file is gone, shorter than planned, or has other content.
         SourceError: it cannot be opened.
         StoreUnavailableError: the store does not answer.
     """
-    try:
-        return _locate_once(fs, offsets)
-    except RangeGoneError:
-        return _locate_once(fs, offsets)
+    look = partial(_locate_once, fs, offsets)
+    return look_again(look, look, RangeGoneError)
 
 
 def _locate_once(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:

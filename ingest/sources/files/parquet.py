@@ -23,7 +23,8 @@ from ingest.sources.decode.records import TextRecords
 from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, unreadable
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import article, expected_map, mismatch
-from ingest.sources.files.locate import MOST_LOOKS, locate, range_gone
+from ingest.sources.files.locate import locate, range_gone
+from ingest.sources.files.looks import MOST_LOOKS
 from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
 from ingest.sources.files.parquet_columns import are_texts, fitted, refused
 from ingest.sources.files.parquet_rows import row_text, shown_as

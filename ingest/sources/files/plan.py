@@ -21,6 +21,7 @@ from ingest.sources.files.alike import tell_of_copies, tell_of_taken
 from ingest.sources.files.births import birth_s
 from ingest.sources.files.contents import Archives, Contents, end_span, tail_span
 from ingest.sources.files.listing import FileInfo, Location, head_hash, list_files, read_bytes, tail_hash
+from ingest.sources.files.looks import look_again
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.place import HEAD_BYTES, Place
 from ingest.sources.files.rewritten import tell_of_rewritten
@@ -65,8 +66,8 @@ def plan_files(
 ) -> SourcePlan:
     """The next epoch's ranges; see `Source.plan`.
 
-    A file that is rotated between being listed and being looked into reads as changed; a second
-    look tells the two apart, and only then the job goes on without what is lost.
+    A file that is rotated between being listed and being looked into reads as changed; further
+    looks tell the two apart, and only the last one lets the job go on without what is lost.
 
     Args:
         location: the source's path.
@@ -78,11 +79,12 @@ def plan_files(
     """
     plan_once = partial(_plan_once, _Look(location, options, after, now_s, archives, told))
     try:
-        return plan_once(restarts=False)
-    except (SourceChangedError, FileNotFoundError):
-        pass
-    try:
-        return plan_once(restarts=options.on_truncate == "restart")
+        return look_again(
+            partial(plan_once, restarts=False),
+            partial(plan_once, restarts=options.on_truncate == "restart"),
+            SourceChangedError,
+            FileNotFoundError,
+        )
     except FileNotFoundError as failure:
         raise SourceError(f"a file vanished while it was planned: {failure}; start again") from failure
 

@@ -26,7 +26,6 @@ from ingest.sources.decode.options import CsvOptions
 from ingest.sources.decode.rows import HEADER, HEADER_FAULT
 from ingest.sources.files.decompress import DecompressedFile, DecompressedStream
 from ingest.sources.files.locate import (
-    MOST_LOOKS,
     Located,
     is_of_archive,
     limit_of,
@@ -35,6 +34,7 @@ from ingest.sources.files.locate import (
     require_still,
     rewritten,
 )
+from ingest.sources.files.looks import MOST_LOOKS
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange
 

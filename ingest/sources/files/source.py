@@ -7,6 +7,7 @@ import csv
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from ingest.sources.decode.rows import HEADER, HEADER_FAULT
 from ingest.sources.files.contents import Archives, Contents
 from ingest.sources.files.line_decoder import LineDecoder, lines_again
 from ingest.sources.files.listing import list_files, resolve
+from ingest.sources.files.looks import look_again
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
 from ingest.sources.files.parquet_again import rows_again
@@ -79,20 +81,17 @@ class FilesSource:
 
     def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         """See Source; a file's end is its size, whether or not its last line or the whole file counts yet."""
+        look = partial(self._ends, after)
         try:
-            return self._ends(after)
-        except (SourceChangedError, FileNotFoundError):
-            pass  # a file that is rotated while it is looked for; the second look tells
+            return look_again(look, look, SourceChangedError, FileNotFoundError)
+        except FileNotFoundError as failure:
+            raise SourceError(f"a file vanished while it was looked for: {failure}; look again") from failure
         except (ConfigError, SourceError):
             raise
         except Exception as failure:
             # fsspec passes on whatever the SDK of its storage raises when that does not answer.
             where, said = without_credentials(self._options.path), without_secrets(str(failure), self._storage)
             raise SourceError(f"{where} cannot be listed: {said}") from failure
-        try:
-            return self._ends(after)
-        except FileNotFoundError as failure:
-            raise SourceError(f"a file vanished while it was looked for: {failure}; look again") from failure
 
     def _ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         location = resolve(self._options.path, self._storage)
