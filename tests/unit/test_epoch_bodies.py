@@ -70,7 +70,7 @@ def test_a_plan_is_no_manifest_and_a_manifest_is_no_plan() -> None:
 
 def test_the_stored_fields_are_those_of_the_documented_format() -> None:
     plan, manifest = json.loads(PLAN.dump(PLANNED)), json.loads(MANIFEST.dump(PREPARED))
-    assert list(plan) == ["format", "kind", "ref", "job", "writer", "ranges", "targets", "schema", "token"]
+    assert list(plan) == ["format", "kind", "ref", "job", "writer", "ranges", "targets", "schema", "token", "reading"]
     assert list(plan["ref"]) == ["epoch", "instant", "generation"]
     assert list(plan["ranges"][0]) == ["shard", "start", "until", "detail", "after"]
     assert list(plan["schema"]) == ["ts", "host"], "the columns' order is kept"
