@@ -7,7 +7,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 PACKAGES := timeline sinks ingest
-WORKERS ?= 2
+# More than cores: tests of servers wait for half of their time.
+WORKERS ?= 3
 # Tests that share a server share a worker (tests/turns.py).
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 

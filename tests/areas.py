@@ -48,7 +48,7 @@ def _imports(path: Path, packages: tuple[str, ...]) -> bool:
 
 def workers() -> str:
     """How many workers the tests run on."""
-    return os.environ.get("WORKERS") or "2"
+    return os.environ.get("WORKERS") or "3"
 
 
 def side_by_side() -> list[str]:
