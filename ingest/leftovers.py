@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import cache, partial
 
 from ingest.job import Job
 from ingest.names import has_files_of, part_of, under_todays_names
 from ingest.protocol import read_manifest, read_rollback
-from timeline.epoch import EpochRef
+from timeline.epoch import EpochRef, Manifest
 from timeline.instant import Action, State, commit_requested, parse_time
 from timeline.side_by_side import side_by_side
 from timeline.view import Timeline
@@ -37,6 +37,7 @@ def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] 
     timeline = _reaching_back(job, timeline, [time for _, time in left])
     unknown = [time for _, time in left if timeline.find(time) is None]
     rolled_back = _rolled_back(job, timeline, unknown)
+    committed = cache(partial(_committed, job))  # once for all targets that have markers of an instant
     for sink, time in left:
         instant = timeline.find(time)
         is_final = time in final
@@ -49,12 +50,17 @@ def clean_leftovers(job: Job, timeline: Timeline, just_settled: Collection[str] 
                 sink.abort(ref, None)
                 sink.release(ref, None, final=is_final)
         elif instant.state is State.COMPLETED:
-            manifest = read_manifest(job, time)
-            part = part_of(under_todays_names(job, manifest), sink.target) if manifest else None
+            manifest = committed(time)
+            part = part_of(manifest, sink.target) if manifest is not None else None
             # Without its part nobody can tell committed files from late ones; nor by the part of another table, which
             # its name or place may have led to.
             if manifest is not None and part is not None and (not part.files or has_files_of(sink, part)):
                 sink.release(manifest.ref, part, final=is_final)
+
+
+def _committed(job: Job, time: str) -> Manifest | None:
+    manifest = read_manifest(job, time)
+    return under_todays_names(job, manifest) if manifest is not None else None
 
 
 def _reaching_back(job: Job, timeline: Timeline, times: Sequence[str]) -> Timeline:

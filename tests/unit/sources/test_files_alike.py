@@ -159,13 +159,19 @@ def test_a_snapshot_with_a_kept_time_and_a_reused_inode_is_read(tmp_path: Path) 
     assert reading.epoch() == 1
 
 
+def read_without_births(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Reading]:
+    """A log that was read, on a file system that does not keep births."""
+    monkeypatch.setattr(renamed, "birth_s", lambda _: None)
+    log = put(folder / "app.log")
+    reading = Reading(source_now(folder))
+    reading.epoch()
+    return log, reading
+
+
 def test_where_nothing_tells_a_grown_file_from_a_new_one_a_warning_names_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(renamed, "birth_s", lambda _: None)
-    log = put(tmp_path / "app.log")
-    reading = Reading(source_now(tmp_path))
-    reading.epoch()
+    log, reading = read_without_births(tmp_path, monkeypatch)
     append(log, b"more\n")
     log.rename(tmp_path / "other.log")
     for _ in range(2):
@@ -178,10 +184,7 @@ def test_where_nothing_tells_a_grown_file_from_a_new_one_a_warning_names_both(
 def test_an_equal_file_that_is_read_for_its_later_time_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(renamed, "birth_s", lambda _: None)
-    log = put(tmp_path / "app.log")
-    reading = Reading(source_now(tmp_path))
-    reading.epoch()
+    log, reading = read_without_births(tmp_path, monkeypatch)
     os.utime(log, (1.0, 1.0))
     log.rename(tmp_path / "other.log")
     assert reading.epoch() == 1
