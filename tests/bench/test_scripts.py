@@ -11,8 +11,8 @@ import pytest
 
 from bench import pages
 from bench.table import load
-from tests.cli.job import ROOT
 from tests.conftest import or_absent
+from tests.job import ROOT
 from tests.real import s3_server
 from tests.sampling import drawing, share
 

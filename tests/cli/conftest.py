@@ -11,7 +11,7 @@ import pytest
 
 from ingest.cli import main
 from ingest.signals import STOP_SIGNALS
-from tests.cli.job import Finished, Job
+from tests.job import Finished, Job
 
 Call: TypeAlias = Callable[..., Finished]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.job import Job
+from tests.job import Job
 
 
 def job_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Job:

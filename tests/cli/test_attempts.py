@@ -19,8 +19,8 @@ from ingest.summary import Mode
 from ingest.task import TaskReport, TaskSpec, run_task
 from sinks.base import TaskAttempt
 from tests.cli.conftest import Call
-from tests.cli.job import Job
 from tests.cli.test_run import settled
+from tests.job import Job
 
 
 class SpeculativeRunner(LocalRunner):

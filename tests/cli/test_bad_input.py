@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Call
-from tests.cli.job import SPARK, Job
+from tests.job import SPARK, Job
 
 JOB = """
 name: cli

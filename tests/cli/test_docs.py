@@ -20,7 +20,7 @@ from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 from sinks.delta import DeltaOptions
 from sinks.tikv.options import DedupOptions, TikvOptions, TlsOptions
-from tests.cli.job import ROOT, Job
+from tests.job import ROOT, Job
 
 JOB_FILE = (ROOT / "docs" / "job-file.md").read_text()
 CLI = (ROOT / "docs" / "cli.md").read_text()

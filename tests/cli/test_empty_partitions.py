@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.cli.job import Job
+from tests.job import Job
 
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "host": "a"},

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.view import Timeline
@@ -63,7 +63,7 @@ def data_files(job: Job) -> list[Path]:
 
 
 def rolled_back(job: Job) -> str:
-    (rollback,) = Timeline.load(open_store(str(job.lake))).by_action(Action.ROLLBACK).history().entries
+    (rollback,) = job.timeline().by_action(Action.ROLLBACK).history().entries
     assert rollback.rollback is not None
     return rollback.rollback.instant
 

@@ -13,7 +13,7 @@ import pytest
 
 from ingest.look.picture_commands import Kind
 from tests.cli.conftest import Call
-from tests.cli.job import Job, finish
+from tests.job import Job, finish
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.settled import move_settled
@@ -32,7 +32,7 @@ def ingested(job: Job) -> Job:
 
 def states_of(job: Job, epoch: int) -> Sequence[Path]:
     """Files of a completed commit's states: requested, inflight, completed."""
-    timeline = Timeline.load(open_store(str(job.lake)))
+    timeline = job.timeline()
     instant = timeline.completed().by_action(Action.COMMIT).instants[epoch]
     folder = job.lake / ".hoodie" / "timeline"
     return [*(folder / name for name in states_before(instant)), folder / instant.file_name]

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
 from tests.cli.past import job_with_a_past, killed_at, objects
-from timeline.fsspec_store import open_store
-from timeline.view import Timeline
+from tests.job import Job
 
 KEYS = [
     *("instant", "reached", "decision", "plan", "manifest", "offsets", "rejected", "rollback"),
@@ -32,7 +30,7 @@ def inspected(call: Call, job: Job, instant: str, *options: str) -> dict[str, An
 
 
 def times(job: Job) -> list[str]:
-    return [instant.time for instant in Timeline.load(open_store(str(job.lake)))]
+    return [instant.time for instant in job.timeline()]
 
 
 def test_a_commit_is_told_whole(call: Call, past: Job) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ingest.app import app
 from ingest.spark import java_options
-from tests.cli.job import Job
+from tests.job import Job
 from timeline.errors import SparkJobError
 
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"

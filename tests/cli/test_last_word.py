@@ -21,8 +21,8 @@ from ingest.last_word import LastWord
 from ingest.takeover import run_recovery
 from sinks.held import REPLAY
 from tests.cli.conftest import Call
-from tests.cli.job import Job
 from tests.cli.local_tideline import SparkFreeRunner
+from tests.job import Job
 from tests.transaction_sink import LOSE, installed, tell
 from tests.watched_run import fails_at, run_watched
 from timeline import failpoints

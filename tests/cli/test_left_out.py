@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 
 
 def write(job: Job, *tables: str, name: str = "job.yaml", **changes: object) -> None:

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
 from tests.cli.test_run import wait_until_frozen
+from tests.job import Job
 
 FOREIGN = pa.table({"id": pa.array([-1], pa.int64()), "host": ["foreign"]})
 

@@ -14,7 +14,7 @@ from ingest.config import load_config
 from ingest.events import Event, Phase
 from ingest.takeover import run_recovery
 from tests.cli.conftest import Call
-from tests.cli.job import Job, finish
+from tests.job import Job, finish
 from tests.watched_run import WatchedRun, fails_at, run_watched, scrape
 from timeline.errors import FencedError
 

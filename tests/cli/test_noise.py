@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import LOCAL, ROOT, Finished, Job
+from tests.job import LOCAL, ROOT, Finished, Job
 
 
 def run_gone(job: Job, *arguments: str | Path) -> Finished:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import SPARK, Job
 from tests.cli.past import job_with_a_past, objects
+from tests.job import SPARK, Job
 
 ROW = ["shard", "state", "committed", "newest", "lag", "epoch", "lost", "holes", "note"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
 from tests.cli.local_tideline import SparkFreeRunner
+from tests.job import Job
 from tests.watched_run import fails_at, run_watched
 
 KEEP = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))"

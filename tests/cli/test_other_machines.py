@@ -9,11 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cli.job import Job, finish
 from tests.cli.test_run import settled, wait_until, wait_until_frozen
-from timeline.fsspec_store import open_store
+from tests.job import Job, finish
 from timeline.instant import Action
-from timeline.view import Timeline
 
 HOUR_S = 3600
 
@@ -24,7 +22,7 @@ def clock(ahead_s: int) -> dict[str, str]:
 
 def epochs(job: Job) -> list[tuple[str, str]]:
     """Time and completion time of each completed commit, in the order of the timeline."""
-    commits = Timeline.load(open_store(str(job.lake))).completed().by_action(Action.COMMIT).instants
+    commits = job.timeline().completed().by_action(Action.COMMIT).instants
     return [(instant.time, str(instant.completion_time)) for instant in commits]
 
 

@@ -6,7 +6,7 @@ import shutil
 import time
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 
 
 def words(text: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from ingest.registry import SINK_GROUP
 from tests.cli.conftest import Call
-from tests.cli.job import ROOT, Job
+from tests.job import ROOT, Job
 from tests.real.spark_cluster import executor_python
 
 

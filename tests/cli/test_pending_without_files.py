@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 from tests.unit.test_html import elements
 
 KINDS = ("gantt", "throughput", "lag", "sizes", "recovery")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.job import Finished, Job
+from tests.job import Finished, Job
 from tests.poison import CRASH, HANG, MEMORY
 
 POISONED = (sys.executable, "-m", "tests.cli.poisoned_tideline")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import SPARK, Job, finish
 from tests.cli.test_run import read_until, settled, wait_until_frozen
+from tests.job import SPARK, Job, finish
 
 RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "replays", "leftovers", "losses"]
 FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reason"]

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 
 
 def write(job: Job, quarantine: str = "bad", **tables: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 
 DAYS = range(1, 6)
 BAD = 2

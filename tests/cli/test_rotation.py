@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.job import Job
+from tests.job import Job
 
 
 @pytest.mark.parametrize("pattern", ["logs", "logs/*.jsonl"])

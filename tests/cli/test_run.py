@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.job import TIMEOUT_S, Job, finish
 from tests.forked import Command
+from tests.job import TIMEOUT_S, Job, finish
 
 
 def wait_until(holds: Callable[[], bool], process: Command) -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.cli.job import Finished, Job, finish
 from tests.cli.test_run import settled, wait_until_frozen
+from tests.job import Finished, Job, finish
 
 TABLES = ("lake", "copy", "third")
 

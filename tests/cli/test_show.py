@@ -12,8 +12,8 @@ from rich.console import Console
 from ingest.look.instants import ShownInstant, instants_table, instants_view
 from ingest.look.selection import Selection, select
 from tests.cli.conftest import Call
-from tests.cli.job import Job
 from tests.cli.past import job_with_a_past, killed_at, objects
+from tests.job import Job
 from tests.unit.scripted_store import ScriptedStore
 from timeline.fsspec_store import open_store
 from timeline.instant import Action

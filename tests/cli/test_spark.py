@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.generate import DEMO_COLUMNS, write_logs
-from tests.cli.job import SPARK, TIMEOUT_S, Job, finish
 from tests.cli.test_run import settled, wait_until
 from tests.cli.test_terminal import on_a_terminal
+from tests.job import SPARK, TIMEOUT_S, Job, finish
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cli.job import LOCAL, Job, start
 from tests.forked import Streams
+from tests.job import LOCAL, Job, start
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

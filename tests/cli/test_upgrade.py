@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.job import Job
+from tests.job import Job
 from timeline.lease import WRITERS_FOLDER
 from timeline.owner import OWNER_PATH
 

@@ -19,8 +19,8 @@ from ingest.config import load_config
 from ingest.look.offsets import open_job_source
 from ingest.look.watching import Lag, LagMeter, LagProbe, Watcher
 from tests.cli.conftest import Call
-from tests.cli.job import LOCAL, Job, environment
 from tests.cli.past import job_with_a_past, killed_at, objects
+from tests.job import LOCAL, Job, environment
 from tests.unit.scripted_store import AT_ONCE, ScriptedStore
 from tests.unit.scripted_store import Call as StoreCall
 from timeline.errors import StoreUnavailableError

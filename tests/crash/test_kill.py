@@ -11,76 +11,63 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-import yaml
 from deltalake import DeltaTable
 
 from ingest.demo import line_starts
 from ingest.generate import DEMO_COLUMNS, log_lines
-from tests.cli.job import SPARK, Finished, run, start
 from tests.forked import Streams
+from tests.job import SPARK, Job, start
 from tests.sampling import KILLS, KILLS_OF_DRIVERS, Kills
-from timeline.fsspec_store import open_store
 from timeline.instant import Action
-from timeline.view import Timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 LINES_A_ROUND = 6_000
 
 
+class DemoJob(Job):
+    """The demo's lines into small epochs."""
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {
+            "name": "killed",
+            "source": self.source(max_bytes_per_epoch="300kB"),
+            "schema": DEMO_COLUMNS,
+            "partition_by": ["date(ts)"],
+            "lineage": True,
+            "quarantine": {"path": f"{self.folder}/quarantine"},
+            "epoch": None,
+            "writer": None,
+            "spark": {"master": "local[2,3]", "small_epochs": "executors"},
+        }
+
+    def append_lines(self, round_number: int) -> None:
+        """New lines every round: some in a file that exists, some in a new one."""
+        lines = list(log_lines(LINES_A_ROUND, seed=round_number))
+        for name, part in ((f"new-{round_number:02d}", lines[: len(lines) // 2]), ("grows", lines[len(lines) // 2 :])):
+            with (self.folder / "logs" / f"{name}.jsonl").open("ab") as out:
+                out.writelines(line + b"\n" for line in part)
+
+
 @pytest.fixture
-def job(tmp_path: Path) -> Path:
-    return write_job(tmp_path)
+def job(tmp_path: Path) -> DemoJob:
+    job = DemoJob(tmp_path)
+    job.write()
+    return job
 
 
-def write_job(folder: Path, *, small_epochs: str = "executors", **more: str) -> Path:
-    """A job with many small epochs, written by whom one says; `more` is added to its file."""
-    (folder / "logs").mkdir()
-    path = folder / "job.yaml"
-    settings = {
-        "name": "killed",
-        "source": {
-            "type": "files",
-            "path": f"{folder}/logs/*.jsonl",
-            "format": "json",
-            "max_bytes_per_epoch": "300kB",
-            "close_after": "0s",
-        },
-        "schema": DEMO_COLUMNS,
-        "partition_by": ["date(ts)"],
-        "lineage": True,
-        "targets": [{"type": "delta", "path": f"{folder}/lake"}],
-        "quarantine": {"path": f"{folder}/quarantine"},
-        "spark": {"master": "local[2,3]", "small_epochs": small_epochs},
-    }
-    path.write_text(yaml.safe_dump(settings | more))
-    return path
-
-
-def append_lines(job: Path, round_number: int) -> None:
-    """New lines every round: some in a file that exists, some in a new one."""
-    lines = list(log_lines(LINES_A_ROUND, seed=round_number))
-    for name, part in ((f"new-{round_number:02d}", lines[: len(lines) // 2]), ("grows", lines[len(lines) // 2 :])):
-        with (job.parent / "logs" / f"{name}.jsonl").open("ab") as out:
-            out.writelines(line + b"\n" for line in part)
-
-
-def tideline(job: Path, command: str, *options: str) -> Finished:
-    return run([*SPARK, command, job, *options], cwd=job.parent)
-
-
-def killed_later(job: Path, victim: str, later_s: float) -> bool:
+def killed_later(job: DemoJob, victim: str, later_s: float) -> bool:
     """Start the job, and kill one of its processes some time after it began an epoch; False if that was too late."""
-    store = open_store(str(job.parent / "lake"))
-    before = len(Timeline.load(store))
-    with (job.parent / "run.log").open("ab") as log:
+    before = len(job.timeline())
+    with (job.folder / "run.log").open("ab") as log:
         streams = Streams(stdout=log.fileno(), stderr=log.fileno())
-        process = start([*SPARK, "run", job, "--once"], cwd=job.parent, streams=streams)
+        process = start([*SPARK, "run", job.file, "--once"], cwd=job.folder, streams=streams)
     try:
-        while process.poll() is None and len(Timeline.load(store)) == before:
+        while process.poll() is None and len(job.timeline()) == before:
             time.sleep(0.005)
         deadline = time.monotonic() + later_s
         while process.poll() is None and time.monotonic() < deadline:
@@ -110,42 +97,42 @@ def victims(pid: int, victim: str) -> list[psutil.Process]:
     return jvm if victim == "jvm" else workers[-1:]
 
 
-def killed_and_recovered(job: Path, kills: Kills) -> Counter[str]:
+def killed_and_recovered(job: DemoJob, kills: Kills) -> Counter[str]:
     """Kill the job so often, recover each time, and let it end; who was killed and what recovery did, counted.
 
     There are more kills where the job had ended before one, or recovery had nothing to roll back yet.
     """
     outcomes: Counter[str] = Counter()
     for number, (victim, later_s) in zip(range(4 * kills.count), kills.moments(), strict=False):
-        append_lines(job, number)
+        job.append_lines(number)
         outcomes[victim] += killed_later(job, victim, later_s)
-        recovered = tideline(job, "recover", "--json")
+        recovered = job.tideline("recover", "--json")
         assert recovered.code == 0, recovered.err
         outcomes.update(settled["step"] for settled in recovered.json["settled"])
-        assert not Timeline.load(open_store(str(job.parent / "lake"))).pending().instants
+        assert not job.pending()
         wanted = (outcomes["rollback"], *(outcomes[each] for each in kills.among))
         if sum(outcomes[each] for each in set(kills.among)) >= kills.count and all(wanted):
             break
-    last = tideline(job, "run", "--once")
+    last = job.tideline("run", "--once", program=SPARK)
     assert last.code == 0, last.err
     print(dict(outcomes))
     assert all(wanted), outcomes
     return outcomes
 
 
-def test_kills_lose_nothing_and_double_nothing(job: Path) -> None:
+def test_kills_lose_nothing_and_double_nothing(job: DemoJob) -> None:
     killed_and_recovered(job, KILLS)
     check_row_by_row(job, KILLS.count)
 
 
-def test_kills_of_a_driver_that_writes_itself_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    job = write_job(tmp_path, small_epochs="driver")
+def test_kills_of_a_driver_that_writes_itself_lose_nothing_and_double_nothing(job: DemoJob) -> None:
+    job.write(spark=job.settings()["spark"] | {"small_epochs": "driver"})
     killed_and_recovered(job, KILLS_OF_DRIVERS)
     check_row_by_row(job, KILLS_OF_DRIVERS.count)
 
 
-def check_row_by_row(job: Path, epochs: int) -> None:
-    folder = job.parent
+def check_row_by_row(job: DemoJob, epochs: int) -> None:
+    folder = job.folder
     expected: dict[tuple[str, int], bytes] = {}
     for path in sorted((folder / "logs").iterdir()):
         body = path.read_bytes()
@@ -164,4 +151,4 @@ def check_row_by_row(job: Path, epochs: int) -> None:
     visible = {Path(uri).name for table in ("lake", "quarantine") for uri in DeltaTable(folder / table).file_uris()}
     there = {path.name for table in ("lake", "quarantine") for path in (folder / table).glob("**/*-0_*.parquet")}
     assert there == visible, "orphans"
-    assert len(Timeline.load(open_store(str(folder / "lake"))).completed().by_action(Action.COMMIT)) > epochs
+    assert len(job.timeline().completed().by_action(Action.COMMIT)) > epochs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.crash.test_kill import killed_and_recovered, tideline, write_job
+from tests.crash.test_kill import DemoJob, killed_and_recovered
 from tests.sampling import KILLS_OF_QUERIES
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
@@ -18,16 +18,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Path:
-    query = "SELECT id, ts, upper(path) AS path, _shard, _offset FROM source WHERE bytes % 3 <> 0"
-    return write_job(tmp_path, transform=query)
+def job(tmp_path: Path) -> DemoJob:
+    job = DemoJob(tmp_path)
+    job.write(transform="SELECT id, ts, upper(path) AS path, _shard, _offset FROM source WHERE bytes % 3 <> 0")
+    return job
 
 
-def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: Path) -> None:
+def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: DemoJob) -> None:
     killed_and_recovered(job, KILLS_OF_QUERIES)
-    checked = tideline(job, "fsck", "--deep", "--json")
+    checked = job.tideline("fsck", "--deep", "--json")
     assert checked.code == 0, checked.out
-    check_row_by_row(job.parent)
+    check_row_by_row(job.folder)
 
 
 def check_row_by_row(folder: Path) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.cli import job as commands
-from tests.cli.job import SPARK, Finished, finish
+from tests import job as commands
 from tests.forked import Command
+from tests.job import SPARK, Finished, finish
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.raw_s3 import RawS3
 from tests.real.s3_server import S3Server
@@ -22,12 +21,6 @@ from timeline.fsspec_store import open_store
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 MINE = "somebody/else's"
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.endpoint_url, secret=s3.secret) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -68,7 +61,7 @@ def test_real_server_is_safe(s3: S3Server, prefix: str, tmp_path: Path) -> None:
         "targets": [{"type": "delta", "path": f"s3://lake/{prefix}/table"}],
         "storage": s3.options,
     }
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    commands.write_job(tmp_path / "job.yaml", job)
     checked = check(f"s3://lake/{prefix}", "--quick", "--conf", "job.yaml", folder=tmp_path)
     assert checked.code == 0, checked.out + checked.err
     assert checked.out.splitlines()[-1] == "safe for Tideline"

@@ -24,15 +24,14 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
-import yaml
 
 from ingest.package import main_script, write_package
-from tests.cli.job import SPARK, Finished, environment
+from tests.job import SPARK, Finished, environment
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.processes import HOST, kill_tree, on_free_ports, wait_until
+from tests.real.s3_job import S3Job, through
 from tests.real.s3_server import S3Server
 from tests.real.spark_cluster import SparkCluster, executor_python
-from tests.real.test_s3_job import S3Job
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -47,26 +46,17 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return executor_python(tmp_path_factory.mktemp("executor") / "python")
 
 
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.endpoint_url) as proxy:
-        yield proxy
-
-
-@dataclass
 class ClusterJob(S3Job):
     """A job on S3 for a cluster, behind a proxy."""
 
-    def write(self, spark: Mapping[str, Any], endpoint_url: str) -> None:
-        """Change the job file."""
-        file = self.folder / "job.yaml"
-        settings = yaml.safe_load(file.read_text())
-        settings["source"]["max_files_per_epoch"] = 2
-        settings["spark"] = {"small_epochs": "executors"} | dict(spark)
-        settings["storage"]["client_kwargs"]["endpoint_url"] = endpoint_url
-        # A client that gives up would ask again while its first request is held.
-        settings["storage"]["config_kwargs"] = {"read_timeout": 100}
-        file.write_text(yaml.safe_dump(settings))
+    def configure(self, spark: Mapping[str, Any], proxy: FaultProxy) -> None:
+        """Write the job file."""
+        self.write(
+            source=self.settings()["source"] | {"max_files_per_epoch": 2},
+            spark={"small_epochs": "executors"} | dict(spark),
+            # A client that gives up would ask again while its first request is held.
+            storage=through(proxy, self.server, read_timeout=100),
+        )
 
     def put_wide(self, name: str, first: int) -> range:
         """Write a source object that fills a task, with one malformed line; its ids."""
@@ -90,7 +80,7 @@ class World:
         settings = self.cluster.conf | {name.replace("_", "."): value for name, value in conf.items()}
         master = settings.pop("spark.master")
         settings["spark.pyspark.python"] = str(python or self.python)
-        self.job.write({"master": master, "conf": settings, "executor_wait": executor_wait}, self.proxy.url)
+        self.job.configure({"master": master, "conf": settings, "executor_wait": executor_wait}, self.proxy)
 
     def hold(self, requests: int) -> None:
         """Hold the puts of the first data files."""
@@ -145,7 +135,7 @@ def test_epochs_are_exact_though_a_worker_is_lost_in_one_and_the_ui_shows_no_cre
         job.put(f"b-{number}.jsonl", some, bad=1)
         ids.update(some)
     world.hold(2)
-    running = background.submit(job.tideline, "run", SPARK)
+    running = background.submit(job.tideline, "run", program=SPARK)
     world.wait_until_held(2, running)
     shown = pages(f"http://{HOST}:{port}")
     world.cluster.kill_worker(0)
@@ -171,7 +161,7 @@ def test_job_whose_workers_are_all_lost_says_so_and_files_that_land_later_are_re
     world.configure(executor_wait="40s")
     ids = Counter([*job.put_wide("a-0.jsonl", 0), *job.put_wide("a-1.jsonl", WIDE_ROWS)])
     world.hold(2)
-    running = background.submit(job.tideline, "run", SPARK)
+    running = background.submit(job.tideline, "run", program=SPARK)
     world.wait_until_held(2, running)
     for number in range(2):
         world.cluster.kill_worker(number)
@@ -184,7 +174,7 @@ def test_job_whose_workers_are_all_lost_says_so_and_files_that_land_later_are_re
     assert job.tideline("recover").code == 0
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(world.cluster.start_worker, range(2)))
-    again = job.tideline("run", SPARK)
+    again = job.tideline("run", program=SPARK)
     assert again.code == 0, again.err
     assert job.ids() == job.ids("copy") == ids
     assert not job.left_over()
@@ -200,7 +190,7 @@ def test_speculative_copy_that_finishes_after_the_decision_is_never_visible_and_
     )
     ids = Counter([*job.put_wide("a-0.jsonl", 0), *job.put_wide("a-1.jsonl", WIDE_ROWS)])
     world.hold(1)
-    ended = job.tideline("run", SPARK)
+    ended = job.tideline("run", program=SPARK)
     assert ended.code == 0, ended.err
     assert job.ids() == ids
     assert not job.left_over()
@@ -215,7 +205,7 @@ def test_speculative_copy_that_finishes_after_the_decision_is_never_visible_and_
 
 def test_spark_submit_needs_the_zip_and_nothing_installed_and_its_end_settles_the_job(world: World) -> None:
     job = world.job
-    job.write({}, world.proxy.url)
+    job.configure({}, world.proxy)
     job.put("a.jsonl", range(100), bad=2)
     write_package(job.folder / "tideline.zip")
     (job.folder / "tideline_main.py").write_bytes(main_script())
@@ -241,7 +231,7 @@ def test_spark_submit_needs_the_zip_and_nothing_installed_and_its_end_settles_th
         ended.callback(kill_tree, driver)
         submit.terminate()
         driver.wait(60)
-    recovered = job.tideline("--json", [*SPARK, "recover"]).json
+    recovered = job.tideline("recover", "--json").json
     assert recovered["writer"]["released"] and not recovered["found"], "nothing was left to be recovered"
     assert job.ids() == Counter(range(100))
     assert not job.left_over()
@@ -252,7 +242,7 @@ def test_executors_without_the_packages_are_named_before_an_epoch_begins(world: 
     venv.create(empty, symlinks=True)
     world.configure(python=empty / "bin" / "python")
     world.job.put("a.jsonl", range(10))
-    ended = world.job.tideline("run", SPARK)
+    ended = world.job.tideline("run", program=SPARK)
     assert ended.code == 8, ended.err
     assert f"{empty}/bin/python on {os.uname().nodename}: pyarrow cannot be imported" in ended.err
     assert "s3fs cannot be imported" in ended.err and "spark.archives" in ended.err

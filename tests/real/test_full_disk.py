@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.job import Job
 from tests.conftest import absent
+from tests.job import Job
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

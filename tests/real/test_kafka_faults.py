@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.job import Job, finish
 from tests.cli.test_run import settled, wait_until_frozen
+from tests.job import Job, finish
 from tests.real.kafka_server import KafkaServer
 from tests.real.processes import wait_until
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.cli.job import ROOT, SPARK, Job, finish
 from tests.cli.test_run import settled
 from tests.cli.test_spark import below, has_markers
 from tests.forked import Command
+from tests.job import ROOT, SPARK, Job, finish
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord

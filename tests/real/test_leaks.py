@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import s3fs
-import yaml
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -24,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tests.cli.job import LOCAL, SPARK, Finished, environment
 from tests.cli.test_run import wait_until, wait_until_frozen
+from tests.job import LOCAL, SPARK, Finished, environment, write_job
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.leak_hunt import Seen, add_spark_ui, command_lines
@@ -121,9 +120,7 @@ class SecretJob:
                 },
             },
         }
-        file = self.folder / name
-        file.write_text(yaml.safe_dump(job))
-        return file
+        return write_job(self.folder / name, job)
 
     def start(self, program: Sequence[str], *command: str | Path, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(

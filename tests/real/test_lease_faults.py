@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.cli.job import LOCAL, finish, start
 from tests.cli.test_run import wait_until_frozen
 from tests.forked import Command
+from tests.job import finish
 from tests.real import s3_server
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.processes import wait_until
+from tests.real.s3_job import S3Job, small_job
 from tests.real.s3_server import S3Server
-from tests.real.test_s3_job import S3Job
-from tests.real.test_store_faults import small_job
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -25,12 +23,6 @@ HEARTBEATS = Rule(Fault.REFUSE, "PUT", r"/writers/\d+\.json$", first=2, status=5
 """Every put of a lease but the one that takes it."""
 
 DATA = Rule(Fault.HANG, "PUT", r"/table/.*-0_.*\.parquet$")
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.endpoint_url) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -43,15 +35,11 @@ def job(proxy: FaultProxy, s3: S3Server, tmp_path: Path) -> S3Job:
 def writer(job: S3Job, proxy: FaultProxy) -> Iterator[Command]:
     """A run of the job in the middle of a data file, two of whose heartbeats did not arrive."""
     proxy.arm(HEARTBEATS, DATA)
-    with started(job) as process:
+    with job.start("run") as process:
         wait_until(lambda: proxy.fired[Fault.HANG] > 0 and proxy.fired[Fault.REFUSE] > 1, "it writes, unheard")
         assert process.poll() is None
         yield process
         process.kill()
-
-
-def started(job: S3Job, **env: str) -> Command:
-    return start([*LOCAL, "run", "job.yaml"], cwd=job.folder, env=env)
 
 
 def assert_exact(job: S3Job) -> None:
@@ -72,8 +60,7 @@ def test_writer_whose_heartbeats_do_not_arrive_goes_on_while_nobody_takes_over(
 def test_writer_whose_heartbeats_do_not_arrive_is_taken_over_and_loses_its_decision(
     writer: Command, job: S3Job, proxy: FaultProxy, s3: S3Server
 ) -> None:
-    path = job.folder / "job.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"storage": s3.options}))
+    job.change(storage=s3.options)
     taker = job.tideline("run")
     assert taker.code == 0, taker.err
     assert f"process {writer.pid} on " in taker.err
@@ -93,7 +80,7 @@ def test_server_that_is_killed_in_an_epoch_and_comes_back_changes_nothing(point:
     with s3_server.running(data) as server:
         job = S3Job(folder, server)
         job.put("a.jsonl", range(20), bad=1)
-        with started(job, TIDELINE_FREEZE_AT=point) as process:
+        with job.start("run", env={"TIDELINE_FREEZE_AT": point}) as process:
             wait_until_frozen(process)
             server.kill()
             process.send_signal(signal.SIGCONT)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.job import Job
 from tests.conftest import or_absent
+from tests.job import Job
 from tests.real.toolchain import apt_install
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

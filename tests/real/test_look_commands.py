@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import s3fs
 
-from tests.cli.job import Finished, Job
 from tests.cli.past import killed_at
+from tests.job import Finished, Job
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
 from tests.real.s3_server import S3Server

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.job import Job
+from tests.job import Job
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
+from tests.real.s3_job import S3Job
 from tests.real.s3_server import S3Server
-from tests.real.test_s3_job import S3Job
 from tests.real.tikv_cluster import TikvCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -69,9 +69,7 @@ def test_rejected_messages_come_back_with_key_time_and_headers(kafka: KafkaServe
 
 
 def test_everything_on_s3_is_compared_mended_and_replayed(s3: S3Server, tmp_path: Path) -> None:
-    job = S3Job(tmp_path, s3)
-    text = (tmp_path / "job.yaml").read_text()
-    (tmp_path / "job.yaml").write_text(f"{text}on_unknown_field: quarantine\n")
+    job = S3Job(tmp_path, s3, on_unknown_field="quarantine")
     job.put("a.jsonl", range(50))
     lines = "".join(json.dumps({"id": number, "extra": 1}) + "\n" for number in range(50, 53))
     job.fs.pipe_file(f"{job.prefix}/logs/b.jsonl", lines.encode())
@@ -84,7 +82,7 @@ def test_everything_on_s3_is_compared_mended_and_replayed(s3: S3Server, tmp_path
     job.fs.copy(file, copy)
     found = job.tideline("fsck")
     assert found.code == 6 and "orphan: 1" in found.out and copy.rpartition("/")[2] in found.out
-    (tmp_path / "job.yaml").write_text(text)
+    job.write()
     replayed = job.tideline("replay-quarantine")
     assert replayed.out == "on-s3: 3 records replayed: 3 accepted, none rejected again\n", replayed.err
     assert job.ids() == job.ids("copy") == Counter(range(53))

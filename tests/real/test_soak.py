@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.job import ROOT, environment
 from tests.conftest import or_absent
+from tests.job import ROOT, environment
 from tests.real import kafka_server, s3_server
 from tests.sampling import seed, share
 

@@ -10,29 +10,26 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import s3fs
-import yaml
 
 from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import NumberSource
 from ingest.check_store.processes import faults, run_process
-from tests.cli.job import LOCAL, start
 from tests.real import s3_server
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.raw_s3 import RawS3
+from tests.real.s3_job import S3Job, small_job, through
 from tests.real.s3_server import S3Server
-from tests.real.test_s3_job import S3Job
 from timeline.errors import ConfigError, StoreUnavailableError, TidelineError
 from timeline.fsspec_store import open_store
 from timeline.lease import LeaseObserver, LeaseState
 from timeline.probe import PROBE, probe_exclusive_creation
-from timeline.store import ObjectStore, Retry
+from timeline.store import Retry
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -68,20 +65,9 @@ FAULTS = {
 
 
 @pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    with FaultProxy(s3.endpoint_url, secret=s3.secret) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def impatient(s3: S3Server, proxy: FaultProxy) -> dict[str, Any]:
     """Options of a client behind the proxy that waits for a moment and leaves repetition to the protocol."""
     return through(proxy, s3, read_timeout=READ_TIMEOUT_S, retries={"max_attempts": 0})
-
-
-def through(proxy: FaultProxy, server: S3Server, **config: Any) -> dict[str, Any]:
-    client = server.options["client_kwargs"] | {"endpoint_url": proxy.url}
-    return server.options | {"client_kwargs": client, "config_kwargs": config}
 
 
 def on_each(fault: Rule) -> list[Rule]:
@@ -243,7 +229,7 @@ def test_recovery_that_cannot_read_halts_touches_nothing_and_goes_on_later(
 def test_writer_on_a_slow_store_keeps_its_lease(proxy: FaultProxy, s3: S3Server, tmp_path: Path) -> None:
     job = small_job(tmp_path, s3, proxy, ttl="9s")
     proxy.arm(Rule(Fault.DELAY_REQUEST, seconds=0.2), Rule(Fault.THROTTLE, bytes_per_s=100_000))
-    new_observer = partial(LeaseObserver, direct(job, "timeline"), Retry(), process_is_gone=lambda process: False)
+    new_observer = partial(LeaseObserver, job.store("timeline"), Retry(), process_is_gone=lambda process: False)
     ended, states, beats = threading.Event(), set[LeaseState](), set[int]()
 
     def watch() -> None:
@@ -282,7 +268,7 @@ def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3
         lines = (b'{"id": %d, "host": "%s"}' % (id, os.urandom(20_000).hex().encode()) for id in range(20, 1_020))
         job.fs.pipe_file(f"{job.prefix}/logs/large.jsonl", b"".join(line + b"\n" for line in lines))
         proxy.arm(Rule(Fault.HANG, "PUT", "partNumber=2"))
-        with start([*LOCAL, "run", "job.yaml"], cwd=folder) as process:
+        with job.start("run") as process:
             while proxy.fired[Fault.HANG] == 0:
                 assert process.poll() is None
                 time.sleep(0.01)
@@ -299,21 +285,6 @@ def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3
         assert job.tideline("run").code == 0
         assert job.ids() == {number: 1 for number in range(1_020)}
         assert not job.left_over()
-
-
-def small_job(folder: Path, server: S3Server, proxy: FaultProxy, *, ttl: str = "60s", **config: Any) -> S3Job:
-    """A job of twenty rows whose process reaches the store through the proxy; the test itself reaches it directly."""
-    job = S3Job(folder, server)
-    job.put("a.jsonl", range(20), bad=1)
-    path = folder / "job.yaml"
-    settings = yaml.safe_load(path.read_text())
-    changes = {"storage": through(proxy, server, **config), "writer": {"lease_ttl": ttl}}
-    path.write_text(yaml.safe_dump(settings | changes))
-    return job
-
-
-def direct(job: S3Job, name: str) -> ObjectStore:
-    return open_store(job.url(name), job.server.options)
 
 
 def contents(job: S3Job) -> dict[str, bytes]:

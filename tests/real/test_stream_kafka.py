@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from deltalake import DeltaTable
 
 from ingest.stream import starting_offsets
 from tests.conftest import absent
+from tests.job import write_job
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
 from tests.real.spark_jars import spark_kafka_jars
@@ -102,7 +102,7 @@ def world(tmp_path: Path, kafka: KafkaServer, driver: StreamDriver) -> World:
         "source": {"type": "stream"},
         "targets": [{"type": "delta", "path": f"{tmp_path}/lake"}],
     }
-    world.conf.write_text(yaml.safe_dump(settings))
+    write_job(world.conf, settings)
     return world
 
 

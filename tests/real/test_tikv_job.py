@@ -23,8 +23,8 @@ from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.reader import read_rows
 from sinks.tikv.staged import MAX_ROW_BYTES
-from tests.cli.job import ROOT, SPARK, finish
 from tests.cli.test_run import wait_until_frozen
+from tests.job import ROOT, SPARK, finish
 from tests.random_rows import plain, random_array, random_type
 from tests.real.processes import HOST, on_free_ports, wait_until
 from tests.real.tikv_clients import connected, patiently

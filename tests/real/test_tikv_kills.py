@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.job import SPARK, start
 from tests.conftest import or_absent
 from tests.forked import Command, Streams
+from tests.job import SPARK, start
 from tests.real import tikv_cluster
 from tests.real.processes import wait_until
 from tests.real.spark_cluster import SparkCluster, executor_python
@@ -26,9 +26,7 @@ from tests.real.tikv_bystander import ROWS, SCHEMA, Onlooker, bystander, generat
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_job import PAD, TikvJob
 from tests.sampling import drawing, share
-from timeline.fsspec_store import open_store
 from timeline.instant import Action
-from timeline.view import Timeline
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -81,9 +79,6 @@ class GenerationsJob(TikvJob):
             process = start([*SPARK, "run", self.file, *options], cwd=self.folder, env=env, streams=streams)
         self.started.append(process)
         return process
-
-    def timeline(self) -> Timeline:
-        return Timeline.load(open_store(str(self.lake)))
 
     def epochs(self) -> int:
         return len(self.timeline().completed().by_action(Action.COMMIT))

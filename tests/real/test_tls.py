@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sinks.delta_location import trusting
-from tests.cli.job import LOCAL, SPARK, Finished, Job, environment
+from tests.job import SPARK, Finished, Job, environment
 from tests.real.certificates import issue
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
+from tests.real.s3_job import S3Job
 from tests.real.s3_server import S3Server
 from tests.real.test_kafka_job import assert_every_record_once, produce, source_of
-from tests.real.test_s3_job import S3Job
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -45,20 +44,19 @@ def with_verify(job: S3Job, verify: object) -> None:
 
 
 def change_storage(job: S3Job, change: Callable[[dict[str, Any]], object]) -> None:
-    file = job.folder / "job.yaml"
-    settings = yaml.safe_load(file.read_text())
-    change(settings["storage"]["client_kwargs"])
-    file.write_text(yaml.safe_dump(settings))
+    storage = job.written()["storage"]
+    change(storage["client_kwargs"])
+    job.change(storage=storage)
 
 
 @pytest.mark.spark
 def test_one_key_makes_driver_executors_and_delta_trust_a_private_authority(on_s3: S3Job) -> None:
-    killed = on_s3.tideline("run", SPARK, {"TIDELINE_CRASH_AT": "part-committed"})
+    killed = on_s3.tideline("run", program=SPARK, env={"TIDELINE_CRASH_AT": "part-committed"})
     assert killed.code < 0, killed.err
     recovered = on_s3.tideline("recover")
     assert recovered.code == 0, recovered.err
     on_s3.put("c.jsonl", range(150, 180), bad=1)
-    ended = on_s3.tideline("run", SPARK)
+    ended = on_s3.tideline("run", program=SPARK)
     assert ended.code == 0, ended.err
     assert ids(on_s3, "table") == ids(on_s3, "copy") == Counter(range(180))
     checked = on_s3.tideline("fsck")
@@ -69,7 +67,7 @@ def test_one_key_makes_driver_executors_and_delta_trust_a_private_authority(on_s
 
 def test_trust_by_the_variable_that_s3fs_knows_holds_for_delta_too(on_s3: S3Job, s3_tls: S3Server) -> None:
     with_verify(on_s3, None)
-    ended = on_s3.tideline("run", LOCAL, {"AWS_CA_BUNDLE": str(s3_tls.authority)})
+    ended = on_s3.tideline("run", env={"AWS_CA_BUNDLE": str(s3_tls.authority)})
     assert ended.code == 0, ended.err
 
 
@@ -88,10 +86,7 @@ def test_server_that_is_not_trusted_is_refused_with_the_option_to_set(on_s3: S3J
 
 
 def test_source_that_is_not_trusted_is_refused_with_the_option_to_set(on_s3: S3Job) -> None:
-    file = on_s3.folder / "job.yaml"
-    settings = yaml.safe_load(file.read_text())
-    tables = {"targets": [{"type": "delta", "path": "table"}], "quarantine": None, "timeline": None}
-    file.write_text(yaml.safe_dump(settings | tables))
+    on_s3.change(targets=[{"type": "delta", "path": "table"}], quarantine=None, timeline=None)
     with_verify(on_s3, None)
     ended = on_s3.tideline("run")
     assert ended.code == 4
@@ -99,7 +94,7 @@ def test_source_that_is_not_trusted_is_refused_with_the_option_to_set(on_s3: S3J
 
 
 def test_file_of_authorities_that_cannot_be_read_is_named(on_s3: S3Job) -> None:
-    for verify in ("/no/such/ca.pem", str(on_s3.folder / "job.yaml")):
+    for verify in ("/no/such/ca.pem", str(on_s3.file)):
         with_verify(on_s3, verify)
         ended = on_s3.tideline("run")
         assert ended.code == 2

@@ -26,7 +26,7 @@ import pyarrow as pa
 from sinks.tikv.dedup import Kind, Rule
 from sinks.tikv.key_codec import row_range
 from sinks.tikv.staged import Stager
-from tests.cli.job import ROOT, environment
+from tests.job import ROOT, environment
 from tests.real.tikv_clients import connected
 
 ROWS = 4_500

@@ -21,8 +21,8 @@ from sinks.tikv.place import TikvPlace
 from sinks.tikv.reader import read_rows
 from sinks.tikv.settling import locks_in, settle
 from sinks.tikv.transaction import Transaction, prewrite, roll_back
-from tests.cli.job import Job
 from tests.cli.test_run import settled
+from tests.job import Job
 from tests.real.tikv_cluster import TikvCluster
 
 PAD = "x" * 1000

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tests.cli.job import environment
+from tests.job import environment
 from tests.real.processes import kill_tree, wait_until
 
 TIDELINE = (sys.executable, "-m", "ingest")

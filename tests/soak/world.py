@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from deltalake import DeltaTable
 
 from sinks.delta_location import delta_storage_options
-from tests.cli.job import ROOT
+from tests.job import ROOT, write_job
 from tests.real import kafka_server, s3_server
 from tests.real.fault_proxy import FaultProxy
 from tests.real.kafka_server import KafkaServer
@@ -79,8 +78,7 @@ def opened(folder: Path, seed: int) -> Iterator[World]:
         producer = _producer(folder, kafka, seed)
         producer.start(lambda: True)
         stack.callback(producer.stop)
-        job = folder / "job.yaml"
-        job.write_text(yaml.safe_dump(_settings(kafka, s3, proxy)))
+        job = write_job(folder / "job.yaml", _settings(kafka, s3, proxy))
         bucket, timeline = (open_store(_url(name), s3.options) for name in ("", TABLES[0]))
         yield World(kafka, s3, proxy, producer, job, bucket, timeline)
 

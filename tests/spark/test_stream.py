@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,6 +25,7 @@ from ingest.look.instants import shown_instants
 from ingest.stream import starting_offsets, stream
 from ingest.stream.checkpoint import HadoopFiles, read_batch
 from ingest.takeover import run_recovery
+from tests.job import write_job
 from tests.spark.stream_process import Answer, Query, stream_driver
 from timeline.errors import ConfigError, FencedError, SourceChangedError, SparkJobError, TidelineError
 from timeline.fsspec_store import open_store
@@ -61,7 +61,7 @@ class World:
             "targets": [{"type": "delta", "path": f"{self.folder}/lake"}],
             "writer": {"lease_ttl": "3s"},
         }
-        self.conf.write_text(yaml.safe_dump(settings | changes))
+        write_job(self.conf, settings | changes)
 
     def feed(self, *files: range) -> None:
         """A file for each range of ids, which appears whole."""

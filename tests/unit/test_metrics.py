@@ -35,7 +35,7 @@ from ingest.metrics.lag import WORST, LagWatch
 from ingest.metrics.server import serve
 from ingest.reasons import OTHER
 from ingest.sources.base import ShardEnd, SourcePlan, Unit
-from tests.cli.job import ROOT
+from tests.job import ROOT
 from tests.watched_run import Scraped, parsed, scrape
 from timeline.decision import Decision, Outcome
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan, Position, ShardCount

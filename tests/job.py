@@ -24,7 +24,7 @@ from timeline.view import Timeline
 PYTHON_M = (sys.executable, "-m")
 SPARK = (*PYTHON_M, "ingest")
 LOCAL = (*PYTHON_M, "tests.cli.local_tideline")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 240
 
 
@@ -56,9 +56,9 @@ class Job:
     def lake(self) -> Path:
         return self.folder / "lake"
 
-    def write(self, **changes: Any) -> Path:
-        """Write the job file; a change replaces a whole block, None removes it."""
-        settings: dict[str, Any] = {
+    def settings(self) -> dict[str, Any]:
+        """What the job file says unless a test says more."""
+        return {
             "name": "cli",
             "source": self.source(),
             "schema": {"id": "bigint", "host": "string"},
@@ -66,10 +66,21 @@ class Job:
             "epoch": {"interval": "100ms"},
             "writer": {"lease_ttl": "3s"},
             "spark": {"master": "local[2,4]", "small_epochs": "executors"},
-        } | changes
+        }
+
+    def write(self, **changes: Any) -> Path:
+        """Write the job file; a change replaces a whole block, None removes it."""
         (self.folder / "logs").mkdir(exist_ok=True)
-        self.file.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))
-        return self.file
+        return write_job(self.file, self.settings() | changes)
+
+    def change(self, **changes: Any) -> Path:
+        """Write it again with other blocks."""
+        return write_job(self.file, self.written() | changes)
+
+    def written(self) -> dict[str, Any]:
+        """What the job file says."""
+        said: dict[str, Any] = yaml.safe_load(self.file.read_text())
+        return said
 
     def source(self, **changes: Any) -> dict[str, Any]:
         path = f"{self.folder}/logs/*.jsonl"
@@ -95,8 +106,12 @@ class Job:
         """Run a command on the job to its end; a traceback on its stderr is always wrong."""
         return finish(self.start(command, *options, program=program, env=env))
 
+    def timeline(self) -> Timeline:
+        """As it is now; it lies in the first table unless the job file says otherwise."""
+        return Timeline.load(open_store(str(self.lake)))
+
     def pending(self) -> Sequence[Instant]:
-        return Timeline.load(open_store(str(self.lake))).pending().instants
+        return self.timeline().pending().instants
 
     def ids(self, table: str = "lake") -> Counter[int]:
         """How often each id is in a table; of none where there is no table yet."""
@@ -119,6 +134,12 @@ class Job:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+
+
+def write_job(file: Path, settings: Mapping[str, Any]) -> Path:
+    """Write a job file; a block that is None is left out."""
+    file.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))
+    return file
 
 
 def start(
