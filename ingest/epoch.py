@@ -11,10 +11,11 @@ A writer that gives up does what a recovery would do with its instant: decision 
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -37,7 +38,7 @@ from ingest.job import Job
 from ingest.protocol import apply_in_order, claim_commit, complete, open_instant, prepare, roll_back
 from ingest.recovery import Cause, settle
 from ingest.runner import Runner
-from ingest.sources.base import Source
+from ingest.sources.base import Decoder, Source
 from ingest.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
 from ingest.words import shortened
 from timeline.chain import Chain
@@ -83,6 +84,7 @@ class Pipeline:
     lineage: bool
     runner: Runner
     is_isolated: bool = False
+    _isolated: dict[bytes, IsolatedDecoder] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """See EpochWriter."""
@@ -93,7 +95,7 @@ class Pipeline:
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(self.schema),
-            decoder=IsolatedDecoder(decoder) if self.is_isolated else decoder,
+            decoder=self._isolating(decoder) if self.is_isolated else decoder,
             outputs=outputs,
             epoch=plan.ref.epoch,
             lineage=self.lineage,
@@ -102,6 +104,10 @@ class Pipeline:
         # What is small is one task, whatever the engine has: it need not be asked, nor run.
         tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
         return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
+
+    def _isolating(self, decoder: Decoder) -> IsolatedDecoder:
+        """The same for the same decoder, whose child goes on from epoch to epoch where tasks run in this process."""
+        return self._isolated.setdefault(pickle.dumps(decoder), IsolatedDecoder(decoder))
 
 
 def run_epoch(

@@ -142,17 +142,7 @@ class _Child:
     """One child process; it ends when this is collected, when its pipe closes, or by the alarm that it sets itself."""
 
     def __init__(self, decoder: Decoder) -> None:
-        # The system's allocator: Arrow's own takes a gigabyte of addresses at once, which would count as data.
-        paths = os.pathsep.join(path for path in sys.path if path)
-        environment = os.environ | {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system"}
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from ingest.isolated import serve; serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the job, which ends its child itself
-        )
+        process = start_child()
         self.end = weakref.finalize(self, _end, process)
         assert process.stdin is not None and process.stdout is not None
         self._process, self._requests, self._answers = process, process.stdin, process.stdout
@@ -196,6 +186,21 @@ class _Child:
                 return Crash(str(content), is_dead=False)
             case _:
                 assert_never(kind)
+
+
+def start_child() -> subprocess.Popen[bytes]:
+    """A new process that runs `serve` on its standard input and output."""
+    # The system's allocator: Arrow's own takes a gigabyte of addresses at once, which would count as data.
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = os.environ | {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", "from ingest.isolated import serve; serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the job, which ends its child itself
+    )
 
 
 class _Answer(Enum):

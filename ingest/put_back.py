@@ -18,6 +18,7 @@ import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ingest.build import Opened, build_job, require_whole
 from ingest.committed import Committed, Read, given_up, read_committed, settled_for
@@ -385,6 +386,11 @@ class LostRows:
                 written[target] += reports
         return _reports(written, self.job.quarantine)
 
+    @cached_property
+    def _writer(self) -> EpochWriter:
+        """One for all epochs, once one is read again."""
+        return self.open_writer()
+
     def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
         """Copy the data files of another target, which has the same rows."""
         source, target = unwatched(self.job.sink(origin.target)), unwatched(self.job.sink(lost.target))
@@ -405,7 +411,7 @@ class LostRows:
         only = Outputs(
             tuple((name, writer) for name, writer in outputs.accepting if name in targets), (quarantine, rejects)
         )
-        reports = self.open_writer().write(own, only, stop)
+        reports = self._writer.write(own, only, stop)
         raise_failure(reports)
         counts = merge_counts(reports)
         found: dict[str, list[WriteReport]] = {}
