@@ -16,6 +16,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import class_archive, sampling, turns
+from tests.once import once_a_run
 from tests.real import kafka_server, s3_server, tikv_cluster
 from tests.real import spark_cluster as cluster
 from tests.real.certificates import issue
@@ -107,11 +108,17 @@ def or_absent() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """One S3 server for the session, with a bucket named ``lake``."""
+    """One S3 server for the run, with a bucket named ``lake`` in which each test has a prefix of its own."""
     folder = tmp_path_factory.mktemp("s3") / "data"
     (folder / "lake").mkdir(parents=True)
-    with or_absent(), s3_server.running(folder) as server:
-        yield server
+    with or_absent(), once_a_run("s3", folder_of_the_run(tmp_path_factory), lambda: s3_server.running(folder)) as s3:
+        yield s3
+
+
+def folder_of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder that all workers share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")

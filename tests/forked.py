@@ -3,7 +3,8 @@
 ::
 
     test ── socket ──► nursery            one for each test runner; imports, forks, reaps; never runs a thread
-         ◄─ exit code ──┘ └─ command      a process of its own: its pid, signals, descriptors, environment
+         ◄─ exit code ──┘ └─ command      a process of its own: its pid, signals, descriptors, environment;
+                          └─ its child    it may ask for others itself
 
 A command begins as ``python -m MODULE`` does, but for the time it takes. Tests of the start itself do not use this.
 """
@@ -35,6 +36,8 @@ from typing import IO, Any, NoReturn, TypeAlias
 ROOT = Path(__file__).parents[1]
 _SPEAK_FD = 0
 """The nursery's end of the socket, as its standard input."""
+_AT = "TESTS_NURSERY"
+"""Environment variable: the nursery's socket, for commands that ask for processes of their own."""
 _MOST_BYTES = 1 << 20
 
 
@@ -166,17 +169,24 @@ def start(
 
 @cache
 def _nursery() -> _Nursery:
-    """This process's own: a runner's workers are processes that were not forked from another."""
-    return _Nursery.begun()
+    """The one that this process comes from, or a new one: a runner's workers were not forked from another process."""
+    at = os.environ.get(_AT)
+    return _Nursery.found(at) if at else _Nursery.begun()
 
 
 @dataclass(frozen=True)
 class _Nursery:
-    """The process that forks; it ends when the other end of its socket is closed."""
+    """The process that forks; it ends when the other end of the socket is closed that it was begun with."""
 
     speak: socket.socket
-    process: subprocess.Popen[bytes]
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def found(cls, at: str) -> _Nursery:
+        speak = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        speak.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
+        speak.connect(_address(int(at)))
+        return cls(speak)
 
     @classmethod
     def begun(cls) -> _Nursery:
@@ -187,13 +197,15 @@ class _Nursery:
         with theirs:
             command = [sys.executable, "-m", "tests.forked"]
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs.fileno())
-        nursery = cls(ours, process)
-        atexit.register(nursery.close)
-        return nursery
 
-    def close(self) -> None:
-        self.speak.close()
-        self.process.wait()
+        def close() -> None:
+            ours.close()
+            process.wait()
+
+        atexit.register(close)
+        ours.recv(1)  # it listens
+        os.environ[_AT] = str(process.pid)
+        return cls(ours)
 
     def start(self, request: Mapping[str, Any], streams: Streams) -> ForkedProcess:
         code, out, err = os.pipe(), _pipe_unless(streams.stdout), _pipe_unless(streams.stderr)
@@ -229,39 +241,75 @@ class _Begin:
     descriptors: Sequence[int]
 
 
-def _serve(speak: socket.socket) -> _Begin:
-    """Fork for each request, and tell exit codes; returns in children only."""
+def _serve(speak: socket.socket, others: socket.socket) -> _Begin:
+    """Fork for each request, and tell exit codes; returns in children only.
+
+    Args:
+        speak: to who began this process, which ends with it.
+        others: listens to commands.
+    """
     running: dict[int, tuple[int, int]] = {}  # pidfd -> pid, where its exit code goes
     with selectors.DefaultSelector() as selector:
         selector.register(speak, selectors.EVENT_READ)
+        selector.register(others, selectors.EVENT_READ)
+        speak.send(b".")
         while True:
             for key, _ in selector.select():
-                if key.fileobj is speak:
-                    begin = _receive(speak)
+                if key.fd in running:
+                    selector.unregister(key.fd)
+                    _tell(key.fd, *running.pop(key.fd))
+                    continue
+                asking = key.fileobj
+                assert isinstance(asking, socket.socket)
+                if asking is others:
+                    selector.register(others.accept()[0], selectors.EVENT_READ)
+                elif begin := _receive(asking):
                     pid = os.fork()
                     if pid == 0:
                         return begin
-                    for descriptor in begin.descriptors[1:]:
-                        os.close(descriptor)
                     pidfd = os.pidfd_open(pid)
                     running[pidfd] = pid, begin.descriptors[0]
                     selector.register(pidfd, selectors.EVENT_READ)
-                    speak.send(str(pid).encode())
+                    _answer(asking, pid, begin)
+                elif asking is speak:
+                    sys.exit()
                 else:
-                    selector.unregister(key.fd)
-                    pid, code = running.pop(key.fd)
-                    os.close(key.fd)
-                    _, status = os.waitpid(pid, 0)
-                    # Nobody may want to know any more.
-                    with contextlib.suppress(BrokenPipeError):
-                        os.write(code, str(os.waitstatus_to_exitcode(status)).encode())
-                    os.close(code)
+                    selector.unregister(asking)
+                    asking.close()
 
 
-def _receive(speak: socket.socket) -> _Begin:
-    body, ancillary, _, _ = speak.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(4 * array.array("i").itemsize))
+def _answer(asking: socket.socket, pid: int, begin: _Begin) -> None:
+    """Tell who asked the process's id; its descriptors are its own from here on."""
+    for descriptor in begin.descriptors[1:]:
+        os.close(descriptor)
+    # Who asked may be gone by now.
+    with contextlib.suppress(ConnectionError):
+        asking.send(str(pid).encode())
+
+
+def _tell(pidfd: int, pid: int, code: int) -> None:
+    """Tell the exit code of a process that has ended."""
+    os.close(pidfd)
+    _, status = os.waitpid(pid, 0)
+    # Nobody may want to know any more.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(code, str(os.waitstatus_to_exitcode(status)).encode())
+    os.close(code)
+
+
+def _address(pid: int) -> str:
+    """Where a nursery listens: a name that needs no file, and is free again when its process ends."""
+    return f"\0tests-nursery-{pid}"
+
+
+def _receive(asking: socket.socket) -> _Begin | None:
+    """The next request; None where nobody asks any more."""
+    try:
+        body, ancillary, _, _ = asking.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(4 * array.array("i").itemsize))
+    except ConnectionError:
+        return None
     if not body:
-        sys.exit()
+        return None
     rights = array.array("i")
     for _, _, data in ancillary:
         rights.frombytes(data)
@@ -304,10 +352,14 @@ def _load() -> None:
 
 def main() -> NoReturn:
     """Serve until the test runner ends; in a child, run its module."""
-    with socket.socket(fileno=os.dup(_SPEAK_FD)) as speak:
+    with (
+        socket.socket(fileno=os.dup(_SPEAK_FD)) as speak,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as others,
+    ):
         _load()
-        begin = _serve(speak)
-        speak.detach()
+        others.bind(_address(os.getpid()))
+        others.listen()
+        begin = _serve(speak, others)
     _become(begin)
     try:
         runpy.run_module(begin.request["module"], run_name="__main__", alter_sys=True)

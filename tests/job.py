@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -112,6 +113,14 @@ class Job:
 
     def pending(self) -> Sequence[Instant]:
         return self.timeline().pending().instants
+
+    def is_settled(self) -> bool:
+        """Whether nothing is pending, and no data file lies about."""
+        return not self.pending() and not self.stray_files() and not self.stray_files("lake_quarantine")
+
+    def killed_at(self, point: str) -> None:
+        """Run the job until it is killed at a named step of the protocol."""
+        assert self.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
 
     def ids(self, table: str = "lake") -> Counter[int]:
         """How often each id is in a table; of none where there is no table yet."""

@@ -76,8 +76,8 @@ class Kills:
 
 
 PROCESSES = ("driver", "driver", "jvm", "worker")
-KILLS = Kills("kills", 8, 40, 2.5, PROCESSES)
-KILLS_OF_DRIVERS = Kills("kills of a driver", 12, 40, 0.3, ("driver",))
+KILLS = Kills("kills", 5, 40, 2.5, PROCESSES)
+KILLS_OF_DRIVERS = Kills("kills of a driver", 8, 40, 0.3, ("driver",))
 KILLS_OF_QUERIES = Kills("kills of a query", 4, 12, 2.5, PROCESSES)
 
 

@@ -1,6 +1,6 @@
 """Where the time of the tests goes: ``make test-times`` runs all of them and writes the tables of docs/test-times.md.
 
-The runner tells what each test took; meanwhile all processes below it are looked at four times a second, for what each
+The runner tells what each test took; meanwhile all processes below it are looked at once a second, for what each
 kind of them takes of the CPU. What nobody took of the cores is waiting.
 """
 
@@ -21,7 +21,7 @@ import pytest
 from tests import areas, sampling
 
 PAGE = Path(__file__).parents[1] / "docs" / "test-times.md"
-_LOOK_EVERY_S = 0.25
+_LOOK_EVERY_S = 1.0
 _SLOWEST = 20
 
 _KINDS = (
@@ -34,6 +34,7 @@ _KINDS = (
     ("browser", ("chromium", "chrome")),
     ("runner and its workers", ("-m pytest", "import sys;exec(eval(sys.stdin.readline()))")),
     ("commands, as forks", ("tests.forked",)),
+    ("children that decode", ("ingest.isolated",)),
     ("commands and programs in Python", ("python",)),
 )
 """Kinds of processes, by what their command line has; the first that fits."""

@@ -2,7 +2,7 @@
 
 A file is a group of its own, and a group runs on one worker, but for these::
 
-    streams    needs Kafka, S3 or a Spark cluster      first, as it takes longest
+    streams    needs Kafka or a Spark cluster          first, as it takes longest
     tikv       needs a TiKV cluster
     session    reads through the one Spark session of the run
     (none)     tests that take a minute each are groups of their own
@@ -18,7 +18,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 FIXTURES: Mapping[str, str] = {
-    **dict.fromkeys(("kafka", "s3", "s3_tls", "spark_cluster"), "streams"),
+    **dict.fromkeys(("kafka", "s3_tls", "spark_cluster"), "streams"),
     **dict.fromkeys(("tikv", "tikv_tls", "splitting"), "tikv"),
     "spark": "session",
 }
@@ -26,20 +26,14 @@ FIXTURES: Mapping[str, str] = {
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "streams": (
-        "tests/contract/test_delta_sink.py",
-        "tests/contract/test_s3_store.py",
-        "tests/real/test_check_store.py",
         "tests/real/test_cluster.py",
         "tests/real/test_kafka_faults.py",
         "tests/real/test_kafka_job.py",
         "tests/real/test_kafka_source.py",
         "tests/real/test_leaks.py",
-        "tests/real/test_lease_faults.py",
         "tests/real/test_look_commands.py",
         "tests/real/test_mending.py",
-        "tests/real/test_s3_job.py",
         "tests/real/test_servers.py",
-        "tests/real/test_store_faults.py",
         "tests/real/test_stream_kafka.py",
         "tests/real/test_tls.py",
         "tests/spark/test_exchange.py",

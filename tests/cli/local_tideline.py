@@ -16,10 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+import ingest.isolated
 import ingest.spark
 from ingest.cli import main
 from ingest.config_models import SparkConfig
 from ingest.runner import LocalRunner
+from tests import forked_decoder
 from timeline import failpoints
 
 SIGNALS = {"TIDELINE_FREEZE_AT": signal.SIGSTOP, "TIDELINE_SIGNAL_AT": signal.SIGTERM}
@@ -68,6 +70,7 @@ def shift_clock() -> None:
 if __name__ == "__main__":
     if "TIDELINE_ON_SPARK" not in os.environ:
         ingest.spark.SparkRunner = SparkFreeRunner  # type: ignore[assignment, misc]
+        ingest.isolated.start_child = forked_decoder.start_child  # type: ignore[assignment]
     shift_clock()
     raise_signals()
     main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,18 +22,13 @@ def _made(base: Path) -> Job:
     job = Job(folder)
     job.write()
     job.append("a.jsonl", range(100), bad=2)
-    killed_at(job, "written")
+    job.killed_at("written")
     assert job.tideline("run").code == 0
     job.append("a.jsonl", range(100, 150))
     job.append("b.jsonl", range(150, 160))
-    killed_at(job, "manifest")
+    job.killed_at("manifest")
     job.append("c.jsonl", range(160, 170))
     return job
-
-
-def killed_at(job: Job, point: str) -> None:
-    """Run the job until it is killed at a named step of the protocol."""
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
 
 
 def objects(folder: Path) -> dict[str, bytes]:

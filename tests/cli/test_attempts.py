@@ -19,7 +19,6 @@ from ingest.summary import Mode
 from ingest.task import TaskReport, TaskSpec, run_task
 from sinks.base import TaskAttempt
 from tests.cli.conftest import Call
-from tests.cli.test_run import settled
 from tests.job import Job
 
 
@@ -49,7 +48,7 @@ def ingest(file: Path, runner: SpeculativeRunner) -> None:
 def test_losing_copy_of_a_task_is_removed_before_the_commit(job: Job, accepted: int) -> None:
     ingest(job.file, SpeculativeRunner(accepted))
     assert job.ids() == Counter(range(100))
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_copy_that_ends_after_the_commit_is_removed_by_the_next_start(call: Call, job: Job) -> None:
@@ -61,4 +60,4 @@ def test_copy_that_ends_after_the_commit_is_removed_by_the_next_start(call: Call
     assert ended.code == 0
     assert "looked after late files of 1 settled instant" in ended.out
     assert job.ids() == Counter(range(100))
-    assert settled(job)
+    assert job.is_settled()

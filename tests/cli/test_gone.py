@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from ingest.look.picture_commands import Kind
 from tests.cli.conftest import Call
 from tests.job import Job, finish
+from tests.waiting import wait_until
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.settled import move_settled
@@ -154,22 +154,15 @@ def test_a_timeline_that_tables_are_ahead_of_is_told_alike_by_commands_that_only
 
 def test_a_decision_that_is_deleted_under_a_running_writer_ends_it(job: Job) -> None:
     process = job.start("run", "--continuous")
-    wait_for(lambda: (job.lake / f".hoodie/decisions/{0:020d}.json").exists())
+    wait_until(lambda: (job.lake / f".hoodie/decisions/{0:020d}.json").exists(), "it is decided")
     job.append("b.jsonl", range(1000, 1005))
-    wait_for(lambda: job.ids()[1000] == 1)
+    wait_until(lambda: job.ids()[1000] == 1, "the row is there")
     decision(job, 1)
     job.append("c.jsonl", range(2000, 2005))
-    wait_for(lambda: process.poll() is not None)
+    wait_until(lambda: process.poll() is not None, "it ends")
     ended = finish(process)
     assert ended.code == 6
     assert "epoch 1 is decided, and its decision" in " ".join(ended.err.split())
-
-
-def wait_for(seen: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not seen():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_an_owner_that_was_deleted_is_written_anew_where_that_is_meant(ingested: Job) -> None:

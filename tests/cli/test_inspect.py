@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.past import job_with_a_past, killed_at, objects
+from tests.cli.past import job_with_a_past, objects
 from tests.job import Job
 
 KEYS = [
@@ -82,15 +82,15 @@ def test_a_pending_instant_comes_with_what_recovery_would_do_and_why(call: Call,
     printed = call("inspect", past.file, "latest").out
     assert "→ claim commit: prepared: every target is ready" in printed
     assert "none yet: neither committed nor rolled back" in printed
-    killed_at(job, "begun")
+    job.killed_at("begun")
     printed = call("inspect", job.file, "latest").out
     assert "not known: not prepared yet" in printed
     assert "→ claim rollback: not prepared" in printed
 
 
 def test_a_rollback_that_was_killed_is_pending_and_told_as_that(call: Call, job: Job) -> None:
-    killed_at(job, "written")
-    killed_at(job, "rollback-requested")
+    job.killed_at("written")
+    job.killed_at("rollback-requested")
     (rollback,) = [row["time"] for row in call("show", job.file, "--json", "--action", "rollback").json]
     found = inspected(call, job, rollback)
     assert found["recovery"]["words"].startswith("finish it: delete what is left")

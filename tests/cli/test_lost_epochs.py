@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Call
-from tests.cli.test_run import wait_until_frozen
 from tests.job import Job
+from tests.waiting import wait_until_frozen
 
 FOREIGN = pa.table({"id": pa.array([-1], pa.int64()), "host": ["foreign"]})
 
@@ -260,7 +260,9 @@ def test_replay_puts_every_lost_row_back_once_and_the_job_goes_on(
     assert checked.code == 0, checked.out
     assert call("fsck", lake.file, "--fix").code == 0
     assert call("recover", lake.file).code == 0
-    assert {number: lake.ids()[number] for number in range(400)} == dict.fromkeys(range(400), 1)
+    ids = lake.ids()
+    del ids[-1]
+    assert ids == Counter(range(400))
 
 
 def test_a_dry_run_touches_nothing_and_says_how_each_epoch_comes_back(lake: Job, call: Call) -> None:

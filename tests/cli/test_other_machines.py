@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cli.test_run import settled, wait_until, wait_until_frozen
 from tests.job import Job, finish
+from tests.waiting import wait_for, wait_until_frozen
 from timeline.instant import Action
 
 HOUR_S = 3600
@@ -49,13 +49,13 @@ def test_writer_that_wakes_with_a_clock_an_hour_off_adds_nothing(job: Job, point
     assert finish(frozen).code in (0, 7)
     assert job.ids() == Counter(range(100))
     assert job.tideline("recover", env=clock(ahead_s)).code == 0
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_lease_of_another_machine_is_judged_by_the_observers_own_clock(job: Job) -> None:
     job.write(writer={"lease_ttl": "12s"})
     works = job.start("run", "--continuous", env=clock(-HOUR_S))
-    wait_until(lambda: bool(job.ids()), works)
+    wait_for(lambda: bool(job.ids()), works)
     # It keeps its lease while it lives, though its words are an hour old.
     second = job.tideline("run", env=clock(HOUR_S))
     assert second.code == 3, second.err
@@ -78,10 +78,10 @@ def test_two_recoveries_at_once_and_one_of_them_killed_end_as_one(job: Job, poin
         assert ended[0].code in (0, 3, 7, -signal.SIGKILL), ended[0].err
         assert ended[1].code in (0, 3, 7), ended[1].err
     assert job.tideline("recover").code == 0
-    assert settled(job)
+    assert job.is_settled()
     assert job.tideline("run").code == 0
     assert job.ids() == Counter(range(100))
-    assert settled(job)
+    assert job.is_settled()
 
 
 @pytest.mark.parametrize("point", ["task-started", "task-written", "part-prepared"])
@@ -97,7 +97,7 @@ def test_writer_that_loses_its_lease_while_it_writes_stops_before_it_decides(job
     assert fenced.code == 7, fenced.err
     assert job.ids() == Counter(range(150))
     assert job.tideline("recover").code == 0
-    assert settled(job)
+    assert job.is_settled()
 
 
 @pytest.mark.parametrize("point", ["task-started", "manifest"])
@@ -118,4 +118,4 @@ def test_writer_goes_on_behind_an_epoch_that_the_one_before_it_decided_after_all
     assert f"process {before.pid} on " in ended.err and "decided it first" in ended.err
     assert job.ids() == Counter(range(150))
     assert job.tideline("recover").code == 0
-    assert settled(job)
+    assert job.is_settled()

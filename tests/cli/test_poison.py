@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ import pytest
 
 from tests.job import Finished, Job
 from tests.poison import CRASH, HANG, MEMORY
+from tests.waiting import wait_for
+from timeline.instant import State
 
 POISONED = (sys.executable, "-m", "tests.cli.poisoned_tideline")
 DRIVER = {"master": "local[1]", "small_epochs": "driver"}
@@ -37,8 +38,8 @@ def killed_in_its_epoch(job: Job) -> None:
     """One start of a job that hangs, ended as an operator ends it at last."""
     before = {instant.time for instant in job.pending()}
     process = job.start("run", program=POISONED)
-    while process.poll() is None and not {instant.time for instant in job.pending()} - before:
-        time.sleep(0.05)
+    # An epoch that is only requested has read nothing: its end is no crash over a record.
+    wait_for(lambda: any(each.time not in before and each.state is State.INFLIGHT for each in job.pending()), process)
     process.kill()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL

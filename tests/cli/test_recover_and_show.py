@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
-from tests.cli.test_run import read_until, settled, wait_until_frozen
 from tests.job import SPARK, Job, finish
+from tests.waiting import read_until, wait_until_frozen
 
 RECOVERY_KEYS = ["dry_run", "waiting", "writer", "found", "settled", "replays", "leftovers", "losses"]
 FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reason"]
-
-
-def killed_at(job: Job, point: str) -> None:
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -51,7 +47,7 @@ def test_recover_before_the_timeline_is_born_finds_nothing_and_creates_nothing(c
 def test_dry_run_tells_what_recover_then_does_and_touches_nothing(
     call: Call, job: Job, point: str, step: str, rows: int
 ) -> None:
-    killed_at(job, point)
+    job.killed_at(point)
     before = tree(job.folder)
     text, said = call("recover", job.file, "--dry-run"), call("recover", job.file, "--dry-run", "--json").json
     assert tree(job.folder) == before
@@ -69,7 +65,7 @@ def test_dry_run_tells_what_recover_then_does_and_touches_nothing(
     assert [each["instant"] for each in ended.json["settled"]] == [found["instant"]]
     assert list(ended.json["settled"][0]) == ["instant", "step", "reason"]
     assert ended.json["settled"][0]["step"] == ("recommit" if rows else "rollback")
-    assert settled(job)
+    assert job.is_settled()
     assert job.ids().total() == rows
     assert "nothing is pending\n" in call("recover", job.file).out
     assert job.tideline("run").code == 0
@@ -96,7 +92,7 @@ def test_forced_recovery_does_not_wait_and_fences_the_writer(call: Call, job: Jo
     assert ended.json["settled"][0]["step"] == "rollback"
     works.send_signal(signal.SIGCONT)
     assert finish(works).code == 7
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_recover_takes_over_from_a_frozen_writer_when_its_lease_ends(call: Call, job: Job) -> None:
@@ -110,14 +106,14 @@ def test_recover_takes_over_from_a_frozen_writer_when_its_lease_ends(call: Call,
 
 
 def test_recover_and_show_work_without_java(job: Job) -> None:
-    killed_at(job, "manifest")
+    job.killed_at("manifest")
     for command in ("show", "recover", "show"):
         assert job.tideline(command, program=SPARK, env={"JAVA_HOME": "/nowhere"}).code == 0
     assert job.ids() == Counter(range(100))
 
 
 def test_recover_loads_nothing_that_reads_or_writes_rows(job: Job) -> None:
-    killed_at(job, "manifest")
+    job.killed_at("manifest")
     ended = job.tideline("recover", program=(sys.executable, "-X", "importtime", "-m", "ingest"))
     assert ended.code == 0 and job.ids() == Counter(range(100))
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}

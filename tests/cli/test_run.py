@@ -6,26 +6,11 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.forked import Command
-from tests.job import TIMEOUT_S, Job, finish
-
-
-def wait_until(holds: Callable[[], bool], process: Command) -> None:
-    """Wait for something that a running command does; its end before that is a failure."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def settled(job: Job) -> bool:
-    return not job.pending() and not job.stray_files() and not job.stray_files("lake_quarantine")
+from tests.job import Job, finish
+from tests.waiting import read_until, wait_for, wait_until_frozen
 
 
 def test_second_run_has_nothing_new_and_needs_no_engine(job: Job) -> None:
@@ -37,10 +22,10 @@ def test_second_run_has_nothing_new_and_needs_no_engine(job: Job) -> None:
 
 def test_continuous_run_picks_up_a_file_that_grows_and_a_new_one(job: Job) -> None:
     process = job.start("run", "--continuous")
-    wait_until(lambda: job.lake.exists() and bool(job.tideline("show", "--json").json), process)
+    wait_for(lambda: job.lake.exists() and bool(job.tideline("show", "--json").json), process)
     job.append("a.jsonl", range(100, 150))
     job.append("b.jsonl", range(150, 200))
-    wait_until(lambda: job.ids().total() == 200, process)
+    wait_for(lambda: job.ids().total() == 200, process)
     process.send_signal(signal.SIGTERM)
     ended = finish(process)
     assert ended.code == 0
@@ -61,7 +46,7 @@ def test_first_signal_settles_the_open_epoch_and_says_how(job: Job, point: str, 
     assert stopped.code == 0
     assert fate in stopped.out
     assert "SIGTERM: stopping; the open epoch is settled first (again: stop at once)" in stopped.err
-    assert settled(job)
+    assert job.is_settled()
     again = job.tideline("run")
     assert again.code == 0
     assert "holds the lease" not in again.err, "a released lease is not waited for"
@@ -82,14 +67,14 @@ def test_signal_ends_the_wait_for_another_writers_lease(job: Job) -> None:
 def test_second_of_two_jobs_says_who_works_and_ends_with_code_3(job: Job) -> None:
     job.write(writer={"lease_ttl": "12s"})
     works = job.start("run", "--continuous")
-    wait_until(lambda: job.lake.exists() and bool(job.pending() or job.ids()), works)
+    wait_for(lambda: job.lake.exists() and bool(job.pending() or job.ids()), works)
     second = job.tideline("run")
     assert second.code == 3
     assert f"process {works.pid} on " in second.err and "generation 1" in second.err and "alive" in second.err
     works.send_signal(signal.SIGTERM)
     assert finish(works).code == 0
     assert job.ids() == Counter(range(100))
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_two_jobs_started_at_once_commit_every_row_once(job: Job) -> None:
@@ -101,7 +86,7 @@ def test_two_jobs_started_at_once_commit_every_row_once(job: Job) -> None:
     ended = finish(loser)
     assert ended.code == 3, ended.err
     assert f"process {winner.pid} on " in ended.err
-    wait_until(lambda: bool(job.ids()), winner)
+    wait_for(lambda: bool(job.ids()), winner)
     winner.send_signal(signal.SIGTERM)
     assert finish(winner).code == 0
     assert job.ids() == Counter(range(100))
@@ -114,7 +99,7 @@ def test_lease_of_a_dead_process_of_this_machine_is_taken_over_at_once(job: Job)
     assert ended.code == 0
     assert "holds the lease" not in ended.err
     assert job.ids() == Counter(range(100))
-    assert settled(job)
+    assert job.is_settled()
 
 
 @pytest.mark.parametrize("point", ["begun", "written", "manifest", "decided", "part-committing", "part-committed"])
@@ -132,7 +117,7 @@ def test_frozen_writer_is_taken_over_and_leaves_nothing_behind_when_it_wakes(job
     assert woken.code in ((0, 7) if is_decided else (7,)), woken.err
     assert job.ids() == Counter(range(100))
     assert job.tideline("recover").code == 0
-    assert settled(job)
+    assert job.is_settled()
 
 
 @pytest.mark.parametrize("point", ["inflight", "completed"])
@@ -160,7 +145,7 @@ def test_file_changed_below_its_offset_stops_the_job_and_takes_nothing(job: Job,
     ended = job.tideline("run")
     assert ended.code == 4
     assert "a.jsonl" in ended.err
-    assert settled(job)
+    assert job.is_settled()
     assert job.ids() == Counter(range(100))
 
 
@@ -172,7 +157,7 @@ def test_range_that_vanishes_behind_the_plan_rolls_the_epoch_back_and_is_named(j
     ended = finish(frozen)
     assert ended.code == 4
     assert "shard a.jsonl, range [0, " in ended.err and "does not exist any more" in ended.err
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_unknown_field_stops_the_job_where_the_job_file_says_so(job: Job) -> None:
@@ -180,7 +165,7 @@ def test_unknown_field_stops_the_job_where_the_job_file_says_so(job: Job) -> Non
     ended = job.tideline("run")
     assert ended.code == 4
     assert "host" in ended.err and "a.jsonl" in ended.err
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_full_disk_of_a_target_is_one_message_and_settles_the_epoch(job: Job) -> None:
@@ -196,24 +181,6 @@ def test_full_disk_of_a_target_is_one_message_and_settles_the_epoch(job: Job) ->
     full.unlink()
     assert job.tideline("run").code == 0
     assert job.ids() == job.ids("other") == Counter(range(100))
-
-
-def wait_until_frozen(process: Command) -> None:
-    """Wait for the process to stop itself, with all of its threads."""
-
-    def is_frozen() -> bool:
-        tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
-        return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
-
-    wait_until(is_frozen, process)
-
-
-def read_until(process: Command, text: str) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"it ended without saying {text!r}")
 
 
 def test_inferred_schema_is_kept_when_later_files_have_more_fields(job: Job) -> None:

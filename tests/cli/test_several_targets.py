@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.cli.test_run import settled, wait_until_frozen
 from tests.job import Finished, Job, finish
+from tests.waiting import wait_until_frozen
 
 TABLES = ("lake", "copy", "third")
 
@@ -34,7 +34,8 @@ def tables_with_rows(job: Job) -> list[str]:
 
 
 def is_everywhere_once(job: Job, rows: int = 100) -> bool:
-    return all(job.ids(name) == Counter(range(rows)) and not job.stray_files(name) for name in TABLES) and settled(job)
+    is_there = all(job.ids(name) == Counter(range(rows)) and not job.stray_files(name) for name in TABLES)
+    return is_there and job.is_settled()
 
 
 @pytest.mark.parametrize("applied", [1, 2, 3])

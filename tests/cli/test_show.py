@@ -12,7 +12,7 @@ from rich.console import Console
 from ingest.look.instants import ShownInstant, instants_table, instants_view
 from ingest.look.selection import Selection, select
 from tests.cli.conftest import Call
-from tests.cli.past import job_with_a_past, killed_at, objects
+from tests.cli.past import job_with_a_past, objects
 from tests.job import Job
 from tests.unit.scripted_store import ScriptedStore
 from timeline.fsspec_store import open_store
@@ -66,7 +66,7 @@ def test_whose_a_pending_instant_is_and_how_far(call: Call, past: Job, job: Job)
     (row,) = shown(call, past, "--pending")
     assert (row["state"], row["outcome"], row["rows"], row["seconds"]) == ("inflight", None, 60, None)
     assert row["note"].startswith("by process ") and row["note"].endswith(", generation 3; prepared, not decided")
-    killed_at(job, "decided")
+    job.killed_at("decided")
     (row,) = shown(call, job)
     assert (row["outcome"], row["rows"], row["rejected"]) == ("commit", 100, 2)
     assert row["note"].endswith(", generation 1; decided: commit (written), still to be applied")

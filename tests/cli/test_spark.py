@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from ingest.generate import DEMO_COLUMNS, write_logs
-from tests.cli.test_run import settled, wait_until
 from tests.cli.test_terminal import on_a_terminal
 from tests.job import SPARK, TIMEOUT_S, Job, finish
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -103,12 +103,12 @@ def test_every_row_arrives_once_in_each_target_though_a_worker_is_killed(job: Jo
 def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: signal.Signals) -> None:
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", "--continuous", "--log-json", program=("setsid", *SPARK))
-    wait_until(lambda: job.table() is not None and not job.pending(), process)
+    wait_for(lambda: job.table() is not None and not job.pending(), process)
     (java,) = below(process.pid, "java")
     daemon = below(process.pid, "python")[0]
     assert "ingest.daemon" in daemon.cmdline()
     write_long_epoch(job)
-    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    wait_for(lambda: bool(job.pending()) and has_markers(job.lake), process)
     if number is signal.SIGINT:
         os.killpg(process.pid, number)  # Ctrl-C: the terminal sends it to the JVM and the workers as well
     else:
@@ -118,7 +118,7 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
     assert "cli: stopped by a signal (epoch 1 was rolled back): 1 epoch" in ended.out
     for line in ended.err.splitlines():
         assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
-    assert settled(job)
+    assert job.is_settled()
     assert gone(java)
     assert "holds the lease" not in job.tideline("recover").err
 
@@ -128,7 +128,7 @@ def test_second_signal_ends_at_once_and_the_next_start_recovers(job: Job) -> Non
     write_at_once(job, ROWS)
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", program=SPARK)
-    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    wait_for(lambda: bool(job.pending()) and has_markers(job.lake), process)
     (java,) = below(process.pid, "java")
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
@@ -142,7 +142,7 @@ def test_second_signal_ends_at_once_and_the_next_start_recovers(job: Job) -> Non
     assert ended.code == 0, ended.err
     assert job.ids().total() + DeltaTable(job.folder / "lake_quarantine").to_pyarrow_table().num_rows == ROWS
     assert set(job.ids().values()) == {1}
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_jvm_that_dies_is_named_and_its_epoch_rolled_back(job: Job) -> None:
@@ -150,14 +150,14 @@ def test_jvm_that_dies_is_named_and_its_epoch_rolled_back(job: Job) -> None:
     write_long_epoch(job)
     job.write(schema=DEMO_COLUMNS)
     process = job.start("run", program=SPARK)
-    wait_until(lambda: bool(job.pending()) and has_markers(job.lake), process)
+    wait_for(lambda: bool(job.pending()) and has_markers(job.lake), process)
     below(process.pid, "java")[0].kill()
     ended = finish(process)
     assert ended.code == 8, ended.err
     assert "Spark's JVM does not answer any more" in ended.err.splitlines()[-1]
     assert not job.pending()
     assert job.tideline("recover").code == 0
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_master_that_spark_does_not_know_is_named(job: Job) -> None:

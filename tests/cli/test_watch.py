@@ -19,7 +19,7 @@ from ingest.config import load_config
 from ingest.look.offsets import open_job_source
 from ingest.look.watching import Lag, LagMeter, LagProbe, Watcher
 from tests.cli.conftest import Call
-from tests.cli.past import job_with_a_past, killed_at, objects
+from tests.cli.past import job_with_a_past, objects
 from tests.job import LOCAL, Job, environment
 from tests.unit.scripted_store import AT_ONCE, ScriptedStore
 from tests.unit.scripted_store import Call as StoreCall
@@ -93,11 +93,11 @@ def test_a_frame_reads_one_listing_and_bodies_of_what_is_new(job: Job) -> None:
 
 def killed_at_next_epoch(job: Job) -> None:
     job.append("b.jsonl", range(3))
-    killed_at(job, "manifest")
+    job.killed_at("manifest")
 
 
 def test_a_pending_instant_is_looked_at_again_until_it_is_done(job: Job) -> None:
-    killed_at(job, "manifest")
+    job.killed_at("manifest")
     watcher, _ = watcher_of(job)
     (epoch,) = watcher.look().epochs
     assert (epoch.state, epoch.outcome) == ("pending", None)

@@ -14,8 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Call
 from tests.cli.conftest import call as call
-from tests.cli.test_run import wait_until_frozen
 from tests.job import Job, finish
+from tests.waiting import wait_until_frozen
 from timeline.failpoints import COMMON_POINTS
 
 POINTS = [*COMMON_POINTS[: COMMON_POINTS.index("rollback-requested")], "lease-taken"]

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ from timeline import failpoints
 from timeline.errors import TidelineError
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
+from timeline.lease import WRITER, latest_writer, writer_path
+from timeline.store import Retry
 from timeline.view import Timeline, states_before
 
 pytestmark = pytest.mark.timeout(3600)
@@ -134,10 +137,20 @@ class World(RuleBasedStateMachine):
         failpoints.arm(reached)
         try:
             self._run()
-        except (Killed, TidelineError):
+        except Killed:
+            self._bury()
+        except TidelineError:
             pass
         finally:
             failpoints.arm(None)
+
+    def _bury(self) -> None:
+        """The last writer's process is gone, whatever its lease says: nobody has to wait for it."""
+        record = latest_writer(open_store(str(self.timeline)), Retry())
+        if record is not None:
+            gone = replace(record.process, started=record.process.started - 1)
+            body = WRITER.dump(replace(record, process=gone))
+            (self.timeline / writer_path(record.generation)).write_bytes(body)
 
     @rule()
     def recover(self) -> None:
@@ -273,6 +286,7 @@ class World(RuleBasedStateMachine):
         for place in (self.lake, self.timeline):
             shutil.rmtree(place, ignore_errors=True)
             shutil.copytree(self.undo / place.name, place)
+        self._bury()
 
     def _forget(self) -> None:
         if self.undo is not None:

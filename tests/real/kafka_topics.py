@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tests.real.processes import wait_until
+from tests.waiting import wait_until
 
 REQUEST_S = 60.0
 _NOT_LED_YET = {

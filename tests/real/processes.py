@@ -6,18 +6,18 @@ import itertools
 import random
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
+
+from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 START_S = 120.0
 STOP_S = 30.0
 PORT_ATTEMPTS = 5
-_POLL_S = 0.02
 # Below what systems give to outgoing connections (Linux from 32768, others from 49152): nobody's connection is on a
 # server's port while it is down, not even a client's that tries to reach it.
 _PORTS = range(10_000, 32_768)
@@ -54,6 +54,10 @@ class ServerProcess:
         self._log = log
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """In another process it is one that was never started: only who started it can end it."""
+        return vars(self) | {"_process": None}
 
     @property
     def pid(self) -> int:
@@ -144,19 +148,6 @@ def kill_tree(process: psutil.Process) -> None:
         process.kill()
     except psutil.NoSuchProcess:
         return
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
-    """Return as soon as the condition holds.
-
-    Raises:
-        TimeoutError: it does not hold in time.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not so within {timeout_s:g} s: {what}")
-        time.sleep(_POLL_S)
 
 
 def on_free_ports(count: int, start: Callable[[Sequence[int]], T]) -> T:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +21,6 @@ from timeline.fsspec_store import open_store
 from timeline.store import ObjectStore
 from timeline.view import Timeline
 
-_numbers = itertools.count()
-
 
 class S3Job(Job):
     """A job file in a local folder; everything that it names is below a prefix of its own in the bucket."""
@@ -31,7 +29,7 @@ class S3Job(Job):
         """Write the job file, with other blocks than `settings` has."""
         super().__init__(folder)
         self.server = server
-        self.prefix = f"lake/job-{next(_numbers)}"
+        self.prefix = f"lake/job-{uuid.uuid4().hex[:8]}"
         self.fs = s3fs.S3FileSystem(**server.options, use_listings_cache=False, skip_instance_cache=True)
         self.write(**changes)
 

@@ -34,9 +34,9 @@ from tests.real.processes import (
     is_free,
     kill_tree,
     on_free_ports,
-    wait_until,
 )
 from tests.real.toolchain import MissingToolchainError
+from tests.waiting import wait_until
 
 # The keys of one block of a job file, or of each item where the block is a list.
 Keys: TypeAlias = Mapping[str, str | Sequence[str]]

@@ -28,10 +28,11 @@ import pytest
 from ingest.package import main_script, write_package
 from tests.job import SPARK, Finished, environment
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
-from tests.real.processes import HOST, kill_tree, on_free_ports, wait_until
+from tests.real.processes import HOST, kill_tree, on_free_ports
 from tests.real.s3_job import S3Job, through
 from tests.real.s3_server import S3Server
 from tests.real.spark_cluster import SparkCluster, executor_python
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.test_run import settled, wait_until_frozen
 from tests.job import Job, finish
 from tests.real.kafka_server import KafkaServer
-from tests.real.processes import wait_until
+from tests.waiting import wait_until, wait_until_frozen
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -50,7 +49,7 @@ class KafkaJob(Job):
         assert self.ids() == Counter(range(rows))
         quarantine = self.table("lake_quarantine")
         assert quarantine is not None and quarantine.to_pyarrow_table().num_rows == 2
-        assert settled(self)
+        assert self.is_settled()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.cli.test_run import settled
 from tests.cli.test_spark import below, has_markers
-from tests.forked import Command
 from tests.job import ROOT, SPARK, Job, finish
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
-from tests.real.processes import wait_until
 from tests.spark.test_job_files import expected_rows, sorted_rows
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -64,12 +62,6 @@ def assert_every_record_once(job: Job, ids: range) -> None:
     rows = table.to_pyarrow_table(columns=["id", "_shard", "_offset"]).to_pylist()
     assert set(Counter((row["_shard"], row["_offset"]) for row in rows).values()) == {1}
     assert Counter(row["id"] for row in rows) == Counter(ids)
-
-
-def wait_for(holds: Callable[[], bool], process: Command) -> None:
-    """Wait for something that a running job does; its end before that is a failure."""
-    wait_until(lambda: process.poll() is not None or holds(), "the job is that far", 180)
-    assert process.poll() is None, process.communicate()
 
 
 def rows_in(table: DeltaTable | None) -> int:
@@ -127,7 +119,7 @@ def test_job_killed_while_it_writes_goes_on_with_every_record_once(kafka: KafkaS
     ended = job.tideline("run")
     assert ended.code == 0, ended.err
     assert_every_record_once(job, range(60_000))
-    assert settled(job)
+    assert job.is_settled()
 
 
 @pytest.mark.spark
@@ -152,7 +144,7 @@ def test_broker_restarted_in_an_epoch_while_records_arrive_fails_no_epoch(
     assert_every_record_once(job, range(60_000))
     rows = job.tideline("show", "--limit", "0", "--json").json
     assert {row["action"] for row in rows} == {"commit"}
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_loss_stops_the_job_and_shows_on_the_timeline_once_it_is_accepted(
@@ -193,7 +185,7 @@ def test_hole_survives_a_crash_and_is_recorded_once(kafka: KafkaServer, topic: s
     commits = [row for row in job.tideline("show", "--json").json if row["action"] == "commit" and row["lost"]]
     assert len(commits) == 1
     assert commits[0]["offsets"][f"{topic}/0~1"] == 10
-    assert settled(job)
+    assert job.is_settled()
 
 
 def test_wrong_password_and_unknown_option_end_the_job_without_a_word_of_them(

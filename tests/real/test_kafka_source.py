@@ -20,7 +20,7 @@ from tests.real.kafka_properties import Listener
 from tests.real.kafka_reading import Reading, source_of
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
-from tests.real.processes import wait_until
+from tests.waiting import wait_until
 from timeline.chain import Chain
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, SourceChangedError, SourceError, StoreUnavailableError

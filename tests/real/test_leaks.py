@@ -23,13 +23,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tests.cli.test_run import wait_until, wait_until_frozen
 from tests.job import LOCAL, SPARK, Finished, environment, write_job
 from tests.real.kafka_properties import Listener
 from tests.real.kafka_server import KafkaServer
 from tests.real.leak_hunt import Seen, add_spark_ui, command_lines
 from tests.real.processes import HOST, on_free_ports
 from tests.real.s3_server import S3Server
+from tests.waiting import wait_for, wait_until_frozen
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
 
@@ -184,11 +184,11 @@ def assert_nothing_leaked(job: SecretJob) -> None:
 def test_job_at_work_shows_no_secret_in_its_files_command_lines_and_spark_ui(job: SecretJob) -> None:
     produce(job, range(100))
     process = job.start(SPARK, "run", job.file, "--continuous", "--log-json", "--verbose")
-    wait_until(lambda: job.commits() >= 1, process)
+    wait_for(lambda: job.commits() >= 1, process)
     assert add_spark_ui(job.seen, f"http://{HOST}:{job.ui_port}") > 20
     job.seen.add_folder(job.folder)
     produce(job, range(100, 200))
-    wait_until(lambda: job.commits() >= 2, process)
+    wait_for(lambda: job.commits() >= 2, process)
     process.send_signal(signal.SIGTERM)
     assert job.finish(process).code == 0
     assert [*(job.folder / "events").iterdir()], "there is an event log"

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_run import wait_until_frozen
 from tests.forked import Command
 from tests.job import finish
 from tests.real import s3_server
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
-from tests.real.processes import wait_until
 from tests.real.s3_job import S3Job, small_job
 from tests.real.s3_server import S3Server
+from tests.waiting import wait_until, wait_until_frozen
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import s3fs
 
-from tests.cli.past import killed_at
 from tests.job import Finished, Job
 from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
@@ -159,10 +158,10 @@ def job_on_s3(s3: S3Server, tmp_path: Path) -> Iterator[tuple[Job, s3fs.S3FileSy
         fs.pipe_file(f"{prefix}/logs/{name}", lines.encode())
 
     put("a.jsonl", range(20))
-    killed_at(job, "written")
+    job.killed_at("written")
     assert job.tideline("run").code == 0
     put("b.jsonl", range(20, 30))
-    killed_at(job, "manifest")
+    job.killed_at("manifest")
     yield job, fs, prefix
     job.close()
 

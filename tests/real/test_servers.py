@@ -37,12 +37,12 @@ from tests.real.processes import (
     is_free,
     kill_tree,
     on_free_ports,
-    wait_until,
 )
 from tests.real.s3_server import S3Server
 from tests.real.services import Service
 from tests.real.spark_cluster import SparkCluster, executor_python
 from tests.real.toolchain import MissingToolchainError, find_tool, kept
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.real
 

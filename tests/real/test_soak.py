@@ -1,4 +1,4 @@
-"""A minute of random faults on the whole thing; ``make soak`` takes longer."""
+"""Half a minute of random faults on the whole thing; ``make soak`` takes longer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.sampling import seed, share
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
-MINUTES = share("1", "10")
+MINUTES = share("0.5", "10")
 
 
 def test_random_faults_lose_nothing_and_double_nothing(tmp_path: Path) -> None:

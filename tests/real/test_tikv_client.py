@@ -17,9 +17,10 @@ from sinks.tikv.transaction import write_mutations
 from tests.conftest import or_absent
 from tests.real import tikv_cluster
 from tests.real.certificates import issue
-from tests.real.processes import HOST, on_free_ports, wait_until
+from tests.real.processes import HOST, on_free_ports
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_epochs import Place, committed, meanwhile, prepared, ref, rows
+from tests.waiting import wait_until
 from timeline.errors import ConfigError, StoreUnavailableError, TargetRefusedError, UntrustedStoreError
 
 pytestmark = pytest.mark.real

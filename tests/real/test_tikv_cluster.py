@@ -16,9 +16,9 @@ from sinks.tikv.channels import Tls
 from sinks.tikv.client import Answer, Endpoint, TikvClient
 from tests.conftest import or_absent
 from tests.real import tikv_cluster
-from tests.real.processes import wait_until
 from tests.real.tikv_clients import connected
 from tests.real.tikv_cluster import TikvCluster
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,6 @@ from sinks.tikv.settling import locks_in, settle, settlings
 from sinks.tikv.transaction import commit
 from tests.conftest import or_absent
 from tests.real import tikv_cluster
-from tests.real.processes import wait_until
 from tests.real.tikv_cluster import Member, TikvCluster
 from tests.real.tikv_epochs import (
     Place,
@@ -27,6 +26,7 @@ from tests.real.tikv_epochs import (
     write_bucket,
     written,
 )
+from tests.waiting import wait_until
 from timeline.epoch import EpochRef
 
 pytestmark = pytest.mark.real

@@ -23,14 +23,14 @@ from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.reader import read_rows
 from sinks.tikv.staged import MAX_ROW_BYTES
-from tests.cli.test_run import wait_until_frozen
 from tests.job import ROOT, SPARK, finish
 from tests.random_rows import plain, random_array, random_type
-from tests.real.processes import HOST, on_free_ports, wait_until
+from tests.real.processes import HOST, on_free_ports
 from tests.real.tikv_clients import connected, patiently
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_job import PAD, TikvJob
 from tests.spark.test_job_files import expected_rows
+from tests.waiting import wait_until, wait_until_frozen
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

@@ -20,12 +20,12 @@ from tests.conftest import or_absent
 from tests.forked import Command, Streams
 from tests.job import SPARK, start
 from tests.real import tikv_cluster
-from tests.real.processes import wait_until
 from tests.real.spark_cluster import SparkCluster, executor_python
 from tests.real.tikv_bystander import ROWS, SCHEMA, Onlooker, bystander, generation_of
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_job import PAD, TikvJob
 from tests.sampling import drawing, share
+from tests.waiting import wait_until
 from timeline.instant import Action
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]

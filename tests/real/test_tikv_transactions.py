@@ -33,7 +33,6 @@ from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back, wri
 from tests.conftest import or_absent
 from tests.contract.test_tikv_sink import ThroughClient
 from tests.real import tikv_cluster
-from tests.real.processes import wait_until
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_epochs import (
     SCHEMA,
@@ -53,6 +52,7 @@ from tests.real.tikv_epochs import (
     write_bucket,
     written,
 )
+from tests.waiting import wait_until
 from timeline.epoch import EpochRef, Part
 from timeline.errors import (
     CommitUnknownError,

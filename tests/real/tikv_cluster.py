@@ -24,8 +24,9 @@ from urllib.error import HTTPError, URLError
 import grpc
 
 from tests.real.certificates import Certificates
-from tests.real.processes import HOST, ServerProcess, on_free_ports, wait_until
+from tests.real.processes import HOST, ServerProcess, on_free_ports
 from tests.real.toolchain import MissingToolchainError, find_tool, kept
+from tests.waiting import wait_until
 
 PD_VERSION = "v8.1.0"
 REGION_BYTES = 96 << 20

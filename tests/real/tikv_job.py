@@ -21,7 +21,6 @@ from sinks.tikv.place import TikvPlace
 from sinks.tikv.reader import read_rows
 from sinks.tikv.settling import locks_in, settle
 from sinks.tikv.transaction import Transaction, prewrite, roll_back
-from tests.cli.test_run import settled
 from tests.job import Job
 from tests.real.tikv_cluster import TikvCluster
 
@@ -86,7 +85,7 @@ class TikvJob(Job):
 
     def is_settled(self) -> bool:
         """Whether nothing is pending, and nothing is left that no reader sees."""
-        return settled(self) and not self.locks()
+        return super().is_settled() and not self.locks()
 
     @contextmanager
     def held(self, ids: Sequence[int]) -> Iterator[int]:

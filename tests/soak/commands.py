@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 
 from tests.job import environment
-from tests.real.processes import kill_tree, wait_until
+from tests.real.processes import kill_tree
+from tests.waiting import wait_until
 
 TIDELINE = (sys.executable, "-m", "ingest")
 ARMED = (sys.executable, "-m", "tests.cli.local_tideline")

@@ -14,11 +14,11 @@ from typing import TypeAlias
 
 import psutil
 
-from tests.real.processes import wait_until
 from tests.soak.commands import Command
 from tests.soak.diary import Diary
 from tests.soak.supervisor import Supervisor
 from tests.soak.world import LEASE_TTL_S, World
+from tests.waiting import wait_until
 from timeline.failpoints import COMMON_POINTS
 from timeline.lease import latest_writer
 from timeline.store import Retry

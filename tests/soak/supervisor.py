@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.real.processes import wait_until
 from tests.soak.commands import Command
 from tests.soak.diary import Diary
+from tests.waiting import wait_until
 
 _POLL_S = 0.05
 _START_S = 60.0

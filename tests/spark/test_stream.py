@@ -27,6 +27,7 @@ from ingest.stream.checkpoint import HadoopFiles, read_batch
 from ingest.takeover import run_recovery
 from tests.job import write_job
 from tests.spark.stream_process import Answer, Query, stream_driver
+from tests.waiting import wait_until
 from timeline.errors import ConfigError, FencedError, SourceChangedError, SparkJobError, TidelineError
 from timeline.fsspec_store import open_store
 from timeline.instant import Action
@@ -112,13 +113,6 @@ def world(spark: SparkSession, tmp_path: Path) -> World:
 
 def once(*ids: range) -> Counter[int]:
     return Counter(number for each in ids for number in each)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_each_micro_batch_is_one_epoch_of_every_target(world: World) -> None:
@@ -263,7 +257,7 @@ def slow(world: World) -> DataFrame:
 def test_stop_rolls_the_open_epoch_back_and_is_no_failure(world: World) -> None:
     world.feed(range(5))
     query = world.start(slow(world))
-    wait_for((world.folder / "begun").exists)
+    wait_until((world.folder / "begun").exists, "the query has begun")
     query.stop()
     assert query.awaitTermination() is not False and not query.isActive
     assert not len(world.timeline().pending())
@@ -276,7 +270,7 @@ def test_stop_rolls_the_open_epoch_back_and_is_no_failure(world: World) -> None:
 def test_a_query_that_was_taken_over_in_the_middle_of_a_batch_is_fenced_and_writes_nothing(world: World) -> None:
     world.feed(range(5))
     query = world.start(slow(world))
-    wait_for((world.folder / "begun").exists)
+    wait_until((world.folder / "begun").exists, "the query has begun")
     (settled,) = run_recovery(open_timeline(load_config(world.conf)), force=True).settled
     (world.folder / "go-on").touch()
     with pytest.raises(FencedError):

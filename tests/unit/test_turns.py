@@ -19,7 +19,7 @@ def test_each_file_of_a_group_is_there_and_in_no_other() -> None:
 
 def test_a_file_is_a_group_unless_it_shares_a_server_or_its_tests_take_a_minute() -> None:
     assert turns.group_of("tests/unit/test_turns.py::test_x[a::b]") == "tests/unit/test_turns.py"
-    assert turns.group_of("tests/real/test_s3_job.py::test_x") == "streams"
+    assert turns.group_of("tests/real/test_kafka_job.py::test_x") == "streams"
     alone = "tests/crash/test_kill.py::test_x"
     assert turns.group_of(alone) == alone
 

@@ -1,0 +1,46 @@
+"""What one worker of the tests starts, and all of them use.
+
+::
+
+    worker     lock of the turn      lock of the users
+    first      starts, tells         shared ... exclusive: waits until nobody else has it, then ends it
+    others     read what was told    shared ... ends with the worker
+"""
+
+from __future__ import annotations
+
+import fcntl
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@contextmanager
+def once_a_run(name: str, folder: Path, running: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+    """What `running` gives to the worker that asks first; it ends when no worker uses it any more.
+
+    Args:
+        name: of the thing, in the folder.
+        folder: the same for all workers of a run.
+        running: starts it, and ends it with its block; what it gives is picklable.
+    """
+    told = folder / f"{name}.pickle"
+    with (folder / f"{name}.users").open("a") as users, (folder / f"{name}.turn").open("a") as turn:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if told.exists():
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            yield pickle.loads(told.read_bytes())
+            return
+        with running() as started:
+            told.write_bytes(pickle.dumps(started))
+            fcntl.flock(turn, fcntl.LOCK_UN)
+            try:
+                yield started
+            finally:
+                fcntl.flock(users, fcntl.LOCK_EX)
+                told.unlink()

@@ -1,0 +1,51 @@
+"""Waiting for what other processes do: as soon as it is so, the test goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.forked import Command
+
+LONGEST_S = 240.0
+"""For what takes a second on a machine that has nothing else to do."""
+_LOOK_EVERY_S = 0.02
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = LONGEST_S) -> None:
+    """Return as soon as the condition holds.
+
+    Raises:
+        TimeoutError: it does not hold in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not so within {timeout_s:g} s: {what}")
+        time.sleep(_LOOK_EVERY_S)
+
+
+def wait_for(holds: Callable[[], bool], process: Command) -> None:
+    """Wait for something that a running command does; its end before that is a failure."""
+    wait_until(lambda: process.poll() is not None or holds(), "the command is that far")
+    assert holds(), process.communicate()
+
+
+def wait_until_frozen(process: Command) -> None:
+    """Wait for the process to stop itself, with all of its threads."""
+
+    def is_frozen() -> bool:
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
+        return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+
+    wait_for(is_frozen, process)
+
+
+def read_until(process: Command, text: str) -> None:
+    """Read what a command says on stderr up to a line with a text."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}")
