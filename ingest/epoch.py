@@ -11,7 +11,6 @@ A writer that gives up does what a recovery would do with its instant: decision 
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -84,18 +83,17 @@ class Pipeline:
     lineage: bool
     runner: Runner
     is_isolated: bool = False
-    _isolated: dict[bytes, IsolatedDecoder] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _isolated: dict[bool, IsolatedDecoder] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """See EpochWriter."""
         grain = self.source.grain
         is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
-        # A row that a target refuses is quarantined under its offset.
-        decoder = self.source.decoder(self.schema, lineage=self.lineage or outputs.may_refuse)
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(self.schema),
-            decoder=self._isolating(decoder) if self.is_isolated else decoder,
+            # A row that a target refuses is quarantined under its offset.
+            decoder=self._decoder(lineage=self.lineage or outputs.may_refuse),
             outputs=outputs,
             epoch=plan.ref.epoch,
             lineage=self.lineage,
@@ -105,9 +103,13 @@ class Pipeline:
         tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
         return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
 
-    def _isolating(self, decoder: Decoder) -> IsolatedDecoder:
-        """The same for the same decoder, whose child goes on from epoch to epoch where tasks run in this process."""
-        return self._isolated.setdefault(pickle.dumps(decoder), IsolatedDecoder(decoder))
+    def _decoder(self, *, lineage: bool) -> Decoder:
+        """An isolated one is kept: where tasks run in this process, its child goes on from epoch to epoch."""
+        if not self.is_isolated:
+            return self.source.decoder(self.schema, lineage=lineage)
+        if lineage not in self._isolated:
+            self._isolated[lineage] = IsolatedDecoder(self.source.decoder(self.schema, lineage=lineage))
+        return self._isolated[lineage]
 
 
 def run_epoch(
