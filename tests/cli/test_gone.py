@@ -154,12 +154,12 @@ def test_a_timeline_that_tables_are_ahead_of_is_told_alike_by_commands_that_only
 
 def test_a_decision_that_is_deleted_under_a_running_writer_ends_it(job: Job) -> None:
     process = job.start("run", "--continuous")
-    wait_until(lambda: (job.lake / f".hoodie/decisions/{0:020d}.json").exists(), "it is decided")
+    wait_until(lambda: (job.lake / f".hoodie/decisions/{0:020d}.json").exists(), "it is decided", 60)
     job.append("b.jsonl", range(1000, 1005))
-    wait_until(lambda: job.ids()[1000] == 1, "the row is there")
+    wait_until(lambda: job.ids()[1000] == 1, "the row is there", 60)
     decision(job, 1)
     job.append("c.jsonl", range(2000, 2005))
-    wait_until(lambda: process.poll() is not None, "it ends")
+    wait_until(lambda: process.poll() is not None, "it ends", 60)
     ended = finish(process)
     assert ended.code == 6
     assert "epoch 1 is decided, and its decision" in " ".join(ended.err.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Job:
     job.append("a.jsonl", range(100), bad=2)
     assert job.tideline("run").code == 0
     job.append("b.jsonl", range(100, 150))
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "task-written"}).code == -signal.SIGKILL
+    job.killed_at("task-written")
     assert job.tideline("run").code == 0
     return job
 
@@ -98,7 +97,7 @@ def test_the_report_of_a_job_that_recovered_says_that_all_is_well(crashed: Job, 
 
 
 def test_the_report_of_a_pending_epoch_says_what_recovery_would_do(job: Job, call: Call, tmp_path: Path) -> None:
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "manifest"}).code == -signal.SIGKILL
+    job.killed_at("manifest")
     done = call("report", job.file, "-o", tmp_path / "report.html")
     assert done.code == 0, done.err
     assert "something has to be done" in done.out

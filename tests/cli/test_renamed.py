@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -170,7 +169,7 @@ def test_names_that_are_exchanged_after_a_kill_take_no_table_the_files_of_its_ep
     ingest(job, call)
     ingest(job, call)
     job.append("a.jsonl", range(20, 30), bad=1)
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    job.killed_at(point)
     write(job, b="lake", a="lake2")
     assert call("run", job.file).code == 0
     check(job, call, 30, "lake", "lake2")
@@ -179,7 +178,7 @@ def test_names_that_are_exchanged_after_a_kill_take_no_table_the_files_of_its_ep
 @pytest.mark.parametrize("point", ["manifest", "decided", "part-committed"])
 def test_a_target_may_be_renamed_while_an_epoch_of_it_is_pending(lake: Job, call: Call, point: str) -> None:
     lake.append("a.jsonl", range(30, 40), bad=1)
-    assert lake.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    lake.killed_at(point)
     write(lake, new="lake")
     check(lake, call, 40, "lake")
 
@@ -198,7 +197,7 @@ def test_folders_that_are_exchanged_behind_a_killed_first_epoch_keep_their_files
     (job.folder / "logs" / "a.jsonl").write_text("")
     write(job, a="lake", b="lake2")
     job.append("a.jsonl", range(10))
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    job.killed_at(point)
     exchange_folders(job)
     if is_told:
         write(job, a="lake2", b="lake")
@@ -250,7 +249,7 @@ def test_a_table_that_was_moved_renamed_and_deleted_behind_a_killed_epoch_comes_
     moved = job.folder / "moved"
     job.lake.rename(moved)
     write(job, b="moved")
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "part-committing"}).code == -signal.SIGKILL
+    job.killed_at("part-committing")
     shutil.rmtree(moved / "_delta_log")
     if gone == "everything":
         shutil.rmtree(moved)

@@ -106,7 +106,7 @@ def killed_and_recovered(job: DemoJob, kills: Kills) -> Counter[str]:
     for number, (victim, later_s) in zip(range(4 * kills.count), kills.moments(), strict=False):
         job.append_lines(number)
         outcomes[victim] += killed_later(job, victim, later_s)
-        recovered = job.tideline("recover", "--json")
+        recovered = job.tideline("recover", "--json", program=SPARK)
         assert recovered.code == 0, recovered.err
         outcomes.update(settled["step"] for settled in recovered.json["settled"])
         assert not job.pending()

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.crash.test_kill import DemoJob, killed_and_recovered
+from tests.job import SPARK
 from tests.sampling import KILLS_OF_QUERIES
 from timeline.fsspec_store import open_store
 from timeline.view import Timeline
@@ -26,7 +27,7 @@ def job(tmp_path: Path) -> DemoJob:
 
 def test_kills_of_a_job_with_a_query_lose_nothing_and_double_nothing(job: DemoJob) -> None:
     killed_and_recovered(job, KILLS_OF_QUERIES)
-    checked = job.tideline("fsck", "--deep", "--json")
+    checked = job.tideline("fsck", "--deep", "--json", program=SPARK)
     assert checked.code == 0, checked.out
     check_row_by_row(job.folder)
 

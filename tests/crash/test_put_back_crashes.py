@@ -172,7 +172,7 @@ def test_a_pending_epoch_whose_data_files_are_gone_comes_back_once_however_its_r
     lake: Job, call: Call, point: str, is_table_gone: bool
 ) -> None:
     lake.append("a.jsonl", range(300, 400), bad=1)
-    assert lake.tideline("run", env={"TIDELINE_CRASH_AT": "part-committing"}).code == -signal.SIGKILL
+    lake.killed_at("part-committing")
     backup = lake.folder / "backup"
     shutil.copytree(lake.lake, backup)
     for name in lake.stray_files():

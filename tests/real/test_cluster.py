@@ -232,7 +232,7 @@ def test_spark_submit_needs_the_zip_and_nothing_installed_and_its_end_settles_th
         ended.callback(kill_tree, driver)
         submit.terminate()
         driver.wait(60)
-    recovered = job.tideline("recover", "--json").json
+    recovered = job.tideline("recover", "--json", program=SPARK).json
     assert recovered["writer"]["released"] and not recovered["found"], "nothing was left to be recovered"
     assert job.ids() == Counter(range(100))
     assert not job.left_over()

@@ -6,7 +6,6 @@ The real client, the real protocol and a real server, with `FaultProxy` in betwe
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 import uuid
@@ -191,7 +190,7 @@ def test_job_does_not_start_on_a_store_without_put_if_absent(
 ) -> None:
     job = small_job(tmp_path, s3, proxy)
     if command == "recover":
-        assert job.tideline("run", env={"TIDELINE_CRASH_AT": "task-written"}).code == -signal.SIGKILL
+        job.killed_at("task-written")
     before = contents(job)
     proxy.arm(Rule(Fault.FORGET_CONDITION))
     refused = job.tideline(command)
@@ -211,7 +210,7 @@ def test_recovery_that_cannot_read_halts_touches_nothing_and_goes_on_later(
     point: str, silent: str, words: str, proxy: FaultProxy, s3: S3Server, tmp_path: Path
 ) -> None:
     job = small_job(tmp_path, s3, proxy, read_timeout=READ_TIMEOUT_S, retries={"max_attempts": 0})
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    job.killed_at(point)
     before = contents(job)
     proxy.arm(Rule(Fault.HANG, "GET", silent))
     halted = job.tideline("recover")

@@ -75,7 +75,7 @@ def wait_until_rolled_back(job: TikvJob) -> None:
 
 def test_epoch_that_readers_rolled_back_is_told_by_recover_and_written_again_by_run(job: TikvJob) -> None:
     job.write_job(job.target(lock_ttl="1s"))
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "part-committing:2"}).code == -signal.SIGKILL
+    job.killed_at("part-committing:2")
     wait_until_rolled_back(job)
     for options in ((), ("--dry-run",)):
         told = job.tideline("recover", *options, env=NO_JVM)
@@ -84,7 +84,7 @@ def test_epoch_that_readers_rolled_back_is_told_by_recover_and_written_again_by_
     assert job.rows() == [] and len(job.pending()) == 1
     # Killed in the middle of that, once before and once behind the point from which readers see it.
     for point in ("task-written", "part-prepared", "primary-committed"):
-        assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+        job.killed_at(point)
     ended = job.tideline("run")
     assert ended.code == 0, ended.err
     assert ids(job) == list(range(100))
@@ -96,7 +96,7 @@ def test_epoch_that_readers_rolled_back_is_told_by_recover_and_written_again_by_
 
 @pytest.mark.parametrize("point", ["task-written", "manifest", "part-committing:2"])
 def test_recovery_of_a_tikv_job_needs_no_jvm_and_leaves_no_lock(job: TikvJob, point: str) -> None:
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
+    job.killed_at(point)
     assert job.locks()
     recovered = job.tideline("recover", program=SPARK, env=NO_JVM)
     assert recovered.code == 0, recovered.err
@@ -138,7 +138,7 @@ def test_global_takes_all_of_the_source_in_one_epoch_and_is_refused_for_a_job_wi
     assert refused.code == 2
     assert "run it with --once, or let the target commit epoch by epoch (transaction: checkpoint)" in refused.err
     assert not job.lake.exists()
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "written"}).code == -signal.SIGKILL
+    job.killed_at("written")
     ended = job.tideline("run")
     assert ended.code == 0 and "done: 1 epoch, 500 rows" in ended.out, ended
     assert ids(job) == list(range(500)) and job.ids() == Counter(range(500))
@@ -147,7 +147,7 @@ def test_global_takes_all_of_the_source_in_one_epoch_and_is_refused_for_a_job_wi
 
 def test_minibatch_shows_rows_before_its_epoch_ends_and_the_same_rows_after_a_kill(job: TikvJob) -> None:
     job.write_job(job.target(transaction="minibatch", max_rows=30))
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "task-written"}).code == -signal.SIGKILL
+    job.killed_at("task-written")
     early = job.rows()
     assert len(early) == 100, "visible, though nothing was decided"
     assert job.ids() == Counter()
@@ -166,7 +166,7 @@ def test_rows_whose_keys_exist_go_to_the_quarantine_as_json(job: TikvJob) -> Non
     job.write_job(job.target(mode="insert"))
     assert job.tideline("run").code == 0
     job.append("b.jsonl", range(90, 110))
-    assert job.tideline("run", env={"TIDELINE_CRASH_AT": "manifest:1"}).code == -signal.SIGKILL
+    job.killed_at("manifest:1")
     ended = job.tideline("run")
     assert ended.code == 0, ended.err
     assert ids(job) == list(range(110)) and sum(job.ids().values()) == 120
