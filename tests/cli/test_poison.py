@@ -13,7 +13,7 @@ import pytest
 from tests.job import Finished, Job
 from tests.poison import CRASH, HANG, MEMORY
 from tests.waiting import wait_for
-from timeline.instant import State
+from timeline.instant import Action, State
 
 POISONED = (sys.executable, "-m", "tests.cli.poisoned_tideline")
 DRIVER = {"master": "local[1]", "small_epochs": "driver"}
@@ -38,8 +38,13 @@ def killed_in_its_epoch(job: Job) -> None:
     """One start of a job that hangs, ended as an operator ends it at last."""
     before = {instant.time for instant in job.pending()}
     process = job.start("run", program=POISONED)
-    # An epoch that is only requested has read nothing: its end is no crash over a record.
-    wait_for(lambda: any(each.time not in before and each.state is State.INFLIGHT for each in job.pending()), process)
+
+    def is_reading() -> bool:
+        # An epoch that is only requested has read nothing, and neither has the rollback of the one before.
+        commits = (each for each in job.pending() if each.action is Action.COMMIT and each.state is State.INFLIGHT)
+        return any(each.time not in before for each in commits)
+
+    wait_for(is_reading, process)
     process.kill()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
