@@ -36,23 +36,23 @@ from bench.logs import COLUMNS, generated
 from bench.pending import LOCAL, Medium, Place, born, media, new_path, new_place
 from bench.run import finish, main, parse, scratch
 from bench.table import OURS, Measured
-from ingest.completion import Completions
-from ingest.epoch import run_epoch
-from ingest.events import unheard
-from ingest.job import Job
-from ingest.task import TASK_REPORT, Outputs, TaskReport
+from ingest.driver.completion import Completions
+from ingest.driver.epoch import run_epoch
+from ingest.execution.task import TASK_REPORT, Outputs, TaskReport
+from ingest.protocol.events import unheard
+from ingest.protocol.job import Job
 from sinks.base import TaskAttempt
-from sinks.delta import DeltaSink
-from sinks.delta_rules import delta_schema
-from sinks.markers import marker_path
-from sinks.parquet import ParquetPartitionWriter
+from sinks.delta.rules import delta_schema
+from sinks.delta.sink import DeltaSink
+from sinks.parquet.markers import marker_path
+from sinks.parquet.partition_writer import ParquetPartitionWriter
 from sinks.sql_types import parse_type
+from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.decision import decision_path
 from timeline.epoch import OffsetRange, Plan, ShardCount, WriteReport, WrittenFile
 from timeline.instant import commit_completed, commit_inflight, commit_requested
 from timeline.lease import WriterLease
-from timeline.view import Timeline
 
 TABLE = "cluster"
 TASKS = 1_000
@@ -117,7 +117,7 @@ class Tasks:
         self.taken_s = (0.0, 0.0)
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
-        """See `ingest.epoch.EpochWriter`: the reports are read as those of Spark's tasks are."""
+        """See `ingest.driver.epoch.EpochWriter`: the reports are read as those of Spark's tasks are."""
         began = _clocks()
         if not self._reports:
             self._make(plan)
@@ -231,7 +231,7 @@ class Driver:
         """Seconds that a process which has opened the job needs to know where ingestion stands."""
         began = time.perf_counter()
         store = self._place.opened().store
-        chain = load_chain(store, Timeline.recent(store, self.job.retry), self.job.retry)
+        chain = load_chain(store, ActiveTimeline.recent(store, self.job.retry), self.job.retry)
         if chain.next_epoch != self._chain.next_epoch:
             raise SystemExit(f"a new writer would go on at epoch {chain.next_epoch}, not {self._chain.next_epoch}")
         return time.perf_counter() - began

@@ -21,7 +21,7 @@ from bench.logs import generated
 from bench.run import Options, finish, main, parse, scratch
 from bench.s3 import bucket
 from bench.table import OURS
-from ingest.config_models import SmallEpochs
+from ingest.config.models import SmallEpochs
 from tests.real.toolchain import MissingToolchainError
 
 TABLE = "fixed_cost"

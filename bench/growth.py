@@ -30,12 +30,12 @@ from bench.logs import generated
 from bench.run import Options, finish, main, parse, scratch
 from bench.systems.tideline import Unwatched
 from bench.table import OURS, Measured
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.events import Completed, Event
-from ingest.loop import IngestLoop
-from ingest.runner import LocalRunner
-from ingest.summary import Mode
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.loop import IngestLoop
+from ingest.driver.summary import Mode
+from ingest.execution.runner import LocalRunner
+from ingest.protocol.events import Completed, Event
 
 TABLE = "growth"
 EPOCHS = (10, 1_000, 10_000)

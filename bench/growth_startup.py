@@ -23,19 +23,19 @@ from bench.goals import Goal, Key, Medians, ratio
 from bench.pending import BODIES, LISTINGS, REQUESTS, Medium, Place, born, media, new_place, run
 from bench.run import finish, main, parse, scratch
 from bench.table import OURS, Measured
-from ingest.build import open_source
-from ingest.config import load_config
-from ingest.job import Job
-from ingest.protocol import claim_commit, open_instant, prepare, read_plan
-from ingest.protocol import finish as complete
+from ingest.config.load import load_config
+from ingest.driver.build import open_source
+from ingest.protocol.job import Job
+from ingest.protocol.steps import claim_commit, open_instant, prepare, read_plan
+from ingest.protocol.steps import finish as complete
 from sinks.base import SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
-from sinks.parquet import ParquetPartitionWriter
+from sinks.parquet.partition_writer import ParquetPartitionWriter
 from tests.fakes import EmptySink
+from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.epoch import EpochRef, Part, ShardCount, WriteReport
 from timeline.lease import WriterLease
-from timeline.store import MemoryStore
-from timeline.view import Timeline
+from timeline.stores.base import MemoryStore
 
 INSTANTS = (10, 1_000, 10_000)
 _COMMANDS = ("start", "recover")
@@ -114,7 +114,7 @@ def once(place: Place, command: str) -> dict[str, float]:
     if command == "recover":
         opened = place.opened()
         job, lease = born(place)
-        chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry)
+        chain = load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry)
         open_instant(job, chain, lease, ())
         lease.release()
     words = ("recover",) if command == "recover" else ("run", "--once")
@@ -161,7 +161,7 @@ def fill(place: Place, job: Job, lease: WriterLease, count: int) -> None:
 
 def commit_last(job: Job) -> None:
     """Give the table its one log entry: that of the newest epoch."""
-    newest = Timeline.load(job.store, job.retry).completed().instants[-1]
+    newest = ActiveTimeline.load(job.store, job.retry).completed().instants[-1]
     plan = read_plan(job, newest.time)
     assert plan is not None
     sink = job.sinks[0]

@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from ingest.generate import DEMO_COLUMNS, write_logs
-from timeline.fsspec_store import open_store
-from timeline.view import Timeline
+from ingest.cli.generate import DEMO_COLUMNS, write_logs
+from timeline.active import ActiveTimeline
+from timeline.stores.opening import open_store
 
 MIB = 1 << 20
 
@@ -72,7 +72,7 @@ def watch(job: Path) -> Iterator[Sample]:
             resident = driver.memory_info().rss / MIB
         except psutil.NoSuchProcess:
             continue
-        yield Sample(len(Timeline.load(store).completed()), resident, max(sizes, default=0.0))
+        yield Sample(len(ActiveTimeline.load(store).completed()), resident, max(sizes, default=0.0))
         time.sleep(0.1)
     if process.returncode:
         raise SystemExit((job.parent / "run.log").read_text()[-2000:])

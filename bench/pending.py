@@ -23,18 +23,18 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline
-from ingest.config import load_config
-from ingest.job import Job
-from ingest.protocol import open_instant, prepare
+from ingest.config.load import load_config
+from ingest.driver.build import Opened, build_job, give_birth, known_schema, open_timeline
+from ingest.protocol.job import Job
+from ingest.protocol.steps import open_instant, prepare
 from sinks.base import TaskAttempt
-from sinks.markers import draw_file_id, file_id, marker_path
-from sinks.parquet import ParquetPartitionWriter
+from sinks.parquet.markers import draw_file_id, file_id, marker_path
+from sinks.parquet.partition_writer import ParquetPartitionWriter
 from tests.real import s3_server
+from timeline.active import ActiveTimeline
 from timeline.chain import Chain
 from timeline.epoch import OffsetRange, Plan, ShardCount, WriteReport, WrittenFile
 from timeline.lease import LeaseObserver, WriterLease
-from timeline.view import Timeline
 
 ROOT = Path(__file__).parents[1]
 LOCAL = "local"
@@ -106,7 +106,7 @@ class Place:
 
     @property
     def lake(self) -> Path:
-        """Timeline and table as files."""
+        """ActiveTimeline and table as files."""
         return self.medium.folder / self.name
 
     def opened(self) -> Opened:
@@ -241,7 +241,7 @@ def run(place: Place, *words: str) -> Cost:
     process.returncode = os.waitstatus_to_exitcode(status)
     asked = {kind: count - before[kind] for kind, count in place.medium.asked().items()}
     opened = place.opened()
-    pending = Timeline.load(opened.store, opened.retry).pending()
+    pending = ActiveTimeline.load(opened.store, opened.retry).pending()
     if process.returncode or len(pending):
         said = (place.job.parent / "output.log").read_text()
         raise SystemExit(f"{command} ended with {process.returncode}, {len(pending)} pending:\n{said[-3000:]}")

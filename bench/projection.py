@@ -16,7 +16,7 @@ from bench.cluster import FILES_A_TASK, TASKS
 from bench.goals import Key, Medians
 from bench.logs import BYTES_A_ROW, ROWS
 from bench.table import OURS
-from timeline.s3_upload import PART_BYTES
+from timeline.stores.s3_upload import PART_BYTES
 
 BUSY = 0.7
 """Share of their time that cores read, decode and write: the rest is waiting, catching up, a machine that is lost."""

@@ -24,9 +24,9 @@ from bench.table import Measured, Row
 from bench.tikv_one_process import JvmCommitter, LargeBatches
 from bench.tikv_parts import encoder_parts
 from bench.tikv_ways import ClientTransactions, Epochs, Load, Way, count_rows
-from ingest.config_models import SparkConfig
-from ingest.runner import LocalRunner
-from ingest.spark import SparkRunner
+from ingest.config.models import SparkConfig
+from ingest.execution.runner import LocalRunner
+from ingest.execution.spark.runner import SparkRunner
 from sinks.tikv.client import Endpoint, connection
 from tests.real.tikv_cluster import running
 

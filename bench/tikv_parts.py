@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from bench.tikv_rows import MadeRows, schema
 from bench.tikv_ways import NoQuarantine
-from ingest.exchange import Chunk, Inbox, Lanes, send
-from ingest.task import Outputs, TaskSpec
+from ingest.execution.shuffle import Chunk, Inbox, Lanes, send
+from ingest.execution.task import Outputs, TaskSpec
 from sinks.base import TaskAttempt
 from sinks.tikv.client import Endpoint
 from sinks.tikv.dedup import Rule, pick

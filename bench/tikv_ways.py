@@ -19,8 +19,8 @@ import pyarrow as pa
 from tikv_client.asynchronous import TransactionClient
 
 from bench.tikv_rows import BLOCK_ROWS, MadeRows, rows, schema
-from ingest.runner import Runner
-from ingest.task import Outputs, TaskSpec, error_of
+from ingest.execution.runner import Runner
+from ingest.execution.task import Outputs, TaskSpec, error_of
 from sinks.base import BatchWriter, SinkContext, TaskAttempt
 from sinks.tikv.client import TikvClient
 from sinks.tikv.dedup import Rule

@@ -27,8 +27,8 @@ from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.read import BLOCK_BYTES, LineReader
 from ingest.sources.files.source import FilesSource
-from sinks.encoding import dictionary_columns
-from sinks.parquet import ParquetSettings
+from sinks.parquet.encoding import dictionary_columns
+from sinks.parquet.table_files import ParquetSettings
 from sinks.sql_types import parse_type
 
 _MIB = 1 << 20
@@ -55,7 +55,7 @@ class _Nowhere(io.RawIOBase):
 
 
 def write_file(rows: pa.Table, *, row_group_bytes: int | None = None, **options: Any) -> Mapping[str, float]:
-    """Encode rows as `sinks.parquet_writer` does, but for what is given here."""
+    """Encode rows as `sinks.parquet.writer` does, but for what is given here."""
     settings = ParquetSettings()
     group = max(1, rows.num_rows * (row_group_bytes or settings.row_group_bytes) // rows.nbytes)
     taken: dict[str, Any] = {

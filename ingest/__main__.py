@@ -1,6 +1,6 @@
 """`python -m ingest` is `tideline`."""
 
-from ingest.cli import main
+from ingest.cli.main import main
 
 if __name__ == "__main__":
     main()

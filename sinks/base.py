@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochRef", "Json", "Part", "Plan", "WriteReport", "WrittenFile"]
 
+LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
+"""Columns that say where a row came from, behind the job's own ones when ``lineage: true``."""
+
 REJECTED_SCHEMA = pa.schema(
     [
         pa.field("shard", pa.string(), nullable=False),

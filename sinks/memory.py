@@ -31,13 +31,13 @@ from sinks.base import (
     in_turn,
 )
 from sinks.held import RESTORE_TIMELINE, Base, Held
-from sinks.markers import Markers, draw_file_id, file_id
+from sinks.parquet.markers import Markers, draw_file_id, file_id
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError, TargetRefusedError
 from timeline.failpoints import reach
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore, Retry, create_or_read
+from timeline.stores.base import ObjectStore, Retry, create_or_read
+from timeline.stores.opening import open_store
 
 
 class MemoryOptions(TargetOptions):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from sinks.base import REJECTED_SCHEMA
-from sinks.tikv.json_text import to_json
+from sinks.json_text import to_json
 
 
 def refused_rows(rows: pa.RecordBatch, reasons: Mapping[int, str], shard: str, offsets: pa.Array) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ AREAS = {
     "tikv": ("sinks.tikv",),
     "sources": ("ingest.sources",),
     "transform": ("ingest.transform", "ingest.stream"),
-    "look": ("ingest.look", "ingest.metrics"),
+    "look": ("ingest.reports", "ingest.listeners.metrics"),
 }
 """Packages, by the word of an area."""
 

@@ -332,10 +332,18 @@ _LOADED = (
     *("deltalake", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.csv", "pyarrow.json"),
     *("fsspec.implementations.local", "s3fs", "confluent_kafka", "PIL.PngImagePlugin"),
     *("matplotlib.figure", "matplotlib.dates", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
-    *("ingest.build", "ingest.cli", "ingest.loop", "ingest.spark", "ingest.registry", "ingest.put_back", "ingest.fsck"),
+    *(
+        "ingest.driver.build",
+        "ingest.cli.main",
+        "ingest.driver.loop",
+        "ingest.execution.spark.runner",
+        "ingest.config.registry",
+        "ingest.driver.put_back",
+        "ingest.driver.fsck",
+    ),
     *("ingest.sources.files.source", "ingest.sources.kafka.source", "ingest.sources.decode.decoder"),
-    *("ingest.look.offsets", "ingest.look.offsets_text", "ingest.look.pictures", "ingest.look.report_page"),
-    *("sinks.delta", "timeline.fsspec_store"),
+    *("ingest.reports.offsets", "ingest.reports.offsets_text", "ingest.reports.pictures", "ingest.reports.report_page"),
+    *("sinks.delta.sink", "timeline.stores.opening"),
 )
 """What commands import, early or late."""
 

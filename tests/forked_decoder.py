@@ -1,4 +1,4 @@
-"""Children that decode (`ingest.isolated`) as forks, where a test is about something else: a start costs no imports.
+"""Children that decode (`ingest.execution.isolated`) as forks, where a test is about something else: no imports.
 
 ``python -m tests.forked_decoder`` is such a child. Tests of the children themselves start them as the job does.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ingest.isolated import serve
+from ingest.execution.isolated import serve
 from tests import forked
 from tests.forked import ForkedProcess, Streams
 
@@ -41,7 +41,7 @@ class ForkedDecoder:
 
 
 def start_child() -> ForkedDecoder:
-    """See `ingest.isolated.start_child`."""
+    """See `ingest.execution.isolated.start_child`."""
     requests, answers, nowhere = os.pipe(), os.pipe(), os.open(os.devnull, os.O_WRONLY)
     try:
         streams = Streams(requests[0], answers[1], nowhere)

@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 
 from tests import forked
 from tests.forked import PIPES, Command, Streams
-from timeline.fsspec_store import open_store
+from timeline.active import ActiveTimeline
 from timeline.instant import Instant
-from timeline.view import Timeline
+from timeline.stores.opening import open_store
 
 PYTHON_M = (sys.executable, "-m")
 SPARK = (*PYTHON_M, "ingest")
@@ -107,9 +107,9 @@ class Job:
         """Run a command on the job to its end; a traceback on its stderr is always wrong."""
         return finish(self.start(command, *options, program=program, env=env))
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> ActiveTimeline:
         """As it is now; it lies in the first table unless the job file says otherwise."""
-        return Timeline.load(open_store(str(self.lake)))
+        return ActiveTimeline.load(open_store(str(self.lake)))
 
     def pending(self) -> Sequence[Instant]:
         return self.timeline().pending().instants

@@ -32,7 +32,7 @@ from sinks.base import (
 from sinks.memory import MemorySink
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import TidelineError
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 
 STAGED_SCHEMA = pa.schema(
     [

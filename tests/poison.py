@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.isolated import Limits
+from ingest.execution.isolated import Limits
 from ingest.sources.base import Block, Decoded, Decoder
 
 CRASH, HANG, MEMORY, ERROR = "poison-crash", "poison-hang", "poison-memory", "poison-error"

@@ -30,11 +30,14 @@ _KINDS = (
         ("kafka.Kafka", "kafka.tools", "versitygw", "pd-server", "/pd ", "/store ", "deploy.master", "deploy.worker"),
     ),
     ("JVMs of Spark", ("java ",)),
-    ("Python workers of Spark", ("pyspark.daemon", "pyspark/daemon", "ingest.daemon", "pyspark.worker")),
+    (
+        "Python workers of Spark",
+        ("pyspark.daemon", "pyspark/daemon", "ingest.execution.spark.daemon", "pyspark.worker"),
+    ),
     ("browser", ("chromium", "chrome")),
     ("runner and its workers", ("-m pytest", "import sys;exec(eval(sys.stdin.readline()))")),
     ("commands, as forks", ("tests.forked",)),
-    ("children that decode", ("ingest.isolated",)),
+    ("children that decode", ("ingest.execution.isolated",)),
     ("commands and programs in Python", ("python",)),
 )
 """Kinds of processes, by what their command line has; the first that fits."""

@@ -20,13 +20,13 @@ from typing import Self, cast
 
 import pyarrow as pa
 
-from ingest.registry import SINK_GROUP
+from ingest.config.registry import SINK_GROUP
 from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import AlreadyExistsError, ReplayNeededError, TargetBusyError
 from timeline.failpoints import reach
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore, Retry, read_or_none
+from timeline.stores.base import ObjectStore, Retry, read_or_none
+from timeline.stores.opening import open_store
 
 _WITH_THIS = EntryPoints(
     [
@@ -37,7 +37,7 @@ _WITH_THIS = EntryPoints(
 
 
 def installed() -> EntryPoints:
-    """Takes the place of `ingest.registry.installed_sinks` where a job file may name this target."""
+    """Takes the place of `ingest.config.registry.installed_sinks` where a job file may name this target."""
     return _WITH_THIS
 
 

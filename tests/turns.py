@@ -58,7 +58,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-SEVERAL = {"tests/real/test_mending.py", "tests/real/test_tikv_kills.py", "tests/spark/test_timeline_source.py"}
+SEVERAL = {"tests/real/test_tikv_kills.py", "tests/spark/test_timeline_source.py"}
 """Files with a test that needs what another group has too."""
 
 ALONE = ("tests/bench/test_scripts.py", "tests/crash/test_kill.py", "tests/cli/test_poison.py")

@@ -12,15 +12,15 @@ from typing import TypeAlias
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.epoch import EpochResult
-from ingest.events import Event, Listener
-from ingest.loop import IngestLoop
-from ingest.runner import LocalRunner
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.epoch import EpochResult
+from ingest.driver.loop import IngestLoop
+from ingest.driver.summary import Mode, Summary
+from ingest.execution.runner import LocalRunner
+from ingest.listeners.watchers import watched
+from ingest.protocol.events import Event, Listener
 from ingest.sources.base import SourcePlan
-from ingest.summary import Mode, Summary
-from ingest.watchers import watched
 from timeline import failpoints
 
 OPEN_METRICS = "application/openmetrics-text"

@@ -15,16 +15,16 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from timeline.active import ActiveTimeline
 from timeline.body import BodyFormat
 from timeline.decision import Decision, Outcome, decision_path, read_decision
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import InvariantError
-from timeline.hudi import read_epoch_of
+from timeline.hudi.layout import read_epoch_of
 from timeline.instant import Action, Instant
-from timeline.settled import move_settled
+from timeline.settled import SETTLED, SETTLED_PATH, Settled
 from timeline.side_by_side import side_by_side
-from timeline.store import ObjectStore, Retry, read_or_none
-from timeline.view import Timeline
+from timeline.stores.base import ObjectStore, Retry, read_or_none
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +109,12 @@ def snapshot_path(epoch: int) -> str:
     return f"{SNAPSHOTS_FOLDER}/{epoch:020d}.json"
 
 
-def load_chain(store: ObjectStore, timeline: Timeline, retry: Retry, *, repair: bool = False) -> Chain:
+def load_chain(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, repair: bool = False) -> Chain:
     """The chain as storage shows it: some 100 decisions, one snapshot and one completed body are read.
 
     Args:
         store: the timeline's store.
-        timeline: a view of it, of its newest instants at least (`Timeline.recent`).
+        timeline: a view of it, of its newest instants at least (`ActiveTimeline.recent`).
         retry: bounds of retries.
         repair: write a snapshot that a crash has kept from being written, and move the settled mark where it is
             many instants behind; for writers only.
@@ -162,7 +162,7 @@ def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
     if chain.is_snapshot_due:
         _put_snapshot(store, chain, retry)
         if chain.last is not None and chain.last.outcome is Outcome.COMMIT:
-            move_settled(store, Timeline.recent(store, retry), chain.last.instant, retry)
+            move_settled(store, ActiveTimeline.recent(store, retry), chain.last.instant, retry)
 
 
 def _put_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
@@ -178,7 +178,7 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
     return Chain()
 
 
-def newest_completed(store: ObjectStore, timeline: Timeline, retry: Retry) -> tuple[Instant | None, int]:
+def newest_completed(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> tuple[Instant | None, int]:
     """The newest completed commit, and its epoch, where that is the newest instant that tells one; else None.
 
     The epoch is a hint: that one is decided, and all before it. -1 where no instant tells one.
@@ -196,3 +196,22 @@ def _last_decided(store: ObjectStore, hint: int, retry: Retry) -> int | None:
     while read_or_none(store, decision_path(epoch + 1), retry) is not None:
         epoch += 1
     return epoch if epoch >= 0 else None
+
+
+def move_settled(store: ObjectStore, timeline: ActiveTimeline, newest: str, retry: Retry) -> None:
+    """Put the mark at the newest completed commit before which nothing is pending. For the timeline's writer.
+
+    Args:
+        store: the timeline's store.
+        timeline: listed after that instant's epoch had been decided; from the present mark on at least.
+        newest: the commit instant of a decided epoch, which need not be completed yet; the mark is not put behind it.
+        retry: bounds of retries.
+    """
+    ours = timeline.by_action(Action.COMMIT, Action.ROLLBACK)
+    until = min((instant.time for instant in ours.pending()), default=None)
+    completed = [each.time for each in ours.completed().by_action(Action.COMMIT) if each.time <= newest]
+    settled = max((time for time in completed if until is None or time < until), default=None)
+    latest = timeline.latest_time
+    if settled is not None and latest is not None:
+        body = SETTLED.dump(Settled(settled, latest))
+        retry.call(lambda: store.put(SETTLED_PATH, body))

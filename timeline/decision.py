@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from timeline.body import BodyFormat
 from timeline.epoch import Position
 from timeline.errors import InvariantError
-from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
+from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
 DECISIONS_FOLDER = ".hoodie/decisions"
 """Folder of the decisions, below the timeline's base path."""

@@ -9,7 +9,7 @@
 `t` is when the instant was requested, `c` when it was completed: ``yyyyMMddHHmmssSSS``. Tideline writes layout 2,
 in UTC; layout 1 is read only. Of all actions only ``commit`` leaves its action out of the inflight name, and
 three are completed under another's name: a compaction is a commit in the end (`Action.when_completed`).
-Source: Apache Hudi technical specification 1.0, "Timeline" (layout version 2); of layout 1 and of the actions,
+Source: Apache Hudi technical specification 1.0, "ActiveTimeline" (layout version 2); of layout 1 and of the actions,
 ``HoodieTimeline``, ``HoodieInstant`` and ``InstantComparatorV1`` of Apache Hudi 0.15.
 """
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from timeline.errors import FormatError
-from timeline.html import element, mark, moment
 
 TIMELINE_FOLDER = ".hoodie/timeline"
 """Folder of the instants' files, below the timeline's base path."""
@@ -164,16 +163,6 @@ class Instant:
                 return f"{self.time}.inflight"
             case State.INFLIGHT | State.REQUESTED:
                 return f"{self.time}.{self.action.value}.{self.state.value}"
-
-    def _repr_html_(self) -> str:
-        """In a notebook: one line, from the file's name alone."""
-        requested_ms = parse_time(self.time)
-        requested = moment(datetime.fromtimestamp(requested_ms / 1000, UTC))
-        took = ""
-        if self.completion_time is not None:
-            took = f", completed {(parse_time(self.completion_time) - requested_ms) / 1000:.1f} s later"
-        time = element("code", self.time)
-        return element("div", mark(self.state.value), f" {self.action.value} ", time, f", requested {requested}{took}")
 
     @property
     def path(self) -> str:

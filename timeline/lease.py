@@ -30,7 +30,7 @@ from timeline.errors import (
     WriterBusyError,
 )
 from timeline.process import ProcessId, is_gone, this_process
-from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
+from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
 log = logging.getLogger(__name__)
 

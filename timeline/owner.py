@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timeline.body import BodyFormat
-from timeline.store import ObjectStore, Retry, create_or_read, read_or_none
+from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
 OWNER_PATH = ".hoodie/owner.json"
 """Where it lies, below the timeline's base path."""

@@ -18,11 +18,21 @@ from typing import Any
 
 from timeline.errors import TidelineError
 
+SECRET_NAME = re.compile(
+    r"secret|password|passwd|token|credential|private|api[._]?key|access[._]?key|account[._]?key|(^|\.)key$", re.I
+)
+"""Names of keys whose values are not to be shown; Java's regular expressions mean the same by it."""
+
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 _SECRET_OPTION = re.compile(r"key|secret|token|password", re.I)
 _MASK = "…"
 _SHOWN_PARTS = 2
 """Parts of a source file's path that are shown: its package's name and its own."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a key of this name is not to be shown."""
+    return SECRET_NAME.search(name) is not None
 
 
 def without_credentials(text: str) -> str:

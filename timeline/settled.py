@@ -12,10 +12,10 @@ Why nothing that matters can be before the mark:
 - T is the instant of a completed epoch, and no instant before it was pending in a listing that was made after that
   epoch, or a later one, had been decided.
 - Whoever plans a later epoch has read the decision of that one, and draws a time behind it
-  (`ingest.protocol.open_instant`): later epochs are behind T, whatever the wall clocks say.
+  (`ingest.protocol.steps.open_instant`): later epochs are behind T, whatever the wall clocks say.
 - So only a writer that planned an epoch up to that one can still put something before T, and its epoch is
   decided against it already: it loses, and removes what it put. If it is killed before that, what is left
-  is never visible; a start that looks at the whole timeline finds it (`ingest.recovery`).
+  is never visible; a start that looks at the whole timeline finds it (`ingest.protocol.recovery`).
 
 The mark is a hint: one that is lost, damaged or older than another costs a longer listing and nothing else.
 """
@@ -24,15 +24,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from timeline.body import BodyFormat
 from timeline.errors import FormatError
-from timeline.instant import Action
-from timeline.store import ObjectStore, Retry, read_or_none
-
-if TYPE_CHECKING:
-    from timeline.view import Timeline
+from timeline.stores.base import ObjectStore, Retry, read_or_none
 
 log = logging.getLogger(__name__)
 
@@ -66,22 +61,3 @@ def read_settled(store: ObjectStore, retry: Retry) -> Settled | None:
     except FormatError as error:
         log.warning("%s: looking at the whole timeline instead: %s", store.url, error)
         return None
-
-
-def move_settled(store: ObjectStore, timeline: Timeline, newest: str, retry: Retry) -> None:
-    """Put the mark at the newest completed commit before which nothing is pending. For the timeline's writer.
-
-    Args:
-        store: the timeline's store.
-        timeline: listed after that instant's epoch had been decided; from the present mark on at least.
-        newest: the commit instant of a decided epoch, which need not be completed yet; the mark is not put behind it.
-        retry: bounds of retries.
-    """
-    ours = timeline.by_action(Action.COMMIT, Action.ROLLBACK)
-    until = min((instant.time for instant in ours.pending()), default=None)
-    completed = [each.time for each in ours.completed().by_action(Action.COMMIT) if each.time <= newest]
-    settled = max((time for time in completed if until is None or time < until), default=None)
-    latest = timeline.latest_time
-    if settled is not None and latest is not None:
-        body = SETTLED.dump(Settled(settled, latest))
-        retry.call(lambda: store.put(SETTLED_PATH, body))

@@ -20,15 +20,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from timeline.active import ActiveTimeline, states_before
 from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed
 from timeline.decision import DECISIONS_FOLDER, decision_path, read_decision
 from timeline.errors import InvariantError
-from timeline.hudi import PROPERTIES_PATH
+from timeline.hudi.layout import PROPERTIES_PATH
 from timeline.instant import TIMELINE_FOLDER, Action, Instant, Layout
 from timeline.lease import first_writer_since
 from timeline.owner import OWNER_PATH
-from timeline.store import ObjectStore, Retry
-from timeline.view import Timeline, states_before
+from timeline.stores.base import ObjectStore, Retry
 
 _MOST_NAMED = 3
 
@@ -50,12 +50,12 @@ class Gone:
         return self.words
 
 
-def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[Gone]:
+def missing(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> list[Gone]:
     """What is gone; empty where everything is there.
 
     Args:
         store: the timeline's store.
-        timeline: a view of it, of its newest instants at least (`Timeline.recent`).
+        timeline: a view of it, of its newest instants at least (`ActiveTimeline.recent`).
         retry: bounds of retries.
 
     Raises:
@@ -65,7 +65,7 @@ def missing(store: ObjectStore, timeline: Timeline, retry: Retry) -> list[Gone]:
     return [*_of_instants(timeline), *_of_decisions(store, timeline, retry)]
 
 
-def require_whole(store: ObjectStore, timeline: Timeline, retry: Retry, *, is_moved: bool = False) -> None:
+def require_whole(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, is_moved: bool = False) -> None:
     """Refuse to go on with a timeline of which something is gone.
 
     Args:
@@ -92,13 +92,13 @@ def in_words(found: Sequence[Gone]) -> str:
     )
 
 
-def _of_instants(timeline: Timeline) -> Iterator[Gone]:
+def _of_instants(timeline: ActiveTimeline) -> Iterator[Gone]:
     for instant in timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK):
-        if instant.layout is Layout.TWO and not timeline.is_archived(instant):
+        if instant.layout is Layout.TWO:
             yield from _of_states(timeline, instant)
 
 
-def _of_states(timeline: Timeline, instant: Instant) -> Iterator[Gone]:
+def _of_states(timeline: ActiveTimeline, instant: Instant) -> Iterator[Gone]:
     words = {Action.COMMIT: ("plan", "manifest"), Action.ROLLBACK: ("request", "inflight file")}[instant.action]
     for word, name in zip(words, states_before(instant), strict=True):
         if name not in timeline.modified_ms:
@@ -106,7 +106,7 @@ def _of_states(timeline: Timeline, instant: Instant) -> Iterator[Gone]:
             yield Gone(f"{TIMELINE_FOLDER}/{name}", words_of_it)
 
 
-def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Iterator[Gone]:
+def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> Iterator[Gone]:
     snapshots = _epochs(store, SNAPSHOTS_FOLDER, retry)
     newest = snapshots[-1] if snapshots else -1
     first = max(0, newest - SNAPSHOT_EVERY + 1)
@@ -118,7 +118,7 @@ def _of_decisions(store: ObjectStore, timeline: Timeline, retry: Retry) -> Itera
         path = decision_path(epoch)
         yield Gone(path, f"epoch {epoch} is decided, and its decision {path} is gone")
     # A first instant may have come since the timeline was listed.
-    if decided and not timeline.instants and not Timeline.recent(store, retry).instants:
+    if decided and not timeline.instants and not ActiveTimeline.recent(store, retry).instants:
         yield Gone(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
     is_begun = bool(decided or snapshots or timeline.instants)
     if is_begun and retry.call(partial(store.size, PROPERTIES_PATH)) is None:

@@ -19,20 +19,20 @@ from pyarrow.dataset import dataset
 
 from bench.serve import Work, serve
 from bench.tuning import EVERYONE, settings
-from ingest.build import build_job, give_birth, open_source, open_timeline
-from ingest.config import load_config
-from ingest.config_models import JobConfig, SparkConfig
-from ingest.epoch import EpochResult, Pipeline, raise_failure
-from ingest.loop import IngestLoop
-from ingest.runner import Runner, open_runner
+from ingest.config.load import load_config
+from ingest.config.models import JobConfig, SparkConfig
+from ingest.driver.build import build_job, give_birth, open_source, open_timeline
+from ingest.driver.epoch import EpochResult, Pipeline, raise_failure
+from ingest.driver.loop import IngestLoop
+from ingest.driver.summary import Mode
+from ingest.execution.runner import Runner, open_runner
+from ingest.execution.spark.runner import SparkRunner
+from ingest.execution.task import Outputs, TaskReport, TaskSpec
 from ingest.sources.base import SourcePlan
-from ingest.spark import SparkRunner
-from ingest.summary import Mode
-from ingest.task import Outputs, TaskReport, TaskSpec
-from sinks.delta_location import delta_storage_options
-from sinks.delta_table import table_files
+from sinks.delta.location import delta_storage_options
+from sinks.delta.table import table_files
 from timeline.epoch import EpochRef, Plan, Position
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 
 _SPARK = settings(EVERYONE)
 
@@ -66,7 +66,7 @@ class KeptRunner(SparkRunner):
 
 
 class Unwatched:
-    """See `ingest.events.Observer`: nobody looks."""
+    """See `ingest.protocol.events.Observer`: nobody looks."""
 
     def planned(self, epoch: int, plan: SourcePlan) -> None:
         """See Observer."""

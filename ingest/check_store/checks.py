@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timeline.errors import AlreadyExistsError, NotFoundError, StoppedError, StoreUnavailableError
-from timeline.store import ObjectInfo, ObjectStore
+from timeline.stores.base import ObjectInfo, ObjectStore
 from timeline.units import count
 
 RACERS = 16
@@ -258,7 +258,7 @@ def clocks_agree(ground: Ground) -> Outcome:
     """How far the store's clock is from this machine's; informative, nothing compares them."""
     if ground.protocol != "s3":
         return skipped("one clock")
-    from timeline.s3_store import S3Store
+    from timeline.stores.s3 import S3Store
 
     assert isinstance(ground.store, S3Store)
     before = datetime.now(UTC)

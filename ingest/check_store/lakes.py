@@ -10,14 +10,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ingest.check_store.numbers import NUMBER_SCHEMA
-from ingest.task import QUARANTINE_SCHEMA
+from ingest.execution.task import QUARANTINE_SCHEMA
 from sinks.base import Sink, SinkContext
-from sinks.delta import DeltaOptions, DeltaSink
-from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities, trusting
-from sinks.delta_snapshot import LOG_FOLDER
+from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities, trusting
+from sinks.delta.sink import DeltaOptions, DeltaSink
+from sinks.delta.snapshot import LOG_FOLDER
 from sinks.memory import LOG_ENTRY, MemorySink
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore
+from timeline.stores.base import ObjectStore
+from timeline.stores.opening import open_store
 
 _SCHEMAS = {"table": NUMBER_SCHEMA, "quarantine": QUARANTINE_SCHEMA}
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ingest.sources.base import Block, Decoded, Grain, Requeue, ShardEnd, SourcePlan, Unit
 from sinks.base import REJECTED_SCHEMA
 from timeline.epoch import OffsetRange, Position
-from timeline.hudi import TableIdentity
+from timeline.hudi.layout import TableIdentity
 
 NUMBER_SCHEMA = pa.schema([pa.field("number", pa.int64())])
 """Columns of the rows."""

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.epoch import Pipeline, run_epoch
-from ingest.job import Job
-from ingest.recovery import recover
-from ingest.replay import Replay
-from ingest.runner import LocalRunner
+from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.replay import Replay
+from ingest.execution.runner import LocalRunner
+from ingest.protocol.job import Job
+from ingest.protocol.recovery import recover
 from sinks.base import Sink
 from timeline import failpoints
+from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, take_lease
 from timeline.process import ProcessId
-from timeline.store import ObjectInfo, ObjectStore, ObjectWriter, Retry
-from timeline.view import Timeline
+from timeline.stores.base import ObjectInfo, ObjectStore, ObjectWriter, Retry
 
 
 class Crashed(BaseException):
@@ -180,7 +180,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     lease = take_lease(store, job="numbers", ttl_ms=60_000, retry=retry, observer=observer, process=lambda: process)
     failpoints.reach("lease-taken")
     recover(job, lease)
-    chain = load_chain(store, Timeline.load(store, retry), retry, repair=True)
+    chain = load_chain(store, ActiveTimeline.load(store, retry), retry, repair=True)
     while ranges := source.plan(chain.positions).ranges:
         chain = chain.advanced(run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision)
     lease.release()
@@ -189,7 +189,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
 def faults(lake: Lake, source: NumberSource) -> list[str]:
     """What is not as it has to be at the end, in words: every row there once, nothing left over, nothing pending."""
     rows, rejected, orphans = lake.rows(), lake.rejected(), lake.orphans()
-    timeline = Timeline.load(lake.timeline_store(), Retry())
+    timeline = ActiveTimeline.load(lake.timeline_store(), Retry())
     pending = timeline.pending().instants
     commits = [instant.time for instant in timeline.completed().by_action(Action.COMMIT)]
     found = (

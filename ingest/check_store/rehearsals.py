@@ -11,12 +11,12 @@ from ingest.check_store.checks import Ground, Outcome, failed, ok, skipped
 from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
-from sinks.delta_entry import LogEntry
-from sinks.delta_location import delta_location, delta_storage_options, trusted_authorities
-from sinks.delta_log import DeltaLog
+from sinks.delta.entry import LogEntry
+from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
+from sinks.delta.log import DeltaLog
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import CRASH_POINTS
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 from timeline.units import count
 
 QUICK_POINTS = ("requested", "written", "manifest", "decided", "part-committed", "part-aborted")

@@ -23,9 +23,9 @@ from ingest.check_store import checks, rehearsals
 from ingest.check_store.checks import RACERS, Ground, Outcome, Verdict
 from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
 from timeline.failpoints import COMMON_POINTS
-from timeline.fsspec_store import open_store
-from timeline.local_store import LocalStore
-from timeline.store import ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.local import LocalStore
+from timeline.stores.opening import open_store
 
 log = logging.getLogger(__name__)
 

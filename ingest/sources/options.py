@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 UNLIMITED = sys.maxsize
 """A limit of an epoch that never binds."""
+
+
+def _text(value: object) -> object:
+    """Spark's options are text; YAML may have made a number or a truth value of one."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+OptionText = Annotated[str, BeforeValidator(_text)]
+"""A value that a library takes as text."""
 
 
 class SourceBlock(BaseModel):

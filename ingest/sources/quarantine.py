@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, Source, SourcePlan, Unit
 from ingest.sources.replays import REPLAY_SHARD
-from sinks.delta_read import DeltaRows
+from sinks.delta.reader import DeltaRows
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, RangeGoneError
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ingest.spark_failure import cause_of
+from ingest.execution.spark.failure import cause_of
 from ingest.stream.offsets import Batch, LogEntry, Place, log_offsets, parse_beginning, parse_entry, parse_query_id
 from timeline.epoch import Json
 from timeline.errors import SourceError

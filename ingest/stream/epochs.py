@@ -8,12 +8,12 @@ import threading
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ingest.epoch import run_epoch
-from ingest.job import Job
+from ingest.driver.epoch import run_epoch
+from ingest.execution.spark.rows import SHARD, BatchRows, make_rows
+from ingest.protocol.job import Job
 from ingest.stream.checkpoint import CheckpointFiles, read_batch
 from ingest.stream.judge import Verdict, judge
 from ingest.stream.offsets import Batch, Place
-from ingest.stream.rows import SHARD, BatchRows, make_rows
 from timeline.chain import Chain, write_snapshot
 from timeline.epoch import Json, OffsetRange
 from timeline.errors import SourceChangedError, TidelineError

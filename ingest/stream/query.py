@@ -15,25 +15,25 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ingest.build import Opened, build_job, give_birth, known_schema, open_timeline, require_whole
-from ingest.config import JobConfig, load_config
-from ingest.last_word import last_error
-from ingest.losses import refuse_ahead, refuse_losses
-from ingest.recovery import recover
+from ingest.config.load import JobConfig, load_config
+from ingest.driver.build import Opened, build_job, give_birth, known_schema, open_timeline, require_whole
+from ingest.driver.exit_message import last_error
+from ingest.driver.losses import refuse_ahead, refuse_losses
+from ingest.driver.stores import probe_stores
+from ingest.driver.takeover import run_recovery
+from ingest.execution.spark.rows import SHARD
+from ingest.protocol.recovery import recover
 from ingest.sources.options import StreamOptions
 from ingest.sources.quarantine import OWN_SHARDS
-from ingest.stores import probe_stores
 from ingest.stream.checkpoint import HadoopFiles
 from ingest.stream.epochs import BatchIngest, committed_place
-from ingest.stream.rows import SHARD
 from ingest.stream.schema import check_same, row_schema
-from ingest.takeover import run_recovery
+from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.errors import ConfigError, StoppedError, WriterBusyError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
 from timeline.redact import shown_error
-from timeline.view import Timeline
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def starting_offsets(conf: str | os.PathLike[str] | JobConfig, *, default: str =
         raise WriterBusyError(
             f"{opened.store.url} has an open epoch of a writer that may be alive: stop that query, or wait for it"
         )
-    place = committed_place(load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry))
+    place = committed_place(load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry))
     if place is None:
         return default
     if place.logs is None:
@@ -168,7 +168,7 @@ class StreamIngest:
         job = build_job(born)
         refuse_ahead(job)
         recover(job, lease)
-        chain = load_chain(opened.store, Timeline.recent(opened.store, opened.retry), opened.retry, repair=True)
+        chain = load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry, repair=True)
         refuse_losses(job, chain)
         for sink in job.sinks:
             sink.ensure()

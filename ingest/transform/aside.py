@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 
-from ingest.executors import this_attempt
-from ingest.stream.rows import conform
-from ingest.task import TASK_REPORT, OpenOutputs, Outputs, TaskReport, quarantined
+from ingest.execution.spark.executors import this_attempt
+from ingest.execution.spark.rows import conform
+from ingest.execution.task import TASK_REPORT, OpenOutputs, Outputs, TaskReport, quarantined
 from ingest.transform.layout import date_expression, quoted
 from ingest.transform.tasks import Numbered
-from sinks.parquet import ParquetPartitionWriter
+from sinks.delta.spark_files import ESCAPED_BY_SPARK, escaped_by_spark
+from sinks.parquet.partition_rows import FIRST_DAY, LAST_DAY, unfit_rows
+from sinks.parquet.partition_writer import ParquetPartitionWriter
 from sinks.partition import (
     NULL_SEGMENT,
     EmptyPartition,
@@ -35,11 +37,9 @@ from sinks.partition import (
     fraction_columns,
     text_columns,
 )
-from sinks.partition_rows import FIRST_DAY, LAST_DAY, unfit_rows
 from sinks.refused import refused_rows
-from sinks.spark_files import ESCAPED_BY_SPARK, escaped_by_spark
 from timeline.epoch import WriteReport
-from timeline.local_store import LocalStore
+from timeline.stores.local import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

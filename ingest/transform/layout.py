@@ -19,7 +19,7 @@ _HOUR_US = 3_600_000_000
 def added_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[Column]:
     """The columns that the partitioning adds to rows, each with its name.
 
-    The same values as `sinks.partition_rows.with_partition_columns` makes, in whatever time zone the session is.
+    The values that `sinks.parquet.partition_rows.with_partition_columns` makes, whatever the session's time zone.
 
     Args:
         schema: columns of the rows.

@@ -24,21 +24,21 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from ingest.config_models import JobConfig
-from ingest.isolated import IsolatedDecoder
-from ingest.runner import Runner
+from ingest.config.models import JobConfig
+from ingest.execution.isolated import IsolatedDecoder
+from ingest.execution.runner import Runner
+from ingest.execution.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.sources.base import Source
-from ingest.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
 from ingest.transform.aside import FolderRules, SetAside
 from ingest.transform.failed_rows import failed_row
 from ingest.transform.layout import added_columns, quoted
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
-from sinks.delta import DeltaOptions
-from sinks.footers import footer_reader
-from sinks.parquet import ParquetPartitionWriter
-from sinks.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
+from sinks.delta.footers import footer_reader
+from sinks.delta.sink import DeltaOptions
+from sinks.delta.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
+from sinks.parquet.partition_writer import ParquetPartitionWriter
 from timeline.epoch import Json, OffsetRange, Plan
 from timeline.errors import ConfigError, InvariantError, SparkJobError
 from timeline.units import count
@@ -134,7 +134,7 @@ class _Result:
 
 @dataclass(frozen=True)
 class QueryPipeline:
-    """See EpochWriter, and `ingest.epoch.Pipeline` for a job without a query.
+    """See EpochWriter, and `ingest.driver.epoch.Pipeline` for a job without a query.
 
     Attributes:
         source: where records come from.
@@ -142,7 +142,7 @@ class QueryPipeline:
         lineage: whether rows carry shard, offset and epoch.
         runner: runs Spark's jobs.
         query: what is made of the rows.
-        is_isolated: whether records are decoded in child processes; see `ingest.isolated`.
+        is_isolated: whether records are decoded in child processes; see `ingest.execution.isolated`.
     """
 
     source: Source

@@ -16,7 +16,7 @@ TResult = TypeVar("TResult")
 
 @runtime_checkable
 class SessionRunner(Protocol):
-    """A runner with a Spark session, which a query needs; see `ingest.runner.Runner` for what else it has."""
+    """A runner with a Spark session, which a query needs; see `ingest.execution.runner.Runner` for what else it has."""
 
     def with_session(
         self, work: Callable[[SparkSession], Sequence[TResult]], tasks: int, stop: threading.Event

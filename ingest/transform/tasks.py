@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from ingest.executors import this_attempt
-from ingest.task import FINAL_ERRORS, TASK_REPORT, OpenOutputs, TaskReport, TaskSpec, write_blocks
+from ingest.execution.spark.executors import this_attempt
+from ingest.execution.task import FINAL_ERRORS, TASK_REPORT, OpenOutputs, TaskReport, TaskSpec, write_blocks
 from timeline.epoch import OffsetRange, ShardCount
 from timeline.failpoints import reach
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks.json_text import from_json, to_json
 from sinks.tikv.binary_arrays import (
     EMPTY,
     Booleans,
@@ -36,7 +37,6 @@ from sinks.tikv.binary_arrays import (
     pieces,
     values_of,
 )
-from sinks.tikv.json_text import from_json, to_json
 from timeline.errors import ConfigError, FormatError
 from timeline.units import count
 

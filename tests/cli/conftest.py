@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import pytest
 
-from ingest.cli import main
-from ingest.signals import STOP_SIGNALS
+from ingest.cli.main import main
+from ingest.cli.signals import STOP_SIGNALS
 from tests import forked_decoder
 from tests.job import Finished, Job
 
@@ -33,7 +33,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     signals = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     # A test runner may have told its own width, and people's terminals have others.
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("ingest.isolated.start_child", forked_decoder.start_child)
+    monkeypatch.setattr("ingest.execution.isolated.start_child", forked_decoder.start_child)
 
     def run(*arguments: str | Path) -> Finished:
         monkeypatch.setattr("sys.argv", ["tideline", *map(str, arguments)])

@@ -16,11 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-import ingest.isolated
-import ingest.spark
-from ingest.cli import main
-from ingest.config_models import SparkConfig
-from ingest.runner import LocalRunner
+import ingest.execution.isolated
+import ingest.execution.spark.runner
+from ingest.cli.main import main
+from ingest.config.models import SparkConfig
+from ingest.execution.runner import LocalRunner
 from tests import forked_decoder
 from timeline import failpoints
 
@@ -69,8 +69,8 @@ def shift_clock() -> None:
 
 if __name__ == "__main__":
     if "TIDELINE_ON_SPARK" not in os.environ:
-        ingest.spark.SparkRunner = SparkFreeRunner  # type: ignore[assignment, misc]
-        ingest.isolated.start_child = forked_decoder.start_child  # type: ignore[assignment]
+        ingest.execution.spark.runner.SparkRunner = SparkFreeRunner  # type: ignore[assignment, misc]
+        ingest.execution.isolated.start_child = forked_decoder.start_child  # type: ignore[assignment]
     shift_clock()
     raise_signals()
     main()

@@ -9,10 +9,10 @@ import resource
 
 import pyarrow as pa
 
-import ingest.epoch
+import ingest.driver.epoch
 import ingest.transform.pipeline
-from ingest.cli import main
-from ingest.isolated import IsolatedDecoder
+from ingest.cli.main import main
+from ingest.execution.isolated import IsolatedDecoder
 from ingest.sources.base import Decoder
 from ingest.sources.files.source import FilesSource
 from tests.poison import SHORT, PoisonedDecoder
@@ -33,6 +33,6 @@ def isolated(decoder: Decoder) -> IsolatedDecoder:
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     FilesSource.decoder = poisoned  # type: ignore[method-assign]
-    for module in (ingest.epoch, ingest.transform.pipeline):
+    for module in (ingest.driver.epoch, ingest.transform.pipeline):
         vars(module)["IsolatedDecoder"] = isolated
     main()

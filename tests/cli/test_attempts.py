@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.console import ProgressLine
-from ingest.loop import IngestLoop
-from ingest.runner import LocalRunner
-from ingest.summary import Mode
-from ingest.task import TaskReport, TaskSpec, run_task
+from ingest.cli.console import ProgressLine
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.loop import IngestLoop
+from ingest.driver.summary import Mode
+from ingest.execution.runner import LocalRunner
+from ingest.execution.task import TaskReport, TaskSpec, run_task
 from sinks.base import TaskAttempt
 from tests.cli.conftest import Call
 from tests.job import Job

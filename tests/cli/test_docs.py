@@ -10,15 +10,15 @@ import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 
-from ingest.app import app
-from ingest.config import load_config
-from ingest.config_models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
-from ingest.exit_codes import EXIT_CODES
-from ingest.look.instants import ShownInstant
+from ingest.cli.app import app
+from ingest.cli.exit_codes import EXIT_CODES
+from ingest.config.load import load_config
+from ingest.config.models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
+from ingest.reports.instants import ShownInstant
 from ingest.sources.decode.options import CsvOptions
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
-from sinks.delta import DeltaOptions
+from sinks.delta.sink import DeltaOptions
 from sinks.tikv.options import DedupOptions, TikvOptions, TlsOptions
 from tests.job import ROOT, Job
 

@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 
 from tests.cli.conftest import Call
 from tests.job import Job
-from timeline.fsspec_store import open_store
+from timeline.history.timeline import Timeline
 from timeline.instant import Action
-from timeline.view import Timeline
+from timeline.stores.opening import open_store
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def data_files(job: Job) -> list[Path]:
 
 
 def rolled_back(job: Job) -> str:
-    (rollback,) = job.timeline().by_action(Action.ROLLBACK).history().entries
+    (rollback,) = Timeline(job.timeline()).by_action(Action.ROLLBACK).history().entries
     assert rollback.rollback is not None
     return rollback.rollback.instant
 

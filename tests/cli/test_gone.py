@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ingest.look.picture_commands import Kind
+from ingest.cli.picture_commands import Kind
 from tests.cli.conftest import Call
 from tests.job import Job, finish
 from tests.waiting import wait_until
-from timeline.fsspec_store import open_store
+from timeline.active import ActiveTimeline, states_before
+from timeline.chain import move_settled
 from timeline.instant import Action
-from timeline.settled import move_settled
-from timeline.store import Retry
-from timeline.view import Timeline, states_before
+from timeline.stores.base import Retry
+from timeline.stores.opening import open_store
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_an_epoch_whose_manifest_or_decision_is_gone_is_not_left_out_of_a_replay
     for number in (1, 2):
         job.append("a.jsonl", range(100 * number, 100 * number + 100))
         assert call("run", job.file).code == 0
-    timeline = Timeline.load(store := open_store(f"{job.folder}/timeline"))
+    timeline = ActiveTimeline.load(store := open_store(f"{job.folder}/timeline"))
     commits = timeline.completed().by_action(Action.COMMIT).instants
     if is_settled:  # as behind 100 epochs, where no start looks at each instant any more
         move_settled(store, timeline, commits[2].time, Retry())

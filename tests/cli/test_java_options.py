@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ingest.app import app
-from ingest.spark import java_options
+from ingest.cli.app import app
+from ingest.execution.spark.runner import java_options
 from tests.job import Job
 from timeline.errors import SparkJobError
 
@@ -41,7 +41,7 @@ def test_only_a_job_with_a_query_has_spark_look_at_rows(
             told.append(runs_queries)
             raise SparkJobError("that is all")
 
-    monkeypatch.setattr("ingest.spark.SparkRunner", Noting)
+    monkeypatch.setattr("ingest.execution.spark.runner.SparkRunner", Noting)
     ended = CliRunner().invoke(app, ["run", str(job.file), "--once"])
     assert ended.exit_code != 0
     assert told == [transform is not None]

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.events import LeftPending, Opened, Phase, PhaseDone, RolledBack
-from ingest.last_word import LastWord
-from ingest.takeover import run_recovery
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.exit_message import LastWord
+from ingest.driver.takeover import run_recovery
+from ingest.protocol.events import LeftPending, Opened, Phase, PhaseDone, RolledBack
 from sinks.held import REPLAY
 from tests.cli.conftest import Call
 from tests.cli.local_tideline import SparkFreeRunner
@@ -28,7 +28,7 @@ from tests.watched_run import fails_at, run_watched
 from timeline import failpoints
 from timeline.epoch import EpochRef, Plan
 from timeline.errors import FencedError, TargetBusyError, TargetError
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 
 REF = EpochRef(7, "20260301101530123", 3)
 NAMED = r"Epoch \d+ \(instant \d{17}\)"
@@ -36,7 +36,7 @@ NAMED = r"Epoch \d+ \(instant \d{17}\)"
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("ingest.spark.SparkRunner", SparkFreeRunner)
+    monkeypatch.setattr("ingest.execution.spark.runner.SparkRunner", SparkFreeRunner)
     yield
     failpoints.arm(None)
 
@@ -147,7 +147,7 @@ def test_an_error_outside_of_an_epoch_names_none(job: Job, call: Call) -> None:
 def test_a_target_that_has_lost_an_epoch_says_what_to_run(
     job: Job, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.registry.installed_sinks", installed)
+    monkeypatch.setattr("ingest.config.registry.installed_sinks", installed)
     job.write(
         targets=[
             {"type": "delta", "path": f"{job.folder}/lake"},

@@ -192,7 +192,7 @@ def test_data_files_with_partition_values_that_readers_do_not_take_are_not_copie
     layout: dict[str, Any] = {"schema": {"id": "bigint", "p": "decimal(5,2)"}, "partition_by": ["p"]}
     log = empty.folder / "logs" / "a.jsonl"
     with monkeypatch.context() as older:
-        older.setattr("sinks.partition_rows.unfit_rows", lambda *_, **__: {})
+        older.setattr("sinks.parquet.partition_rows.unfit_rows", lambda *_, **__: {})
         for number, fraction in enumerate(("-0.05", "0.05", "-2.00")):
             write(empty, "lake", **layout)
             with log.open("a") as file:
@@ -222,7 +222,7 @@ def test_rows_of_an_older_version_that_a_table_refuses_now_are_named_when_they_a
     write(empty, "lake", **layout)
     (empty.folder / "logs" / "a.jsonl").write_text('{"id": 1, "p": -0.05}\n{"id": 2, "p": 1}\n')
     with monkeypatch.context() as older:
-        older.setattr("sinks.partition_rows.unfit_rows", lambda *_, **__: {})
+        older.setattr("sinks.parquet.partition_rows.unfit_rows", lambda *_, **__: {})
         assert call("run", empty.file).code == 0
     shutil.rmtree(empty.folder / "lake")
     refused = call("replay", empty.file)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.events import Event, Phase
-from ingest.takeover import run_recovery
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.takeover import run_recovery
+from ingest.protocol.events import Event, Phase
 from tests.cli.conftest import Call
 from tests.job import Job, finish
 from tests.watched_run import WatchedRun, fails_at, run_watched, scrape

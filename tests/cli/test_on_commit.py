@@ -19,7 +19,7 @@ KEEP = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))"
 
 @pytest.fixture(autouse=True)
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.spark.SparkRunner", SparkFreeRunner)
+    monkeypatch.setattr("ingest.execution.spark.runner.SparkRunner", SparkFreeRunner)
 
 
 def keeper(job: Job) -> dict[str, Any]:

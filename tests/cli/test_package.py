@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.registry import SINK_GROUP
+from ingest.config.registry import SINK_GROUP
 from tests.cli.conftest import Call
 from tests.job import ROOT, Job
 from tests.real.spark_cluster import executor_python
@@ -56,7 +56,7 @@ def test_package_made_by_a_package_is_the_same_to_the_byte(package: Path, bare_p
 def test_package_holds_the_code_with_its_resources_and_nothing_that_was_compiled(package: Path) -> None:
     with zipfile.ZipFile(package) as packed:
         names = packed.namelist()
-    assert {"timeline/errors.py", "sinks/delta.py", "ingest/resources/log4j2.properties"} <= set(names)
+    assert {"timeline/errors.py", "sinks/delta/sink.py", "ingest/execution/spark/log4j2.properties"} <= set(names)
     assert len(names) == len(set(names))
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
     code = [path for folder in ("timeline", "sinks", "ingest") for path in (ROOT / folder).rglob("*.py")]
@@ -72,7 +72,7 @@ def test_package_says_by_itself_which_sinks_it_has(package: Path) -> None:
 
 
 def test_what_asks_an_executor_needs_nothing_but_python(package: Path, tmp_path: Path) -> None:
-    program = "import ingest.executors, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    program = "import ingest.execution.spark.executors, sys; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run(
         [sys.executable, "-S", "-c", program],
         env={"PYTHONPATH": str(package)},
@@ -86,8 +86,9 @@ def test_what_asks_an_executor_needs_nothing_but_python(package: Path, tmp_path:
 
 def test_tasks_import_no_more_than_executors_are_asked_for(package: Path, tmp_path: Path) -> None:
     modules = (
-        "ingest.executors, ingest.task, ingest.sources.files.source, ingest.sources.decode.json_records, "
-        "sinks.parquet_writer"
+        "ingest.execution.spark.executors, ingest.execution.task, "
+        "ingest.sources.files.source, ingest.sources.decode.json_records, "
+        "sinks.parquet.writer"
     )
     program = f"import {modules}, sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = run_from(package, Path(sys.executable), "-c", program, cwd=tmp_path)

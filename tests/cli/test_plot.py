@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.cli.conftest import Call
 from tests.job import Job
-from tests.unit.test_html import elements
+from tests.unit.timeline.well_formed import elements
 
 KINDS = ("gantt", "throughput", "lag", "sizes", "recovery")
 

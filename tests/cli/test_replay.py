@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config_models import SparkConfig
+from ingest.config.models import SparkConfig
 from tests.cli.conftest import Call
 from tests.cli.local_tideline import SparkFreeRunner
 from tests.transaction_sink import LOSE, committed, installed, tell
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore
+from timeline.stores.base import ObjectStore
+from timeline.stores.opening import open_store
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job file with a target that can lose what was prepared."""
 
-    monkeypatch.setattr("ingest.registry.installed_sinks", installed)
-    monkeypatch.setattr("ingest.spark.SparkRunner", SparkFreeRunner)
+    monkeypatch.setattr("ingest.config.registry.installed_sinks", installed)
+    monkeypatch.setattr("ingest.execution.spark.runner.SparkRunner", SparkFreeRunner)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.jsonl").write_text('{"number": 1}\n{"number": 2}\n{bad\n')
     file = tmp_path / "job.yaml"

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ingest.look.instants import ShownInstant, instants_table, instants_view
-from ingest.look.selection import Selection, select
+from ingest.reports.instants import ShownInstant, instants_table, instants_view
+from ingest.reports.selection import Selection, select
 from tests.cli.conftest import Call
 from tests.cli.past import job_with_a_past, objects
 from tests.job import Job
-from tests.unit.scripted_store import ScriptedStore
-from timeline.fsspec_store import open_store
+from tests.unit.timeline.scripted_store import ScriptedStore
+from timeline.history.timeline import Timeline
 from timeline.instant import Action
-from timeline.view import Timeline
+from timeline.stores.opening import open_store
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from ingest.generate import DEMO_COLUMNS, write_logs
+from ingest.cli.generate import DEMO_COLUMNS, write_logs
 from tests.cli.test_terminal import on_a_terminal
 from tests.job import SPARK, TIMEOUT_S, Job, finish
 from tests.waiting import wait_for
@@ -106,7 +106,7 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
     wait_for(lambda: job.table() is not None and not job.pending(), process)
     (java,) = below(process.pid, "java")
     daemon = below(process.pid, "python")[0]
-    assert "ingest.daemon" in daemon.cmdline()
+    assert "ingest.execution.spark.daemon" in daemon.cmdline()
     write_long_epoch(job)
     wait_for(lambda: bool(job.pending()) and has_markers(job.lake), process)
     if number is signal.SIGINT:

@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import pytest
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.look.offsets import open_job_source
-from ingest.look.watching import Lag, LagMeter, LagProbe, Watcher
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.reports.offsets import open_job_source
+from ingest.reports.watching import Lag, LagMeter, LagProbe, Watcher
 from tests.cli.conftest import Call
 from tests.cli.past import job_with_a_past, objects
 from tests.job import LOCAL, Job, environment
-from tests.unit.scripted_store import AT_ONCE, ScriptedStore
-from tests.unit.scripted_store import Call as StoreCall
+from tests.unit.timeline.scripted_store import AT_ONCE, ScriptedStore
+from tests.unit.timeline.scripted_store import Call as StoreCall
 from timeline.errors import StoreUnavailableError
 from timeline.lease import LeaseState
 

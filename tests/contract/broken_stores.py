@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from timeline.errors import StoreUnavailableError
-from timeline.store import ObjectInfo, ObjectStore, ObjectWriter
+from timeline.stores.base import ObjectInfo, ObjectStore, ObjectWriter
 
 
 @dataclass

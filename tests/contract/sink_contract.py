@@ -20,7 +20,7 @@ from sinks.held import Held, HoldingSink
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import CommitRejectedError, CommitUnknownError, TargetRefusedError
-from timeline.store import ObjectStore
+from timeline.stores.base import ObjectStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
 """Columns of the rows that the suite writes."""

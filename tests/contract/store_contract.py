@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectInfo, ObjectStore, Retry, create_or_read, read_or_none
+from timeline.stores.base import ObjectInfo, ObjectStore, Retry, create_or_read, read_or_none
+from timeline.stores.opening import open_store
 
 RACERS = 8
 
@@ -415,7 +415,7 @@ def _writing_process(url: str, options: dict[str, Any], seed: int) -> subprocess
     """A process that announces each put and then makes it, until it is killed."""
     program = f"""
 import sys
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 store = open_store({url!r}, {options!r})
 for number in range(10**6):
     body = bytes([97 + number % 26]) * 300_000

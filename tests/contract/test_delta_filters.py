@@ -19,8 +19,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
 from sinks.base import RefusingWriter
+from sinks.parquet.partition_rows import partition_value
 from sinks.partition import PartitionField, Transform
-from sinks.partition_rows import partition_value
 from tests.contract.sink_contract import planned, ref, write_rows
 from tests.contract.test_delta_sink import DeltaRig
 from timeline.epoch import WrittenFile

@@ -21,11 +21,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
 from sinks.base import Lookup, Sink, SinkContext, TaskAttempt
-from sinks.delta import DeltaOptions, DeltaSink
-from sinks.delta_entry import LogEntry
-from sinks.delta_location import delta_location, delta_storage_options
-from sinks.delta_log import DeltaLog
-from sinks.delta_snapshot import Snapshot, read_snapshot
+from sinks.delta.entry import LogEntry
+from sinks.delta.location import delta_location, delta_storage_options
+from sinks.delta.log import DeltaLog
+from sinks.delta.sink import DeltaOptions, DeltaSink
+from sinks.delta.snapshot import Snapshot, read_snapshot
 from sinks.partition import PartitionField, Transform
 from sinks.sql_types import parse_type
 from tests.contract.sink_contract import (
@@ -46,8 +46,8 @@ from timeline.errors import (
     StoreUnavailableError,
     TargetRefusedError,
 )
-from timeline.local_store import LocalStore
-from timeline.store import ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.local import LocalStore
 
 AT_ONCE = Retry(attempts=4, sleep=lambda _: None)
 
@@ -197,7 +197,7 @@ def test_a_log_on_s3_is_opened_without_delta_rs(s3: S3Server, tmp_path: Path, mo
         sink.commit(prepared(sink, ref(epoch), [epoch]))
     DeltaTable(sink.log.location, storage_options=dict(sink.log.storage_options)).create_checkpoint()
     sink.commit(prepared(sink, ref(3), [3]))
-    monkeypatch.delattr("sinks.delta_log.open_table")
+    monkeypatch.delattr("sinks.delta.log.open_table")
     assert (rig.snapshot.version, rig.snapshot.applied) == (3, 3)
 
 
@@ -314,9 +314,9 @@ class TestCommit:
     def test_more_foreign_commits_than_are_read_one_by_one_are_no_obstacle(
         self, table: DeltaRig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sinks.delta_log._MOST_FOLLOWED", 3)
+        monkeypatch.setattr("sinks.delta.log._MOST_FOLLOWED", 3)
         opened: list[str] = []
-        monkeypatch.setattr("sinks.delta_log.read_snapshot", noting(opened, "open", read_snapshot))
+        monkeypatch.setattr("sinks.delta.log.read_snapshot", noting(opened, "open", read_snapshot))
         sink = table.sink()
         for epoch in range(3):
             sink.commit(prepared(sink, ref(epoch), [epoch]))

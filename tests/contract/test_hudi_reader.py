@@ -14,27 +14,27 @@ import pytest
 from hudi import HudiInstant, HudiReadOptions, HudiTableBuilder
 
 from ingest.check_store.numbers import NumberDecoder, NumberReader, NumberSource
-from ingest.epoch import Pipeline, run_epoch
-from ingest.job import Job
-from ingest.protocol import claim_rollback, open_instant
-from ingest.recovery import recover
-from ingest.runner import LocalRunner
+from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.execution.runner import LocalRunner
+from ingest.execution.task import Outputs, TaskSpec, run_task
+from ingest.protocol.job import Job
+from ingest.protocol.recovery import recover
+from ingest.protocol.steps import claim_rollback, open_instant
 from ingest.sources.base import Block, Decoded
-from ingest.task import Outputs, TaskSpec, run_task
 from sinks.avro_schema import avro_schema
 from sinks.base import REJECTED_SCHEMA, SinkContext, TaskAttempt
-from sinks.delta import DeltaOptions, DeltaSink
+from sinks.delta.sink import DeltaOptions, DeltaSink
 from sinks.partition import PartitionField, Transform, partitioned_schema
 from sinks.sql_types import type_name
 from tests.fakes import EmptySink
+from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain
 from timeline.epoch import Plan
-from timeline.fsspec_store import open_store
-from timeline.hudi import PROPERTIES_PATH, TableIdentity, create_identity
+from timeline.hudi.layout import PROPERTIES_PATH, TableIdentity, create_identity
 from timeline.instant import commit_inflight
 from timeline.lease import LeaseObserver, WriterLease, take_lease
-from timeline.store import Retry
-from timeline.view import Timeline
+from timeline.stores.base import Retry
+from timeline.stores.opening import open_store
 
 SCHEMA = pa.schema([("number", pa.int64()), ("city", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
 
@@ -100,7 +100,7 @@ class World:
 
     @property
     def chain(self) -> Chain:
-        return load_chain(self.job.store, Timeline.load(self.job.store), Retry())
+        return load_chain(self.job.store, ActiveTimeline.load(self.job.store), Retry())
 
     def commit(self, until: int) -> None:
         """One epoch more, up to this number."""
@@ -206,7 +206,9 @@ def test_hudi_lists_the_instants_and_reads_their_bodies(tmp_path: Path) -> None:
     world.leave_written(9)
     recover(world.job, world.lease)
     world.commit(5)
-    ours = [instant.time for instant in Timeline.load(world.job.store).completed() if instant.action.value == "commit"]
+    ours = [
+        instant.time for instant in ActiveTimeline.load(world.job.store).completed() if instant.action.value == "commit"
+    ]
     table = HudiTableBuilder.from_base_uri(str(tmp_path)).build()
     theirs = world.instants()
     assert [instant.timestamp for instant in theirs] == ours

@@ -12,8 +12,8 @@ from sinks.base import Sink
 from sinks.memory import MemorySink
 from tests.contract.broken_stores import LosingReplies, Unreachable
 from tests.contract.sink_contract import HoldingContract, LakeSinkContract
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.opening import open_store
 
 
 def no_pause(_: float) -> None:

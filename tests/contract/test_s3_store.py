@@ -16,12 +16,12 @@ import pytest
 from tests.contract.store_contract import SharedStoreContract
 from tests.real.raw_s3 import RawS3
 from tests.real.s3_server import S3Server
-from timeline import s3_store
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
-from timeline.fsspec_store import open_store
-from timeline.s3_store import S3Store
-from timeline.s3_upload import PART_BYTES
-from timeline.store import ObjectStore
+from timeline.stores import s3 as s3_store
+from timeline.stores.base import ObjectStore
+from timeline.stores.opening import open_store
+from timeline.stores.s3 import S3Store
+from timeline.stores.s3_upload import PART_BYTES
 
 FIRST_PART = PART_BYTES + 1
 """Bytes after which an upload has sent its first part. What is left is sent before a server can refuse it; of more, a

@@ -23,16 +23,16 @@ from timeline.errors import (
     StoreUnavailableError,
     TidelineError,
 )
-from timeline.fsspec_store import open_store
-from timeline.local_store import TEMPORARY_FOLDER, LocalStore
-from timeline.store import MemoryStore, ObjectStore
+from timeline.stores.base import MemoryStore, ObjectStore
+from timeline.stores.local import TEMPORARY_FOLDER, LocalStore
+from timeline.stores.opening import open_store
 
 
 @contextmanager
 def repeating(store: ObjectStore, call: str) -> Iterator[None]:
     """Another process that makes one call on the same store over and over until the block ends."""
     program = f"""
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 store = open_store({store.url!r})
 print("ready", flush=True)
 while True:
@@ -213,7 +213,7 @@ class TestLocalStore(SharedStoreContract):
         program = f"""
 import errno, resource, signal
 from timeline.errors import StoreUnavailableError
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 store = open_store({str(tmp_path / "full")!r})

@@ -17,8 +17,8 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from ingest.demo import line_starts
-from ingest.generate import DEMO_COLUMNS, log_lines
+from ingest.cli.demo import line_starts
+from ingest.cli.generate import DEMO_COLUMNS, log_lines
 from tests.forked import Streams
 from tests.job import SPARK, Job, start
 from tests.sampling import KILLS, KILLS_OF_DRIVERS, Kills

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from tests.crash.test_kill import DemoJob, killed_and_recovered
 from tests.job import SPARK
 from tests.sampling import KILLS_OF_QUERIES
-from timeline.fsspec_store import open_store
-from timeline.view import Timeline
+from timeline.active import ActiveTimeline
+from timeline.stores.opening import open_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -54,4 +54,4 @@ def check_row_by_row(folder: Path) -> None:
     visible = {Path(uri).name for uri in DeltaTable(lake).file_uris()}
     there = {path.name for path in lake.rglob("*") if path.is_file() and path.name.startswith("part-")}
     assert there == visible, "orphans"
-    assert not list(lake.rglob("_temporary")) and not Timeline.load(open_store(str(lake))).pending().instants
+    assert not list(lake.rglob("_temporary")) and not ActiveTimeline.load(open_store(str(lake))).pending().instants

@@ -16,22 +16,22 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ingest.evidence import Evidence
-from ingest.protocol import Rollback
-from ingest.recovery import Settled
-from ingest.task import TaskReport
+from ingest.execution.task import TaskReport
+from ingest.protocol.evidence import Evidence
+from ingest.protocol.recovery import Settled
+from ingest.protocol.steps import Rollback
 from tests.explore.stepped import Answer, Body, Call, HashedStore, Process
+from timeline.active import ActiveTimeline
 from timeline.chain import Chain, Snapshot
 from timeline.decision import Decision
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan
 from timeline.settled import Settled as Mark
-from timeline.store import MemoryStore, ObjectInfo
-from timeline.view import Timeline
+from timeline.stores.base import MemoryStore, ObjectInfo
 
 _LOCAL_STATE = (
     bool, int, float, str, bytes, type(None), tuple, list, dict, set, frozenset, enum.Enum,
     Answer, Chain, Decision, EpochRef, Evidence, Manifest, Mark, ObjectInfo, OffsetRange, Part, Plan, Rollback,
-    Settled, Snapshot, TaskReport, Timeline,
+    Settled, Snapshot, TaskReport, ActiveTimeline,
 )  # fmt: skip
 """Types of local variables that make up a place; the others (stores, jobs, functions) never change."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from timeline.store import ObjectStore
+from timeline.stores.base import ObjectStore
 
 
 def sizes_one_by_one(store: ObjectStore, paths: Collection[str]) -> dict[str, int]:

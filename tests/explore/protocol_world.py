@@ -8,16 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.epoch import Pipeline, run_epoch
-from ingest.job import Job
-from ingest.recovery import WHOLE_LOOK_EVERY, recover
-from ingest.runner import LocalRunner
+from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.execution.runner import LocalRunner
+from ingest.protocol.job import Job
+from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
 from sinks.base import Sink
-from sinks.markers import TEMP_FOLDER
 from sinks.memory import LOG_ENTRY, MemorySink
+from sinks.parquet.markers import TEMP_FOLDER
 from tests.explore.stepped import Body, SteppedStore
 from tests.fakes import EmptySink
-from timeline.chain import load_chain
+from timeline.active import ActiveTimeline
+from timeline.chain import load_chain, move_settled
 from timeline.clock import InstantClock
 from timeline.decision import DECISION, Decision, Outcome
 from timeline.epoch import PLAN
@@ -25,9 +26,7 @@ from timeline.errors import TidelineError
 from timeline.instant import Action, State, parse_file_name
 from timeline.lease import WriterLease, WriterRecord
 from timeline.process import ProcessId
-from timeline.settled import move_settled
-from timeline.store import MemoryStore, ObjectStore, Retry
-from timeline.view import Timeline
+from timeline.stores.base import MemoryStore, ObjectStore, Retry
 
 START_MS = 1_700_000_000_000
 NEVER_AGAIN = Retry(attempts=3, first_pause_s=0, sleep=lambda pause_s: None, monotonic=lambda: 0.0)
@@ -91,7 +90,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
         job = make_job(store, f"P{number}", number, sinks)
         with contextlib.suppress(TidelineError):
             recover(job, make_lease(store, number))
-            chain = load_chain(store, Timeline.recent(store, job.retry), job.retry)
+            chain = load_chain(store, ActiveTimeline.recent(store, job.retry), job.retry)
             for _ in range(epochs):
                 plan = source.plan(chain.positions)
                 if not plan.ranges:
@@ -102,7 +101,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
                 result = run_epoch(job, pipeline, chain, lease, plan.ranges, stop=threading.Event())
                 chain = chain.advanced(result.decision)
                 if is_marking:
-                    move_settled(store, Timeline.recent(store, job.retry), result.decision.instant, job.retry)
+                    move_settled(store, ActiveTimeline.recent(store, job.retry), result.decision.instant, job.retry)
 
     return run
 
@@ -155,7 +154,7 @@ def check_recovered(store: MemoryStore, sinks: SinkMaker = one_table) -> None:
     log = [LOG_ENTRY.load(path, store.objects[path]) for path in sorted(store.objects) if path.startswith("_log/")]
     assert [entry.instant for entry in log] == commits, "decided commits are not all visible"
     instants = [parse_file_name(path.rpartition("/")[2]) for path in store.objects if "/timeline/" in path]
-    pending = Timeline.load(store).pending().instants
+    pending = ActiveTimeline.load(store).pending().instants
     assert not pending, f"pending after recovery: {pending}"
     completed = [i.time for i in instants if i.action is Action.COMMIT and i.state is State.COMPLETED]
     assert sorted(completed) == sorted(commits), f"completed {completed}, decided {commits}"
@@ -178,7 +177,7 @@ def check_recovered_behind_the_mark(store: MemoryStore) -> None:
     """A recovery that looks behind the settled mark leaves nothing decided undone; one of the whole leaves nothing."""
     recover(make_job(store, "B", 10), make_lease(store, 10))
     check_visible(store)
-    completed = {instant.time for instant in Timeline.load(store).completed()}
+    completed = {instant.time for instant in ActiveTimeline.load(store).completed()}
     undone = [
         each.instant for each in decisions(store) if each.outcome is Outcome.COMMIT and each.instant not in completed
     ]

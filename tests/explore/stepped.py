@@ -13,7 +13,7 @@ from typing import Any
 import greenlet
 
 from tests.explore.one_by_one import delete_one_by_one, sizes_one_by_one
-from timeline.store import MemoryStore, ObjectInfo, ObjectWriter
+from timeline.stores.base import MemoryStore, ObjectInfo, ObjectWriter
 
 
 @dataclass

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-import ingest.protocol
-import ingest.recovery
+import ingest.protocol.recovery
+import ingest.protocol.steps
 from ingest.check_store.numbers import NumberSource
-from ingest.job import Job
-from ingest.protocol import claim_rollback
+from ingest.protocol.job import Job
+from ingest.protocol.steps import claim_rollback
 from sinks.base import Sink, Spread, in_turn
 from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
 from tests.explore.explorer import World
@@ -22,7 +22,7 @@ from tests.fakes import EmptySink
 from timeline.decision import DECISION, Decision, decision_path
 from timeline.epoch import EpochRef, Part
 from timeline.errors import InvariantError
-from timeline.store import MemoryStore, ObjectStore, Retry
+from timeline.stores.base import MemoryStore, ObjectStore, Retry
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -84,7 +84,7 @@ def test_without_the_decision_check_a_fault_is_found(monkeypatch: pytest.MonkeyP
         store.put(decision_path(wanted.epoch), DECISION.dump(wanted))
         return wanted
 
-    monkeypatch.setattr(ingest.protocol, "decide", decide_blindly)
+    monkeypatch.setattr(ingest.protocol.steps, "decide", decide_blindly)
     with pytest.raises(CAUGHT):
         explore_two_writers(1)
 
@@ -98,7 +98,7 @@ def test_without_the_order_of_epochs_a_fault_is_found(monkeypatch: pytest.Monkey
     def nothing_before(job: Job, epoch: int, applied_through: int) -> Sequence[Decision]:
         return ()
 
-    monkeypatch.setattr(ingest.protocol, "decided_before", nothing_before)
+    monkeypatch.setattr(ingest.protocol.steps, "decided_before", nothing_before)
     with pytest.raises(CAUGHT):
         explore_two_writers(2)
 
@@ -109,6 +109,6 @@ def test_deleting_before_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) 
             sink.abort(ref, None)
         return claim_rollback(job, ref, generation, reason, is_crash=is_crash)
 
-    monkeypatch.setattr(ingest.recovery, "claim_rollback", delete_first)
+    monkeypatch.setattr(ingest.protocol.recovery, "claim_rollback", delete_first)
     with pytest.raises(CAUGHT):
         explore_two_writers(1)

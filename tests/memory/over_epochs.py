@@ -14,9 +14,9 @@ import psutil
 
 from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.epoch import Pipeline, run_epoch
-from ingest.job import Job
-from ingest.runner import LocalRunner
+from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.execution.runner import LocalRunner
+from ingest.protocol.job import Job
 from tests.explore.protocol_world import make_lease
 from timeline.chain import Chain
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ingest.sources.decode.convert import convert
 from ingest.sources.decode.infer import infer_json, infer_texts
-from tests.unit.sources.rows import block_of, outcome, source_of
+from tests.unit.ingest.sources.rows import block_of, outcome, source_of
 
 _DIGITS = st.text("0123456789", min_size=1, max_size=24)
 _WHOLE = st.builds(

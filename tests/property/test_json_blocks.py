@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ingest.sources.decode.fields import entries, take_apart
 from ingest.sources.decode.json_blocks import JsonBlocks
 from ingest.sources.decode.options import UnknownField
-from tests.unit.sources.rows import block_of, outcome, schema_of, source_of
+from tests.unit.ingest.sources.rows import block_of, outcome, schema_of, source_of
 
 _COLUMNS = {
     "i": "int",

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from timeline.active import ActiveTimeline
 from timeline.body import BodyFormat
 from timeline.chain import SNAPSHOT, Snapshot
 from timeline.decision import DECISION, Decision, Outcome
@@ -28,13 +29,12 @@ from timeline.epoch import (
     WrittenFile,
 )
 from timeline.errors import FormatError
-from timeline.hudi import TableIdentity, commit_body, create_identity, read_identity, rollback_body
+from timeline.hudi.layout import TableIdentity, commit_body, create_identity, read_identity, rollback_body
 from timeline.instant import Action, Instant, State, format_time, parse_file_name, parse_time
 from timeline.lease import WRITER, WriterRecord
 from timeline.process import ProcessId
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
-from timeline.store import MemoryStore, Retry
-from timeline.view import Timeline
+from timeline.stores.base import MemoryStore, Retry
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ def test_times_sort_as_text_and_are_read_back(one: int, other: int) -> None:
 @given(st.lists(instants(), max_size=12), st.lists(texts, max_size=3))
 def test_a_view_shows_each_instant_once_in_its_furthest_state(found: list[Instant], foreign: list[str]) -> None:
     names = [instant.file_name for instant in found]
-    timeline = Timeline.from_names(iter([*names, *foreign]))
+    timeline = ActiveTimeline.from_names(iter([*names, *foreign]))
     assert {each.key for each in timeline} == {each.key for each in found}
     assert len({each.key for each in timeline}) == len(timeline)
     order = list(State)

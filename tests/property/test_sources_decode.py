@@ -15,7 +15,7 @@ from ingest.sources.base import Decoder
 from ingest.sources.decode.csv_records import CsvDecoder
 from ingest.sources.decode.options import CsvOptions, UnknownField
 from ingest.sources.decode.records import TextRecords
-from tests.unit.sources.rows import block_of, outcome, plain_lines, schema_of, source_of
+from tests.unit.ingest.sources.rows import block_of, outcome, plain_lines, schema_of, source_of
 
 _COLUMNS = {
     "i": "int",

@@ -13,7 +13,7 @@ from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.source import FilesSource
-from tests.unit.sources.rows import NOW_S, Reading, plain_lines, read_lines, source_of
+from tests.unit.ingest.sources.rows import NOW_S, Reading, plain_lines, read_lines, source_of
 
 _PIECES = st.sampled_from([b"a", b"bc", b"\n", b"\n", b"\r\n", b"\r", b"\0", b"\xff", b"x" * 300, b"\xef\xbb\xbf"])
 _CONTENT = st.lists(_PIECES, min_size=1, max_size=30).map(b"".join)

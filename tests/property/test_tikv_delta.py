@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.base import SinkContext
-from sinks.delta import DeltaOptions, DeltaSink
+from sinks.delta.sink import DeltaOptions, DeltaSink
 from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
 from sinks.tikv.dedup import Rule

@@ -24,23 +24,23 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.loop import IngestLoop
-from ingest.put_back import Wanted, put_back
-from ingest.runner import LocalRunner
-from ingest.summary import Mode
-from ingest.takeover import run_recovery
-from ingest.writers import Writers
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.loop import IngestLoop
+from ingest.driver.put_back import Wanted, put_back
+from ingest.driver.summary import Mode
+from ingest.driver.takeover import run_recovery
+from ingest.driver.writers import Writers
+from ingest.execution.runner import LocalRunner
 from tests.sampling import share
 from tests.watched_run import Unseen
 from timeline import failpoints
+from timeline.active import ActiveTimeline, states_before
 from timeline.errors import TidelineError
-from timeline.fsspec_store import open_store
 from timeline.instant import Action
 from timeline.lease import WRITER, latest_writer, writer_path
-from timeline.store import Retry
-from timeline.view import Timeline, states_before
+from timeline.stores.base import Retry
+from timeline.stores.opening import open_store
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -256,7 +256,7 @@ class World(RuleBasedStateMachine):
 
     def _delete_of_timeline(self, which: str) -> None:
         """Objects of the newest epoch, or of all epochs."""
-        instants = Timeline.load(open_store(str(self.timeline))).completed().by_action(Action.COMMIT).instants
+        instants = ActiveTimeline.load(open_store(str(self.timeline))).completed().by_action(Action.COMMIT).instants
         files = self.timeline / ".hoodie" / "timeline"
         plan, manifest = (files / name for name in states_before(instants[-1]))
         decisions = sorted((self.timeline / ".hoodie" / "decisions").iterdir())

@@ -29,7 +29,7 @@ from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.kafka.source import KafkaSource
 from sinks.sql_types import parse_type
 from tests.property.values_oracle import REJECTED, of_json, of_number, of_text, same
-from tests.unit.sources.rows import block_of, source_of
+from tests.unit.ingest.sources.rows import block_of, source_of
 
 _MANY, _SOME, _FEW = 1000, 200, 10
 """Values a batch, by how long one of them takes."""

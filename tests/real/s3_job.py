@@ -13,13 +13,13 @@ from typing import Any
 import s3fs
 from deltalake import DeltaTable
 
-from sinks.delta_location import delta_storage_options
+from sinks.delta.location import delta_storage_options
 from tests.job import Job, write_job
 from tests.real.fault_proxy import FaultProxy
 from tests.real.s3_server import S3Server
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore
-from timeline.view import Timeline
+from timeline.active import ActiveTimeline
+from timeline.stores.base import ObjectStore
+from timeline.stores.opening import open_store
 
 
 class S3Job(Job):
@@ -84,7 +84,7 @@ class S3Job(Job):
         return [
             *(path for path in stray if path.rpartition("/")[2] not in visible),
             *(upload["Key"] for upload in uploads.get("Uploads", [])),
-            *(str(instant) for instant in Timeline.load(self.store("timeline")).pending().instants),
+            *(str(instant) for instant in ActiveTimeline.load(self.store("timeline")).pending().instants),
         ]
 
 

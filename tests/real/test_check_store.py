@@ -16,7 +16,7 @@ from tests.job import SPARK, Finished, finish
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.raw_s3 import RawS3
 from tests.real.s3_server import S3Server
-from timeline.fsspec_store import open_store
+from timeline.stores.opening import open_store
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

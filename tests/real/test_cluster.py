@@ -25,7 +25,7 @@ import psutil
 import pyspark
 import pytest
 
-from ingest.package import main_script, write_package
+from ingest.execution.spark.package import main_script, write_package
 from tests.job import SPARK, Finished, environment
 from tests.real.fault_proxy import Fault, FaultProxy, Rule
 from tests.real.processes import HOST, kill_tree, on_free_ports

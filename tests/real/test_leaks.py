@@ -30,8 +30,8 @@ from tests.real.leak_hunt import Seen, add_spark_ui, command_lines
 from tests.real.processes import HOST, on_free_ports
 from tests.real.s3_server import S3Server
 from tests.waiting import wait_for, wait_until_frozen
-from timeline.fsspec_store import open_store
-from timeline.view import Timeline
+from timeline.active import ActiveTimeline
+from timeline.stores.opening import open_store
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
 
@@ -144,7 +144,7 @@ class SecretJob:
         return self.finish(self.start(program, *command, **env))
 
     def commits(self) -> int:
-        return len(Timeline.load(open_store(self.timeline, self.s3.options)).completed().instants)
+        return len(ActiveTimeline.load(open_store(self.timeline, self.s3.options)).completed().instants)
 
     def _lock_key(self) -> None:
         """The client's certificate with its key encrypted."""

@@ -16,7 +16,6 @@ from tests.real.kafka_server import KafkaServer
 from tests.real.kafka_topics import KafkaRecord
 from tests.real.s3_job import S3Job
 from tests.real.s3_server import S3Server
-from tests.real.tikv_cluster import TikvCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -87,39 +86,3 @@ def test_everything_on_s3_is_compared_mended_and_replayed(s3: S3Server, tmp_path
     assert replayed.out == "on-s3: 3 records replayed: 3 accepted, none rejected again\n", replayed.err
     assert job.ids() == job.ids("copy") == Counter(range(53))
     assert job.fs.exists(copy), "only fsck --fix deletes what nobody announced"
-
-
-def test_replay_into_tikv_and_delta_leaves_out_what_a_target_refused(tikv: TikvCluster, tmp_path: Path) -> None:
-    job = Job(tmp_path)
-    keyed = {
-        "type": "tikv",
-        "name": "keyed",
-        "pd": list(tikv.pd),
-        "prefix": f"tmended{next(_numbers)}_",
-        "key": ["id"],
-        "mode": "insert",
-        "on_existing": "quarantine",
-    }
-    targets = [{"type": "delta", "path": f"{tmp_path}/lake"}, keyed]
-    schema = {"id": "bigint", "at": "timestamp"}
-
-    def write(timestamp_format: str) -> None:
-        job.write(source=job.source(timestamp_format=timestamp_format), schema=schema, targets=targets)
-
-    write("%Y-%m-%d")
-    with (tmp_path / "logs" / "a.jsonl").open("w") as out:
-        out.writelines(f'{{"id": {day}, "at": "2026-03-0{day}"}}\n' for day in (1, 2))
-        out.writelines(f'{{"id": {day}, "at": "0{day}.03.2026"}}\n' for day in (3, 4))
-    assert job.tideline("run").code == 0
-    with (tmp_path / "logs" / "b.jsonl").open("w") as out:
-        out.write('{"id": 1, "at": "2026-03-09"}\n')
-    assert job.tideline("run").code == 0, "its key exists: the quarantine has it"
-    write("%d.%m.%Y")
-    replayed = job.tideline("replay-quarantine")
-    assert replayed.out == "cli: 2 records replayed: 2 accepted, none rejected again\n", replayed.err
-    assert job.ids() == Counter({1: 2, 2: 1, 3: 1, 4: 1})
-    read = [json.loads(line)["id"] for line in job.tideline("read", "--json").out.splitlines()]
-    assert read == [1, 2, 3, 4]
-    checked = job.tideline("fsck")
-    assert checked.code == 0, checked.out
-    assert "0 locks" in checked.out

@@ -12,16 +12,16 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from ingest.look.pictures.palette import PHASES, VERMILION, Phase
-from ingest.look.report import Report
-from ingest.look.report_page import page
-from ingest.recovery import StepKind
+from ingest.protocol.recovery import StepKind
+from ingest.reports.pictures.palette import PHASES, VERMILION, Phase
+from ingest.reports.report import Report
+from ingest.reports.report_page import page
 from tests.conftest import or_absent
 from tests.real import browser
 from tests.real.browser import Browser, Seen
 from tests.real.toolchain import MissingToolchainError
-from tests.unit.look import made_histories as made
-from tests.unit.look.made_reports import pending, report, shard
+from tests.unit.ingest.reports import made_histories as made
+from tests.unit.ingest.reports.made_reports import pending, report, shard
 
 Look: TypeAlias = Callable[..., Seen]
 

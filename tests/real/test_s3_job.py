@@ -11,7 +11,7 @@ import pytest
 from tests.job import SPARK
 from tests.real.s3_job import S3Job
 from tests.real.s3_server import S3Server
-from timeline.view import Timeline
+from timeline.active import ActiveTimeline
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -69,6 +69,6 @@ def test_many_small_objects_go_into_epochs_of_the_size_that_is_allowed(job: S3Jo
         job.put(f"many/{number:03d}.jsonl", range(1000 + 10 * number, 1010 + 10 * number))
     assert job.tideline("run").code == 0
     assert job.ids() == Counter([*range(200), *range(1000, 1350)])
-    commits = Timeline.load(job.store("timeline")).completed().instants
+    commits = ActiveTimeline.load(job.store("timeline")).completed().instants
     assert len(commits) == 4
     assert not job.left_over()

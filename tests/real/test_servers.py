@@ -23,7 +23,7 @@ import yaml
 from botocore.exceptions import SSLError
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ingest.config import load_config
+from ingest.config.load import load_config
 from tests.conftest import or_absent
 from tests.real import s3_server, services
 from tests.real.kafka_properties import Listener

@@ -25,10 +25,10 @@ from tests.real.raw_s3 import RawS3
 from tests.real.s3_job import S3Job, small_job, through
 from tests.real.s3_server import S3Server
 from timeline.errors import ConfigError, StoreUnavailableError, TidelineError
-from timeline.fsspec_store import open_store
 from timeline.lease import LeaseObserver, LeaseState
-from timeline.probe import PROBE, probe_exclusive_creation
-from timeline.store import Retry
+from timeline.stores.base import Retry
+from timeline.stores.opening import open_store
+from timeline.stores.probe import PROBE, probe_exclusive_creation
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

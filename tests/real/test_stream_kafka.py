@@ -20,9 +20,9 @@ from tests.real.kafka_topics import KafkaRecord
 from tests.real.spark_jars import spark_kafka_jars
 from tests.real.toolchain import MissingToolchainError
 from tests.spark.stream_process import Answer, Query, StreamDriver, stream_driver
-from timeline.fsspec_store import open_store
+from timeline.active import ActiveTimeline
 from timeline.instant import Action
-from timeline.view import Timeline
+from timeline.stores.opening import open_store
 
 pytestmark = [pytest.mark.real, pytest.mark.spark, pytest.mark.slow]
 
@@ -89,7 +89,7 @@ class World:
         return len(rows) == len(counts) == self.produced
 
     def epochs(self) -> int:
-        return len(Timeline.load(open_store(f"{self.folder}/lake")).completed().by_action(Action.COMMIT))
+        return len(ActiveTimeline.load(open_store(f"{self.folder}/lake")).completed().by_action(Action.COMMIT))
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from ingest.check_store.numbers import NumberSource
 from ingest.check_store.processes import CrashAt, run_process
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.tikv_lake import TikvLake, verdict
+from timeline.active import ActiveTimeline
 from timeline.failpoints import CRASH_POINTS
 from timeline.instant import Action
-from timeline.view import Timeline
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -99,7 +99,7 @@ def test_an_epoch_that_readers_rolled_back_is_given_up_unless_it_is_decided(
     assert not run_process(lake, SOURCE, 0, CrashAt(point))
     lake.expire()
     crash_and_run(lake, [])
-    assert len(Timeline.load(lake.timeline_store()).completed().by_action(Action.ROLLBACK)) == rollbacks
+    assert len(ActiveTimeline.load(lake.timeline_store()).completed().by_action(Action.ROLLBACK)) == rollbacks
 
 
 def test_a_rollback_lists_the_transaction_that_went(make_lake: MakeLake) -> None:
@@ -107,5 +107,5 @@ def test_a_rollback_lists_the_transaction_that_went(make_lake: MakeLake) -> None
     assert not run_process(lake, SOURCE, 0, CrashAt("written"))
     (attempt,) = lake.keyed.records.attempts()
     assert run_process(lake, SOURCE, 1)
-    (rollback,) = Timeline.load(lake.timeline_store()).completed().by_action(Action.ROLLBACK)
+    (rollback,) = ActiveTimeline.load(lake.timeline_store()).completed().by_action(Action.ROLLBACK)
     assert f"keyed: transaction {attempt.start_ts}".encode() in lake.timeline_store().get(rollback.path)

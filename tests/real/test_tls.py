@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sinks.delta_location import trusting
+from sinks.delta.location import trusting
 from tests.job import SPARK, Finished, Job, environment
 from tests.real.certificates import issue
 from tests.real.kafka_properties import Listener

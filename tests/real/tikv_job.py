@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.read import tikv_target
+from ingest.cli.read import tikv_target
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
 from sinks.tikv.client import Endpoint, TikvClient, connection
 from sinks.tikv.key_codec import own_range, row_range
 from sinks.tikv.mutations import Mutations

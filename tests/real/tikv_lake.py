@@ -12,9 +12,9 @@ import pyarrow as pa
 from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import faults
-from ingest.counts import TargetRows
-from ingest.job import Job
-from ingest.recovery import clean_leftovers
+from ingest.protocol.counts import TargetRows
+from ingest.protocol.job import Job
+from ingest.protocol.recovery import clean_leftovers
 from sinks.base import Sink, SinkContext, Spread, in_turn
 from sinks.memory import MemorySink
 from sinks.tikv.client import TikvClient
@@ -27,11 +27,11 @@ from sinks.tikv.records import PREPARED
 from sinks.tikv.settling import locks_in
 from sinks.tikv.sink import TransactionSink
 from sinks.tikv.transaction import roll_back, write_mutations
+from timeline.active import ActiveTimeline
 from timeline.clock import InstantClock, wall_clock_ms
 from timeline.epoch import MANIFEST, PLAN, Part
 from timeline.instant import Action, commit_inflight, commit_requested
-from timeline.store import MemoryStore, ObjectStore, Retry
-from timeline.view import Timeline
+from timeline.stores.base import MemoryStore, ObjectStore, Retry
 
 TTL_S = 10
 """Of locks. Nothing waits for it: whoever takes over ends what the dead left, and their hearts end with that."""
@@ -166,7 +166,7 @@ class TikvLake:
             by="process 100",
             clock=InstantClock(lambda: wall_clock_ms() + _TWO_DAYS_MS),
         )
-        clean_leftovers(job, Timeline.load(store, Retry()))
+        clean_leftovers(job, ActiveTimeline.load(store, Retry()))
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def unchained(store: ObjectStore) -> list[str]:
     """Where committed epochs leave a gap, overlap, or lose count of what they read, in words."""
     found: list[str] = []
     reached: Counter[str] = Counter()
-    for instant in Timeline.load(store).completed().by_action(Action.COMMIT):
+    for instant in ActiveTimeline.load(store).completed().by_action(Action.COMMIT):
         requested, inflight = commit_requested(instant.time).path, commit_inflight(instant.time).path
         plan, manifest = PLAN.load(requested, store.get(requested)), MANIFEST.load(inflight, store.get(inflight))
         counted = {count.shard: count for count in manifest.counts}

@@ -16,10 +16,10 @@ from tests.soak.strikes import CARDS, STRIKES, Scene, StrikeError
 from tests.soak.supervisor import Supervisor
 from tests.soak.verdict import judge
 from tests.soak.world import World, opened
+from timeline.active import ActiveTimeline
 from timeline.errors import StoreError
 from timeline.instant import Action
-from timeline.store import Retry
-from timeline.view import Timeline
+from timeline.stores.base import Retry
 
 _PROGRESS_S = 10.0
 _STRIKES_A_BREATH = 3
@@ -153,6 +153,6 @@ class Soak:
 
 def _completed_epochs(world: World) -> int:
     try:
-        return len(Timeline.load(world.timeline, Retry()).completed().by_action(Action.COMMIT).instants)
+        return len(ActiveTimeline.load(world.timeline, Retry()).completed().by_action(Action.COMMIT).instants)
     except StoreError:
         return -1

@@ -21,7 +21,7 @@ from tests.soak.world import LEASE_TTL_S, World
 from tests.waiting import wait_until
 from timeline.failpoints import COMMON_POINTS
 from timeline.lease import latest_writer
-from timeline.store import Retry
+from timeline.stores.base import Retry
 
 _PROCESS_S = 20.0
 _STEP_S = 40.0

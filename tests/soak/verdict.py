@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from tests.real.kafka_server import KafkaServer
 from tests.real.raw_s3 import RawS3
 from tests.soak.world import PARTITIONS, QUARANTINE, TABLES, TOPIC, World
-from timeline.view import Timeline
+from timeline.active import ActiveTimeline
 
 Place: TypeAlias = tuple[str, int]
 """Shard and offset of a record."""
@@ -126,7 +126,7 @@ def orphans(world: World) -> list[str]:
     tables = [table for name in (*TABLES, QUARANTINE) if (table := world.table(name)) is not None]
     visible = {uri.rpartition("/")[2] for table in tables for uri in table.file_uris()}
     left = [info.path for info in world.bucket.list("", recursive=True) if is_left_over(info.path, visible)]
-    pending = [f"pending: {instant}" for instant in Timeline.load(world.timeline).pending().instants]
+    pending = [f"pending: {instant}" for instant in ActiveTimeline.load(world.timeline).pending().instants]
     return [*left, *(f"upload: {key}" for key in RawS3(world.s3).uploads("")), *pending]
 
 

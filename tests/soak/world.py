@@ -12,7 +12,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from sinks.delta_location import delta_storage_options
+from sinks.delta.location import delta_storage_options
 from tests.job import ROOT, write_job
 from tests.real import kafka_server, s3_server
 from tests.real.fault_proxy import FaultProxy
@@ -20,8 +20,8 @@ from tests.real.kafka_server import KafkaServer
 from tests.real.processes import ServerProcess
 from tests.real.raw_s3 import BUCKET
 from tests.real.s3_server import S3Server
-from timeline.fsspec_store import open_store
-from timeline.store import ObjectStore
+from timeline.stores.base import ObjectStore
+from timeline.stores.opening import open_store
 
 TOPIC = "events"
 PARTITIONS = 4

@@ -19,13 +19,13 @@ from typing import TypeVar
 
 import pytest
 
-from ingest.config_models import SparkConfig
-from ingest.runner import LocalRunner
-from ingest.spark import SparkRunner
-from ingest.task import TaskReport, TaskSpec
+from ingest.config.models import SparkConfig
+from ingest.execution.runner import LocalRunner
+from ingest.execution.spark.runner import SparkRunner
+from ingest.execution.task import TaskReport, TaskSpec
 from tests.keyed_sink import KeyRules, Touch
 from tests.real.spark_cluster import SparkCluster
-from tests.unit.test_exchange import World
+from tests.unit.ingest.execution.test_shuffle import World
 from timeline.errors import CommitUnknownError, DataError, StoppedError, TargetBusyError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

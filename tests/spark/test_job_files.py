@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ingest.build import open_source
-from ingest.config import load_config
-from tests.unit.sources.rows import outcome
+from ingest.config.load import load_config
+from ingest.driver.build import open_source
+from tests.unit.ingest.sources.rows import outcome
 
 ROOT = Path(__file__).parents[2]
 JOB_FILES = sorted(
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def expected_rows(job_file: Path, logs: Path) -> tuple[list[dict[str, Any]], int]:
-    """Rows by the decoder alone (`tests/unit/sources/test_real_logs.py` compares those with a plain reading)."""
+    """Rows by the decoder alone (`tests/unit/ingest/sources/test_real_logs.py` compares those with a plain reading)."""
     config = load_config(job_file, {"LOGS": str(logs)})
     assert config.arrow_schema is not None
     source = open_source(config)

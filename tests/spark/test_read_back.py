@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 
 from sinks.base import Lookup, SinkContext, TaskAttempt
-from sinks.delta import DeltaOptions, DeltaSink
+from sinks.delta.sink import DeltaOptions, DeltaSink
 from sinks.partition import parse_partition
 from tests.contract.sink_contract import planned
 from timeline.epoch import EpochRef
@@ -467,7 +467,7 @@ def test_a_job_follows_a_checkpoint_that_spark_has_made(
     assert len(list((path / "_delta_log").glob("*4.checkpoint*.parquet"))) == parts
     later = sink(path, ROW_SCHEMA)
     if parts == 1:
-        monkeypatch.delattr("sinks.delta_log.open_table")  # it has no need of delta-rs
+        monkeypatch.delattr("sinks.delta.log.open_table")  # it has no need of delta-rs
     assert later.lookup(EpochRef(5, "x", 1)) is Lookup.COMMITTED
     assert later.lookup(EpochRef(6, "x", 1)) is Lookup.NOT_COMMITTED
     commit(later, 6, [{"id": 6}])

@@ -19,19 +19,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ingest.build import open_timeline
-from ingest.config import load_config
-from ingest.look.instants import shown_instants
+from ingest.config.load import load_config
+from ingest.driver.build import open_timeline
+from ingest.driver.takeover import run_recovery
+from ingest.reports.instants import shown_instants
 from ingest.stream import starting_offsets, stream
 from ingest.stream.checkpoint import HadoopFiles, read_batch
-from ingest.takeover import run_recovery
 from tests.job import write_job
 from tests.spark.stream_process import Answer, Query, stream_driver
 from tests.waiting import wait_until
 from timeline.errors import ConfigError, FencedError, SourceChangedError, SparkJobError, TidelineError
-from timeline.fsspec_store import open_store
+from timeline.history.timeline import Timeline
 from timeline.instant import Action
-from timeline.view import Timeline
+from timeline.stores.opening import open_store
 
 pytestmark = [
     pytest.mark.spark,

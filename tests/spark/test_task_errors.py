@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ingest.spark_failure import task_failure
+from ingest.execution.spark.failure import task_failure
 from timeline.errors import SparkJobError, StoreRefusedError, TidelineError
 
 SECRET = "hunter2-Xq9"

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNotNull, LessThan, Not, StringStartsWith
 
-from ingest.spark_source import (
+from ingest.execution.spark.data_source import (
     INSTANTS_PER_TASK,
     FilteringReader,
     Share,
@@ -23,13 +23,13 @@ from ingest.spark_source import (
     TimelineReader,
 )
 from tests.real.s3_server import S3Server
-from tests.unit.test_history import Past
-from timeline.arrow import VIEWS
+from tests.unit.timeline.history.test_epochs import Past
 from timeline.errors import ConfigError
-from timeline.fsspec_store import open_store
+from timeline.history.arrow import VIEWS
+from timeline.history.timeline import Timeline
 from timeline.instant import Action, State, commit_requested, format_time
-from timeline.store import ObjectStore
-from timeline.view import Timeline
+from timeline.stores.base import ObjectStore
+from timeline.stores.opening import open_store
 
 SAMPLE = Path(__file__).parents[1] / "data" / "hudi" / "copy_on_write_layout2"
 OLDER_SAMPLE = SAMPLE.with_name("merge_on_read_layout1")

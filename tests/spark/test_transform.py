@@ -21,23 +21,23 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ingest.build import Opened, open_source, open_timeline
-from ingest.config import load_config
-from ingest.fsck import check, fix
-from ingest.loop import IngestLoop
-from ingest.summary import Mode, Summary
-from ingest.task import TaskReport, TaskSpec
+from ingest.config.load import load_config
+from ingest.driver.build import Opened, open_source, open_timeline
+from ingest.driver.fsck import check, fix
+from ingest.driver.loop import IngestLoop
+from ingest.driver.summary import Mode, Summary
+from ingest.execution.task import TaskReport, TaskSpec
 from ingest.transform.analysis import Analysis, analyze
 from ingest.transform.layout import added_columns
 from ingest.transform.session import open_session
 from sinks.audit import Problem
 from sinks.base import in_turn
+from sinks.parquet.partition_rows import with_partition_columns
 from sinks.partition import PartitionField, Transform
-from sinks.partition_rows import with_partition_columns
 from tests.watched_run import Unseen
+from timeline.active import ActiveTimeline
 from timeline.errors import ConfigError, DataError, RowCountError, SparkJobError
-from timeline.fsspec_store import open_store
-from timeline.view import Timeline
+from timeline.stores.opening import open_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -530,7 +530,7 @@ class Job:
         """Whether nothing is pending, and nothing is there that no epoch has."""
         store = open_store(str(self.lake))
         found = check(open_timeline(load_config(self.folder / "job.yaml", {})), is_deep=True)
-        return found.is_clean and not Timeline.load(store).pending().instants
+        return found.is_clean and not ActiveTimeline.load(store).pending().instants
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from fsspec.implementations.local import LocalFileSystem
 from ingest.sources.files.raw import require_readable
 from ingest.sources.files.walk import cannot_be_listed, matches_glob, walk_files
 from timeline.errors import SourceError
-from timeline.fsspec_store import absolute
 from timeline.redact import without_credentials, without_secrets
-from timeline.trust import check_authorities, untrusted
+from timeline.stores.opening import absolute
+from timeline.stores.trust import check_authorities, untrusted
 
 _MAGIC = "*?["
 TAIL_BYTES = 256

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from timeline.epoch import Json, Position
-from timeline.fsspec_store import absolute
+from timeline.stores.opening import absolute
 
 HEAD_BYTES = 4096
 """How many of a file's first bytes tell it from other files: as many of them as were read."""

@@ -17,7 +17,7 @@ from fsspec.utils import glob_translate
 
 from timeline.errors import SourceError
 from timeline.redact import without_secrets
-from timeline.trust import untrusted
+from timeline.stores.trust import untrusted
 
 _RECURSIVE = "**"
 

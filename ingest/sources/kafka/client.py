@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ingest.job_file import is_secret
 from ingest.sources.kafka.options import KafkaOptions
 from timeline.errors import ConfigError, SourceError, TidelineError
+from timeline.redact import is_secret_name
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def shown(text: str, options: KafkaOptions) -> str:
 
 
 def _is_secret_option(name: str) -> bool:
-    return is_secret((name,)) or name.endswith((".pem", "oauthbearer.config"))
+    return is_secret_name(name) or name.endswith((".pem", "oauthbearer.config"))
 
 
 def _common(options: KafkaOptions, patience: Patience) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from ingest.config_models import OptionText
 from ingest.sources.decode.options import CsvOptions, RecordFormat, SourceOptions, YearOf
 from ingest.sources.decode.timestamps import iso_micros
-from ingest.sources.options import UNLIMITED
+from ingest.sources.options import UNLIMITED, OptionText
 from timeline.units import ByteSize, Duration
 
 OWN_OPTIONS: Mapping[str, str] = {

@@ -1,0 +1,334 @@
+"""What makes no sense although each block is right by itself.
+
+A check is a function from the job to pairs of key path and message; `CHECKS` says which blocks it
+looks at, so that it is left out where one of them is wrong already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from ingest.config.job_file import KeyPath, dotted
+from ingest.config.models import JobConfig, place_of, resolved_place, written_place
+from ingest.config.registry import load_sink
+from ingest.sources.decode.options import RecordFormat, SourceOptions
+from ingest.sources.files.options import FilesOptions
+from ingest.sources.options import StreamOptions
+from sinks.base import LINEAGE_COLUMNS, SinkContext, TargetOptions
+from sinks.delta.sink import DeltaOptions
+from sinks.partition import partitioned_schema
+from sinks.sql_types import type_name
+from sinks.tikv.options import TikvOptions
+from timeline.errors import ConfigError
+from timeline.stores.opening import absolute, open_store, s3_root
+
+Finding: TypeAlias = tuple[KeyPath, str]
+Check: TypeAlias = Callable[[JobConfig], Iterator[Finding]]
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def check_column_names(job: JobConfig) -> Iterator[Finding]:
+    """Delta and Spark tell columns apart without regard to letters' case; some are taken."""
+    seen: dict[str, str] = {}
+    for name in job.columns or {}:
+        if not name.strip():
+            yield ("schema", name), "a column needs a name"
+        elif name.lower() in seen:
+            yield ("schema", name), f"differs from {seen[name.lower()]!r} only in case, and table columns ignore case"
+        seen.setdefault(name.lower(), name)
+    taken = [(name, "the source adds it") for name in job.source.added_columns.names]
+    if job.lineage:
+        taken += [(name, "lineage: true adds it") for name, _ in LINEAGE_COLUMNS]
+    for name, why in taken:
+        if name.lower() in seen:
+            yield ("schema", seen[name.lower()]), f"{name!r} is taken: {why}; rename the column, or leave that out"
+
+
+def check_partitions(job: JobConfig) -> Iterator[Finding]:
+    """Each partition field by itself, then all together; columns of a query are known once Spark has looked at it."""
+    schema = job.arrow_schema
+    if schema is None or job.transform is not None:
+        return
+    single: list[Finding] = []
+    for number, field in enumerate(job.partition_by):
+        try:
+            partitioned_schema(schema, [field])
+        except ConfigError as error:
+            single.append((("partition_by", number), _without_prefix(error)))
+    yield from single
+    if not single:
+        try:
+            partitioned_schema(job.row_schema(schema), job.partition_by)
+        except ConfigError as error:
+            yield ("partition_by",), _without_prefix(error)
+
+
+def check_source_columns(job: JobConfig) -> Iterator[Finding]:
+    """What the source says about columns is about columns that there are."""
+    source, columns = job.source, job.columns
+    if not isinstance(source, SourceOptions):
+        return
+    if source.format is RecordFormat.TEXT and source.pattern is not None:
+        from ingest.sources.decode.text_records import refused_by_re2
+
+        refused = refused_by_re2(source.pattern)
+        if refused is not None:
+            yield ("source", "pattern"), refused
+        groups = list(re.compile(source.pattern).groupindex)
+        for name in columns or {}:
+            if name not in groups:
+                yield ("schema", name), f"no group (?P<{name}>…) in source.pattern; its groups are {', '.join(groups)}"
+    if source.format is RecordFormat.CSV and not source.has_header and columns is None:
+        yield ("schema",), "needed, because csv without a header does not name its columns"
+    if source.format is RecordFormat.RAW and columns is not None and not _holds_raw(list(columns.values())):
+        yield ("schema",), "format raw has one column, of type binary or string"
+    if isinstance(source.timestamp_format, Mapping) and columns is not None:
+        for name in source.timestamp_format:
+            kind = columns.get(name)
+            if kind is None:
+                yield ("source", "timestamp_format", name), f"no such column; columns are {', '.join(columns)}"
+            elif not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+                yield (
+                    ("source", "timestamp_format", name),
+                    f"{name!r} is {type_name(kind)}; allowed are timestamps and dates",
+                )
+    for column, found in source.format_findings(columns or {}):
+        yield ("source", "timestamp_format", *([column] if column else [])), found
+
+
+def _holds_raw(kinds: list[pa.DataType]) -> bool:
+    return len(kinds) == 1 and (pa.types.is_binary(kinds[0]) or pa.types.is_string(kinds[0]))
+
+
+def check_stream(job: JobConfig) -> Iterator[Finding]:
+    """A streaming query decides itself what other sources' jobs decide in the job file."""
+    if not isinstance(job.source, StreamOptions):
+        return
+    if job.lineage:
+        yield ("lineage",), "a stream's rows have no offsets of their own; add such columns in the query"
+    said_by_query = {
+        "on_unknown_field": "the query decodes its records",
+        "epoch": "an epoch is a micro-batch: give the query a trigger",
+        "spark": "the session is the query's own",
+        "metrics": "the endpoint is a part of tideline run; Spark measures its queries itself",
+        "on_commit": "calls are made by tideline run; use the query's own listener",
+    }
+    for key, why in said_by_query.items():
+        if key in job.model_fields_set:
+            yield (key,), f"not for a stream: {why}; leave it out"
+
+
+def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
+    """Rows that only a query can make cannot be made again for a target that has lost them."""
+    if not isinstance(job.source, StreamOptions):
+        return
+    for number, target in enumerate(job.targets):
+        if isinstance(target, TikvOptions) or target.takes_whole_source:
+            yield (
+                ("targets", number, "type"),
+                f"{target.type} takes no stream: an epoch may have to be written to it again from its offsets, and a "
+                "query's rows cannot be read again; let tideline run read the records (source.type kafka or files), "
+                "or give the stream a delta target",
+            )
+
+
+def check_transform(job: JobConfig) -> Iterator[Finding]:
+    """A query's rows are written by Spark, as files, once."""
+    if job.transform is None:
+        return
+    if isinstance(job.source, StreamOptions):
+        yield ("transform",), "not for a stream: its query makes the rows that it wants; leave it out"
+    for number, target in enumerate(job.targets):
+        if not isinstance(target, DeltaOptions):
+            yield (
+                ("targets", number, "type"),
+                f"{target.type} does not take the rows of a query (transform): delta is allowed",
+            )
+    if len(job.targets) > 1:
+        yield ("targets",), "one target is allowed with transform: each would run the query anew; give each its own job"
+
+
+def check_keyspaces(job: JobConfig) -> Iterator[Finding]:
+    """Rows of one target must not be rows of another one, nor its transactions' records."""
+    seen: list[tuple[int, TikvOptions]] = []
+    for number, target in enumerate(job.targets):
+        if not isinstance(target, TikvOptions):
+            continue
+        for other_number, other in seen:
+            shared = sorted({*target.pd} & {*other.pd})
+            if shared and _is_prefix(target.prefix, other.prefix):
+                other_path = dotted(("targets", other_number, "prefix"))
+                yield (
+                    ("targets", number, "prefix"),
+                    f"overlaps with {other.prefix!r} of {other_path} on {', '.join(shared)}: "
+                    "one must not begin with the other, for example events_ and users_",
+                )
+        seen.append((number, target))
+
+
+def _is_prefix(one: str, other: str) -> bool:
+    """Whether one of two prefixes begins with the other, or they are the same."""
+    short, long = sorted((_prefix_bytes(one), _prefix_bytes(other)), key=len)
+    return long.startswith(short)
+
+
+def _prefix_bytes(prefix: str) -> bytes:
+    """A prefix's bytes: text, or hex digits behind 0x; what is neither is refused by the target itself."""
+    with contextlib.suppress(ValueError):
+        if prefix.startswith("0x"):
+            return bytes.fromhex(prefix[2:])
+    return prefix.encode()
+
+
+def check_places(job: JobConfig) -> Iterator[Finding]:
+    """Every table has a folder of its own, and the source reads from none of them."""
+    tables: list[tuple[KeyPath, str]] = []
+    apart = True
+    for path, options in _tables(job):
+        place = place_of(options)
+        if place is None:
+            continue
+        place = resolved_place(place)
+        for other_path, other in tables:
+            if _overlap(place, other):
+                yield (
+                    (*path, "path"),
+                    f"the same place as {dotted(other_path)}, or inside or around it; a table needs its own folder",
+                )
+                apart = False
+                break
+        tables.append(((*path, "path"), place))
+    timeline = resolved_place(job.timeline.path)
+    for path, place in tables:
+        if apart and timeline != place and _overlap(timeline, place):
+            yield ("timeline", "path"), f"inside or around {dotted(path)}; allowed are that place itself, or one apart"
+            break
+    yield from _source_overlap(job, tables)
+
+
+def check_cluster_places(job: JobConfig) -> Iterator[Finding]:
+    """On a cluster nothing is shared but the object store, and what the job file says is mounted everywhere.
+
+    The timeline too: a driver that is restarted on another machine would not find it, and begin anew.
+    """
+    if not job.spark.is_cluster:
+        return
+    shared = [resolved_place(folder) for folder in job.spark.shared_folders]
+    tables = [((*path, "path"), place) for path, options in _tables(job) if (place := place_of(options)) is not None]
+    places: list[tuple[KeyPath, str]] = [*tables, (("timeline", "path"), job.timeline.path)]
+    if isinstance(job.source, FilesOptions):
+        places.insert(0, (("source", "path"), job.source.path))
+    for path, place in places:
+        place = resolved_place(place)
+        if place.startswith(("file://", "memory://")) and not any(_inside(place, folder) for folder in shared):
+            yield (
+                path,
+                f"{place} is on this machine, the tasks are on {job.spark.master}: s3:// is allowed, "
+                "or a folder that all machines mount and spark.shared_folders names",
+            )
+
+
+def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str]]) -> Iterator[Finding]:
+    """A job that reads what it writes would never come to an end."""
+    if not isinstance(job.source, FilesOptions):
+        return
+    path = job.source.path
+    fixed = _GLOB.split(path, maxsplit=1)[0]
+    has_glob = fixed != path
+    folder = resolved_place(fixed.rpartition("/")[0] or "." if has_glob else fixed)
+    walks_down = not has_glob or "**" in path
+    for table, place in tables:
+        if _inside(folder, place) or (walks_down and _inside(place, folder)):
+            yield ("source", "path"), f"would read what the job writes to {dotted(table)}; keep them in folders apart"
+            break
+
+
+def _tables(job: JobConfig) -> list[tuple[KeyPath, TargetOptions]]:
+    return [
+        *((("targets", number), target) for number, target in enumerate(job.targets)),
+        (("quarantine",), job.quarantine),
+    ]
+
+
+def _overlap(first: str, second: str) -> bool:
+    return _inside(first, second) or _inside(second, first)
+
+
+def _inside(place: str, other: str) -> bool:
+    """Whether a place is another one, or below it."""
+    return place == other or place.startswith(other.rstrip("/") + "/")
+
+
+def _without_prefix(error: ConfigError) -> str:
+    return str(error).removeprefix("partition_by: ")
+
+
+def check_targets(job: JobConfig) -> Iterator[Finding]:
+    """Each sink takes its options, and their names differ."""
+    context = SinkContext("check", job.row_schema(job.arrow_schema or pa.schema([])), (), job.storage)
+    named: list[tuple[KeyPath, str]] = []
+    for path, options in _tables(job):
+        try:
+            named.append((path, load_sink(options.type).open(options, context).target))
+        except ConfigError as error:
+            yield path if place_of(options) is None else (*path, "path"), str(error)
+    counts = Counter(name for _, name in named)
+    for path, name in named:
+        if counts[name] > 1:
+            yield (*path, "name"), f"{name!r} is the name of {counts[name]} targets; give each its own"
+    try:
+        open_store(job.timeline.path, job.storage)
+    except ConfigError as error:
+        yield ("timeline", "path"), str(error)
+
+
+def check_source_path(job: JobConfig) -> Iterator[Finding]:
+    """A path on S3 has one spelling, as those of the tables and the timeline; a local one can be brought into one."""
+    if not isinstance(job.source, FilesOptions):
+        return
+    path = job.source.path
+    if path.startswith(("s3://", "s3a://")):
+        try:
+            s3_root(path.split("://", 1)[1])
+        except ConfigError as error:
+            yield ("source", "path"), str(error)
+    elif path.startswith(("file:", "local:")) and "://" not in path:
+        yield ("source", "path"), f"{path}: two slashes belong behind the colon; the path alone is allowed too"
+    elif (place := written_place(path)).startswith("file://"):
+        fixed, *behind = _GLOB.split(path.rpartition("://")[2], maxsplit=1)
+        if ".." in "".join(behind).split("/"):
+            yield ("source", "path"), f"{path}: '..' behind a wildcard names no folder; give the path without it"
+        elif ".." in fixed.split("/") and not _leads_back(fixed.rpartition("/")[0] if behind else fixed):
+            yield (
+                ("source", "path"),
+                f"{path}: '..' behind a link; give the path without it: {place[7:]} is another place",
+            )
+
+
+def _leads_back(path: str) -> bool:
+    """Whether ``..`` in a local path leads to the folder that is written before it; behind a link it does not."""
+    return os.path.realpath(os.path.expanduser(path)) == os.path.realpath(absolute(path))
+
+
+CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
+    (frozenset({"schema", "source", "lineage"}), check_column_names),
+    (frozenset({"schema", "source", "lineage", "transform", "partition_by"}), check_partitions),
+    (frozenset({"schema", "source"}), check_source_columns),
+    (frozenset({"source", "lineage", "on_unknown_field", "epoch", "spark", "metrics", "on_commit"}), check_stream),
+    (frozenset({"source", "targets"}), check_stream_targets),
+    (frozenset({"source", "transform", "targets"}), check_transform),
+    (frozenset({"targets"}), check_keyspaces),
+    (frozenset({"source"}), check_source_path),
+    (frozenset({"source", "targets", "quarantine", "timeline"}), check_places),
+    (frozenset({"source", "targets", "quarantine", "timeline", "spark"}), check_cluster_places),
+    (frozenset({"schema", "source", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),
+)
+"""Every check, and the blocks that it looks at."""

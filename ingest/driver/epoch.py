@@ -1,0 +1,224 @@
+"""One epoch from plan to completed, by its own writer.
+
+::
+
+    open_instant ─► tasks write ─► prepare ─► claim ─► apply ─► complete
+          └────────────┴──────────────┴──── any error, signal or fence: settle by the rule
+
+A writer that gives up does what a recovery would do with its instant: decision first, then delete.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from ingest.driver.completion import Completions
+from ingest.execution.isolated import IsolatedDecoder, is_crash
+from ingest.execution.runner import Runner
+from ingest.execution.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
+from ingest.protocol.events import (
+    EpochResult,
+    LeftPending,
+    Listener,
+    Opened,
+    Phase,
+    PhaseBegan,
+    PhaseDone,
+    RolledBack,
+    unheard,
+)
+from ingest.protocol.job import Job
+from ingest.protocol.recovery import Cause, settle
+from ingest.protocol.steps import apply_in_order, claim_commit, complete, open_instant, prepare, roll_back
+from ingest.sources.base import Decoder, Source
+from timeline.chain import Chain
+from timeline.epoch import Manifest, OffsetRange, Plan, WriteReport
+from timeline.errors import FencedError, OutrunError, TidelineError
+from timeline.failpoints import reach
+from timeline.formatting import shortened
+from timeline.lease import LeaseState, WriterLease
+from timeline.redact import shown_error
+
+__all__ = ["EpochResult", "EpochWriter", "Pipeline", "raise_failure", "run_epoch"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_CAUSE = 300
+"""Characters of an error's message that a rollback's reason keeps."""
+
+
+class EpochWriter(Protocol):
+    """What turns an epoch's offset ranges into rows of the targets."""
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """Write every record of the plan; one report for each task, of the attempt that counts.
+
+        Raises:
+            StoppedError: `stop` was set before all of it was written.
+        """
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Tasks read, decode and write: each record once, in one pass; rows with keys travel once more. See EpochWriter.
+
+    Attributes:
+        source: where records come from.
+        schema: the columns to decode.
+        lineage: whether rows carry shard, offset and epoch.
+        runner: runs the tasks.
+        is_isolated: whether records are decoded in child processes; see `ingest.execution.isolated`.
+    """
+
+    source: Source
+    schema: pa.Schema
+    lineage: bool
+    runner: Runner
+    is_isolated: bool = False
+    _isolated: dict[bool, IsolatedDecoder] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """See EpochWriter."""
+        grain = self.source.grain
+        is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
+        template = TaskSpec(
+            ranges=(),
+            reader=self.source.reader(self.schema),
+            # A row that a target refuses is quarantined under its offset.
+            decoder=self._decoder(lineage=self.lineage or outputs.may_refuse),
+            outputs=outputs,
+            epoch=plan.ref.epoch,
+            lineage=self.lineage,
+            is_small=is_small,
+        )
+        # What is small is one task, whatever the engine has: it need not be asked, nor run.
+        tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
+        return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
+
+    def _decoder(self, *, lineage: bool) -> Decoder:
+        """An isolated one is kept: where tasks run in this process, its child goes on from epoch to epoch."""
+        if not self.is_isolated:
+            return self.source.decoder(self.schema, lineage=lineage)
+        if lineage not in self._isolated:
+            self._isolated[lineage] = IsolatedDecoder(self.source.decoder(self.schema, lineage=lineage))
+        return self._isolated[lineage]
+
+
+def run_epoch(
+    job: Job,
+    writer: EpochWriter,
+    chain: Chain,
+    lease: WriterLease,
+    ranges: tuple[OffsetRange, ...],
+    *,
+    stop: threading.Event,
+    applied_through: int = -1,
+    tell: Listener = unheard,
+    completions: Completions | None = None,
+) -> EpochResult:
+    """Ingest the next epoch; afterwards it is applied and being completed, or settled and an error is raised.
+
+    Args:
+        job: timeline and targets.
+        writer: turns the ranges into rows.
+        chain: where ingestion stands.
+        lease: this writer's lease.
+        ranges: what the source planned.
+        stop: set by a signal; an epoch that is not prepared yet is rolled back then.
+        applied_through: epochs that every target is known to have applied.
+        tell: told of each phase, and of what becomes of the epoch.
+        completions: completes it; without it the epoch is completed at once.
+
+    Raises:
+        FencedError: another process decided this epoch or took over; nothing of this attempt is left.
+        OutrunError: the same, and that was a writer before this one, which woke up late.
+        StoppedError: `stop` was set.
+        TargetBusyError: someone else writes the same rows; the epoch is rolled back, or decided and pending.
+        TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
+    """
+    with _within(Phase.OPEN, tell):
+        plan = open_instant(job, chain, lease, ranges)
+    tell(Opened(plan))
+    try:
+        manifest = _write(job, writer, plan, stop, tell)
+        lease.check()
+        with _within(Phase.DECIDE, tell):
+            decision = claim_commit(job, plan, manifest, lease.generation, "written")
+    except BaseException as error:
+        _give_up(job, plan, lease, error, tell)
+        raise
+    lease.saw(decision.generation)
+    if not decision.commits(plan.ref.instant):
+        reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
+        roll_back(job, plan.ref, manifest, reason)
+        tell(RolledBack(plan.ref, reason))
+        first = (
+            f"{plan.ref}: {decision.by} decided it first ({decision.outcome.value} of instant {decision.instant}: "
+            f"{decision.reason}). What this process wrote is removed"
+        )
+        if decision.generation < lease.generation:
+            raise OutrunError(f"{first}, and read again if that one did not commit it")
+        raise FencedError(f"{first}; it stops")
+    try:
+        with _within(Phase.APPLY, tell):
+            apply_in_order(job, decision, manifest, applied_through=applied_through)
+    except BaseException:
+        tell(LeftPending(plan.ref, is_decided=True))
+        raise
+    result = EpochResult(decision, manifest, plan.ranges)
+    (completions or Completions(tell, beside=False)).start(partial(complete, job, decision, manifest), result)
+    return result
+
+
+def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event, tell: Listener) -> Manifest:
+    with _within(Phase.WRITE, tell):
+        begun = {sink.target: sink.begin(plan) for sink in job.sinks}
+        reach("begun")
+        reports = writer.write(plan, Outputs.of(begun, job.quarantine), stop)
+        reach("written")
+        raise_failure(reports)
+    with _within(Phase.PREPARE, tell):
+        return prepare(job, plan, merge_counts(reports), _by_target(job, reports))
+
+
+@contextmanager
+def _within(phase: Phase, tell: Listener) -> Iterator[None]:
+    tell(PhaseBegan(phase))
+    try:
+        yield
+    finally:
+        tell(PhaseDone(phase))
+
+
+def raise_failure(reports: Sequence[TaskReport]) -> None:
+    """Raise the first error that a task has put into its report, as what it was."""
+    for report in reports:
+        if report.failure is not None:
+            raise error_of(report.failure)
+
+
+def _by_target(job: Job, reports: Sequence[TaskReport]) -> dict[str, list[WriteReport]]:
+    """What each task wrote to each target; not every task writes to every target."""
+    written = [report.reports or {} for report in reports]
+    return {sink.target: [each[sink.target] for each in written if sink.target in each] for sink in job.sinks}
+
+
+def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, tell: Listener) -> None:
+    """Settle the own epoch; what cannot be settled now stays pending for recovery.
+
+    The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.
+    """
+    first_line = next(iter(shown_error(error).splitlines()), "")
+    cause = Cause(shortened(first_line, _LONGEST_CAUSE), is_crash(error))
+    try:
+        settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, tell=tell)
+    except TidelineError as error:
+        log.info("%s: left pending, tideline recover settles it: %s", plan.ref, error)

@@ -1,0 +1,106 @@
+"""The last line of a run that an error ends: what happened, what became of its epoch, what to run next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ingest.protocol.events import Completed, Event, LeftPending, Opened, Phase, PhaseDone, RolledBack
+from timeline.epoch import EpochRef
+from timeline.errors import FencedError, ReplayNeededError, TidelineError
+from timeline.formatting import shortened
+from timeline.redact import shown_error
+
+_LONGEST_ERROR = 500
+"""Characters of an error that a lease keeps."""
+
+_NEXT = "Next: "
+"""What stands before the next command, in messages of errors too."""
+
+
+class LastWord:
+    """Remembers the epoch that an error is about; a `Listener`."""
+
+    def __init__(self, conf: Path) -> None:
+        """Of a run of this job file."""
+        self._conf = conf
+        self._last: RolledBack | LeftPending | Completed | None = None
+        self._opened: EpochRef | None = None
+
+    def __call__(self, event: Event) -> None:
+        """See `ingest.protocol.events.Listener`."""
+        match event:
+            case Opened(plan):
+                self._opened = plan.ref
+            case RolledBack(ref) if self._opened is not None and ref.instant == self._opened.instant:
+                # Where another process has rolled it back before, nothing on storage tells its number any more.
+                self._last = replace(event, ref=self._opened)
+            case RolledBack() | LeftPending():
+                self._last = event
+            case Completed() if event.is_recovered:
+                self._last = event
+            case Completed() | PhaseDone(Phase.RECOVER):
+                self._last = None
+            case _:
+                pass
+
+    @property
+    def ref(self) -> EpochRef | None:
+        """The epoch that the error has ended; None where none was open."""
+        match self._last:
+            case None:
+                return None
+            case Completed(result):
+                return result.manifest.ref
+            case _:
+                return self._last.ref
+
+    def after(self, error: Exception, message: str) -> str:
+        """A message about an error with what became of the epoch, and the next command."""
+        said = message.rstrip()
+        if self._last is None:
+            return said
+        fate = self._fate(error)
+        if _NEXT in said:  # the error knows the next command better than the epoch does
+            fate = fate.partition(f" {_NEXT}")[0]
+        return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {fate}"
+
+    def _fate(self, error: Exception) -> str:
+        match self._last:
+            case RolledBack(ref) if isinstance(error, FencedError):
+                return (
+                    f"{_named(ref)} was rolled back here. Nothing to do: the other process goes on; "
+                    f"tideline show {self._conf} tells who"
+                )
+            case RolledBack(ref):
+                return f"{_named(ref)} was rolled back. Next: tideline run {self._conf} reads its records again"
+            case Completed(result):
+                return (
+                    f"{_named(result.manifest.ref)} was completed all the same. Next: tideline run {self._conf} goes on"
+                )
+            case LeftPending(ref, True) if isinstance(error, ReplayNeededError):
+                return f"{_named(ref)} is committed and pending. Next: tideline run {self._conf} writes it there again"
+            case LeftPending(ref, True):
+                return (
+                    f"{_named(ref)} is committed, and pending because not every target has it yet. "
+                    f"Next: tideline run {self._conf} (or recover) applies it once the cause is mended"
+                )
+            case LeftPending(ref):
+                return (
+                    f"{_named(ref)} is pending, and nothing of it is visible. "
+                    f"Next: tideline recover {self._conf} (or run) settles it once the store answers"
+                )
+            case None:
+                return ""
+
+
+def _named(ref: EpochRef) -> str:
+    return str(ref).capitalize() if ref.epoch >= 0 else f"Instant {ref.instant}"
+
+
+def last_error(error: Exception) -> str:
+    """The error that ends a writer, as its lease keeps it for those who look at the timeline afterwards."""
+    text = shown_error(error)
+    # Of a foreign error that is its class already.
+    kind = f"{type(error).__name__}: " if isinstance(error, TidelineError) else ""
+    return shortened(f"{kind}{text}", _LONGEST_ERROR)

@@ -1,0 +1,451 @@
+"""`tideline replay`: epochs that a target has lost, or was left out of, are put there, each once, or given up for good.
+
+::
+
+    lease ─► losses ─► what is pending is settled ─► one epoch of the shard tideline:replay
+                                                        ├ data files that are there: named again
+                                                        ├ those of another table: copied
+                                                        ├ others: read again by their offsets, written anew
+                                                        └ --accept-loss: the rest, as a hole
+
+A replay is an epoch (`ingest.sources.replays`): killed anywhere, it is settled by the next start like any other, and
+of two at once one is decided. Its log entry has all that a target had lost, so no reader sees a part of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ingest.driver.build import Opened, build_job, require_whole
+from ingest.driver.epoch import EpochWriter, raise_failure, run_epoch
+from ingest.driver.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
+from ingest.driver.onto_gaps import onto_gaps, with_pending
+from ingest.driver.replay import Discarding, check_counts_same, check_same, read_otherwise
+from ingest.driver.stores import probe_stores
+from ingest.execution.task import Outputs, TaskReport, merge_counts
+from ingest.protocol.committed import Committed, Read, given_up, read_committed, settled_for
+from ingest.protocol.job import Job
+from ingest.protocol.names import part_of
+from ingest.protocol.recovery import recover
+from ingest.protocol.watched_sink import unwatched
+from ingest.sources.options import StreamOptions
+from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
+from sinks.base import PartitionWriter
+from sinks.held import CopyingSink, NamingSink, Span, in_spans, span_words, spans
+from timeline.active import ActiveTimeline
+from timeline.chain import load_chain
+from timeline.decision import Decision
+from timeline.epoch import Part, Plan, ShardCount, WriteReport
+from timeline.errors import ConfigError, TargetRefusedError
+from timeline.failpoints import reach
+from timeline.lease import LeaseObserver, WriterLease
+from timeline.units import count
+
+
+class Way(enum.Enum):
+    """How the rows of a lost epoch come back."""
+
+    FILES = "from its data files"
+    COPY = "from the data files of another target"
+    SOURCE = "from the source"
+    NONE = "cannot be put back"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A lost epoch of a target, and how it comes back.
+
+    Attributes:
+        target: the target's name.
+        epoch: what was committed.
+        way: how its rows come back.
+        why: what is in the way of a better one; "" where nothing is.
+        origin: the part of another target whose data files are copied; None where none are.
+    """
+
+    target: str
+    epoch: Committed
+    way: Way
+    why: str = ""
+    origin: Part | None = None
+
+    @property
+    def number(self) -> int:
+        """The epoch's number."""
+        return self.epoch.part.epoch.epoch
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be done about losses.
+
+    Attributes:
+        epochs: those that are to be put back, first and last; None for all.
+        accept_loss: whether the others are given up.
+    """
+
+    epochs: Span | None = None
+    accept_loss: bool = False
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """What a replay found, and did or would do.
+
+    Attributes:
+        losses: what the targets have lost.
+        back: lost epochs that come back.
+        given_up: lost epochs that do not.
+        refused: why nothing is done, in words; "" where something is.
+        epoch: the epoch that did it; None where none did.
+        before: by target, epochs that were given up before, where nothing is lost now.
+    """
+
+    losses: Sequence[Loss] = ()
+    back: Sequence[Lost] = ()
+    given_up: Sequence[Lost] = ()
+    refused: str = ""
+    epoch: int | None = None
+    before: Mapping[str, Sequence[Committed]] = field(default_factory=dict)
+
+
+def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
+    """What a replay would do; reads only.
+
+    Raises:
+        InvariantError: something of the timeline is gone.
+        TargetRefusedError: a target has epochs that the timeline has not.
+        StoreUnavailableError: a target or the timeline cannot be looked at.
+    """
+    require_whole(opened)
+    opened.require_owner()
+    if opened.identity is None:
+        return PutBack()
+    job = build_job(opened)
+    refuse_ahead(job)
+    newest = newest_completed(job)
+    past = _past(job, newest)
+    found = _planned(opened, job, with_pending(job, find_losses(job, newest, past)), wanted)
+    return found if found.losses else _without_losses(job, found, past)
+
+
+def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event) -> PutBack:
+    """Put back, or give up, what targets have lost, as this timeline's writer.
+
+    Args:
+        opened: the job's timeline.
+        wanted: which epochs, and whether others may be given up.
+        open_writer: gives what reads the source; called where something is read again.
+        stop: set by a signal; the epoch is rolled back then.
+
+    Raises:
+        InvariantError: something of the timeline is gone; nothing was touched.
+        WriterBusyError: another process writes this timeline.
+        ConfigError: lost epochs are neither named nor given up, or cannot be put back.
+        TargetRefusedError: a target has epochs that the timeline has not, or was changed meanwhile.
+        SourceError: the source does not have the records any more; the epoch is rolled back.
+        TidelineError: what else ended it; the next start settles its epoch.
+    """
+    require_whole(opened)
+    opened.require_owner()
+    if opened.identity is None:
+        return PutBack()
+    probe_stores(opened)
+    lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
+    lease.keep()
+    try:
+        reach("lease-taken")
+        return _put_back(opened, lease, wanted, open_writer, stop)
+    finally:
+        lease.release()
+
+
+def _put_back(
+    opened: Opened, lease: WriterLease, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event
+) -> PutBack:
+    job = build_job(opened)
+    refuse_ahead(job)
+    newest = newest_completed(job)
+    found = _planned(opened, job, with_pending(job, find_losses(job, newest, _past(job, newest))), wanted)
+    if found.refused:
+        raise ConfigError(found.refused)
+    recover(onto_gaps(job, found.losses), lease)
+    chain = load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry, repair=True)
+    # Once more: what was pending is part of it now, and what a killed replay had decided is back.
+    newest = newest_commit(job, chain.committed, chain.next_epoch)
+    past = _past(job, newest)
+    found = _planned(opened, job, _still_lost(job, newest, past, found.losses), wanted)
+    if found.refused:
+        raise ConfigError(found.refused)
+    if not found.losses:
+        return _without_losses(job, found, past)
+    offsets = replay_range(
+        chain,
+        _by_target(found.back),
+        _by_target(found.given_up),
+        "; ".join(f"{loss.target} {loss.how}" for loss in found.losses),
+    )
+    writer = LostRows(job, found.back, open_writer)
+    result = run_epoch(job, writer, chain, lease, (offsets,), stop=stop)
+    return replace(found, epoch=result.decision.epoch)
+
+
+def _past(job: Job, newest: Decision | None) -> Sequence[Read]:
+    """All of the timeline; what is gone of it is told where a target had rows of it."""
+    return read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
+
+
+def _without_losses(job: Job, found: PutBack, past: Sequence[Read]) -> PutBack:
+    _refuse_named_and_gone(job)
+    return replace(found, before=given_up(job, past))
+
+
+def _refuse_named_and_gone(job: Job) -> None:
+    """Say what to do about data files that are gone from a table that has all epochs by its log.
+
+    Which epochs they are of is not told here: others may have compacted them.
+
+    Raises:
+        TargetRefusedError: naming the table and the files.
+    """
+    for sink in job.sinks:
+        inner = unwatched(sink)
+        gone = inner.named_and_gone() if isinstance(inner, NamingSink) else ()
+        if gone:
+            more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+            raise TargetRefusedError(
+                f"{sink.target} has all epochs, and its log names a data file that is gone: {gone[0]}{more}. Nothing "
+                "was written. Restore it from the store's versions or a backup; where that is not possible, remove "
+                "the table's _delta_log (the other data files stay), and tideline replay CONF makes the table anew, "
+                "with the epochs of these files from the source. What others changed in the table is undone by that"
+            )
+
+
+def _still_lost(job: Job, newest: Decision | None, past: Sequence[Read], first: Sequence[Loss]) -> list[Loss]:
+    """What the targets lack now that nothing is pending.
+
+    What was told first is still lost, unless a replay that was pending has settled it: of an epoch that was applied on
+    a gap the table may tell no more than the gap, and of one that made a table anew nothing of what was before.
+    """
+    told = {loss.target: loss.how for loss in first if not loss.is_left_out}
+    found = [
+        loss if loss.is_left_out else replace(loss, how=told.get(loss.target, loss.how))
+        for loss in find_losses(job, newest, past)
+    ]
+    known = {(loss.target, each.part.epoch.epoch) for loss in found for each in loss.epochs}
+    for loss in first:
+        settled = settled_for(loss.target, past)
+        numbers = ((each, each.part.epoch.epoch) for each in loss.epochs)
+        left = tuple(
+            each for each, number in numbers if (loss.target, number) not in known and not in_spans(number, settled)
+        )
+        if left:
+            found.append(replace(loss, epochs=left, pending=()))
+    return found
+
+
+def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
+    targets = dict.fromkeys(each.target for each in lost)
+    return {target: spans(each.number for each in lost if each.target == target) for target in targets}
+
+
+def _planned(opened: Opened, job: Job, losses: Sequence[Loss], wanted: Wanted) -> PutBack:
+    """Which of the lost epochs come back, and how; or why nothing may be done."""
+    ways = [_way(opened, job, loss.target, each) for loss in losses for each in loss.epochs]
+    asked = [each for each in ways if wanted.epochs is None or in_spans(each.number, [wanted.epochs])]
+    back = [each for each in asked if each.way is not Way.NONE]
+    if wanted.epochs is None and wanted.accept_loss:
+        back = []
+    given_up = [each for each in ways if each not in back]
+    refused = "; ".join(_refused(losses, ways, given_up, wanted))
+    return PutBack(losses, back, given_up, refused)
+
+
+def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: Wanted) -> Iterator[str]:
+    for loss in losses:
+        if loss.doubt and not wanted.accept_loss:
+            without = "tideline replay CONF --accept-loss"
+            yield f"{loss}. Restore the table to a version that has them, or go on without: {without}"
+    if wanted.epochs is not None and losses and not any(in_spans(each.number, [wanted.epochs]) for each in ways):
+        yield f"--epochs {wanted.epochs[0]}..{wanted.epochs[1]}: none of them is lost"
+    if given_up and not wanted.accept_loss:
+        for each in given_up:
+            if each.way is Way.NONE:
+                yield f"{each.target}: epoch {each.number} {each.way.value}: {each.why}"
+        names = ", ".join(f"{target}: {span_words(among)}" for target, among in _by_target(given_up).items())
+        back = [each.number for each in ways if each not in given_up]
+        kept = wanted.epochs or ((min(back), max(back)) if back else None)
+        epochs = f" --epochs {kept[0]}..{kept[1]}" if kept is not None else ""
+        yield (
+            f"this leaves {names} behind, and nothing may be added behind a gap: tideline replay CONF{epochs} "
+            "--accept-loss gives them up for good"
+        )
+
+
+def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
+    part = lost.part
+    why = ""
+    if lost.is_left_out:
+        refused = _refused_copies(job, target, lost)
+        if refused:  # as its rows would be, read again
+            return Lost(target, lost, Way.NONE, f"it has rows that {target} refuses, and the quarantine not: {refused}")
+        origin = _copied_from(job, target, lost)
+        if origin is not None:
+            return Lost(target, lost, Way.COPY, origin=origin)
+        if not isinstance(unwatched(job.sink(target)), CopyingSink):
+            return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
+        why = "no other target has data files of it"
+    elif part.files:
+        problems = job.sink(target).verify(part)
+        if not problems:
+            return Lost(target, lost, Way.FILES)
+        why = problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1:,} more"
+    else:
+        return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
+    against = _against_reading(opened, job, target, lost)
+    return Lost(target, lost, Way.NONE if against else Way.SOURCE, f"{why}; {against}" if against else why)
+
+
+_WITHOUT_FILES = "a target without data files; write to another prefix and timeline, from the source's begin"
+
+
+def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
+    """The part of another target whose data files can be copied; None where there is none."""
+    if target == job.quarantine or not isinstance(unwatched(job.sink(target)), CopyingSink):
+        return None
+    for sink in job.sinks:
+        part = part_of(lost.manifest, sink.target)
+        is_like = sink.target not in (target, job.quarantine) and isinstance(unwatched(sink), CopyingSink)
+        if is_like and part is not None and part.files and not sink.verify(part):
+            return part
+    return None
+
+
+def _refused_copies(job: Job, target: str, lost: Committed) -> str:
+    """Why a target takes no copies of the data files that others have of an epoch; "" where it takes them."""
+    taker = unwatched(job.sink(target))
+    if target == job.quarantine or not isinstance(taker, CopyingSink):
+        return ""
+    others = (part for part in lost.manifest.parts if part.target not in (target, job.quarantine))
+    return next((reason for part in others if (reason := taker.refused_copies(part.files))), "")
+
+
+def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> str:
+    """Why an epoch cannot be read again from the source; "" where it can be tried."""
+    if lost.plan is None:
+        return "its plan is gone from the timeline"
+    if is_replay(lost.plan):
+        return "it was a replay itself, which has no offsets of its own"
+    changed = read_otherwise(job, lost.plan)
+    if changed:
+        return changed
+    if isinstance(opened.config.source, StreamOptions):
+        return "a streaming query has its source"
+    if opened.config.transform is not None:
+        return "a query made its rows (transform), and this command does not start Spark"
+    if target == job.quarantine and any(part.rejected for part in lost.manifest.parts):
+        return "some of its rows were refused by a target, and no source has those"
+    return ""
+
+
+@dataclass(frozen=True)
+class LostRows:
+    """What writes the epoch of a replay. See `ingest.driver.epoch.EpochWriter`.
+
+    Attributes:
+        job: timeline and targets.
+        back: what is put back.
+        open_writer: gives what reads the source.
+    """
+
+    job: Job
+    back: Sequence[Lost]
+    open_writer: Callable[[], EpochWriter]
+
+    def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
+        """See EpochWriter: files that are there are reported as they are, others are written.
+
+        Raises:
+            InvariantError: the same offsets do not give the same rows.
+            SourceError: the source does not have them any more.
+        """
+        written: dict[str, list[WriteReport]] = {sink.target: [] for sink in self.job.sinks}
+        for each in self.back:
+            if each.way is Way.FILES:
+                part = each.epoch.part
+                written[each.target].append(WriteReport(part.rows, part.bytes, part.files, part.dropped))
+            elif each.origin is not None:
+                written[each.target].append(self._copied(plan, each, each.origin))
+        for number in sorted({each.number for each in self.back if each.way is Way.SOURCE}):
+            again = [each for each in self.back if each.way is Way.SOURCE and each.number == number]
+            for target, reports in self._read_again(plan, outputs, again, stop).items():
+                written[target] += reports
+        return _reports(written, self.job.quarantine)
+
+    @cached_property
+    def _writer(self) -> EpochWriter:
+        """One for all epochs, once one is read again."""
+        return self.open_writer()
+
+    def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
+        """Copy the data files of another target, which has the same rows."""
+        source, target = unwatched(self.job.sink(origin.target)), unwatched(self.job.sink(lost.target))
+        assert isinstance(source, CopyingSink) and isinstance(target, CopyingSink)
+        report = target.copy_files(plan.ref.instant, origin.files, source.read_file)
+        return replace(report, dropped=lost.epoch.part.dropped)
+
+    def _read_again(
+        self, plan: Plan, outputs: Outputs, lost: Sequence[Lost], stop: threading.Event
+    ) -> dict[str, list[WriteReport]]:
+        """Write one epoch's records to the targets that lost it, and check that they are the same."""
+        epoch, quarantine = lost[0].epoch, self.job.quarantine
+        assert epoch.plan is not None
+        # Its own number, for the rows' lineage; this instant's files, which are removed if it is rolled back.
+        own = replace(epoch.plan, ref=replace(plan.ref, epoch=epoch.plan.ref.epoch))
+        targets = {each.target for each in lost}
+        rejects: PartitionWriter = outputs.quarantine[1] if quarantine in targets else Discarding()
+        only = Outputs(
+            tuple((name, writer) for name, writer in outputs.accepting if name in targets), (quarantine, rejects)
+        )
+        reports = self._writer.write(own, only, stop)
+        raise_failure(reports)
+        counts = merge_counts(reports)
+        found: dict[str, list[WriteReport]] = {}
+        for each in lost:
+            mine = [taken.reports[each.target] for taken in reports if taken.reports and each.target in taken.reports]
+            self._check_same(each, counts, mine)
+            # What it refuses is in the quarantine since the epoch was committed first.
+            found[each.target] = [replace(report, rejected=0) for report in mine]
+        return found
+
+    def _check_same(self, lost: Lost, counts: Sequence[ShardCount], mine: Sequence[WriteReport]) -> None:
+        part = lost.epoch.part
+        refused = sum(report.rejected for report in mine) - part.rejected
+        if refused > 0:
+            raise TargetRefusedError(
+                f"{lost.target}: it refuses {count(refused, 'row')} of epoch {lost.number} that no target refused when "
+                "it was committed, and the quarantine has none of them. Nothing was written; tideline replay CONF "
+                "--accept-loss gives the epoch up"
+            )
+        others = (other for other in lost.epoch.manifest.parts if other.target != self.job.quarantine)
+        if not lost.epoch.is_left_out or any(other.files for other in others):
+            check_same(lost.epoch.manifest, part, counts, mine)
+            return
+        check_counts_same(lost.epoch.manifest, part, counts)
+
+
+def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> list[TaskReport]:
+    """Reports that add up: what one target gets back, another one has, and leaves out."""
+    given = {target: sum(one.rows + one.dropped for one in reports) for target, reports in written.items()}
+    rejected = given.pop(quarantine, 0)
+    accepted = max(given.values(), default=0)
+    replayed = ShardCount(REPLAY_SHARD, accepted + rejected, accepted, rejected)
+    rest = {target: WriteReport(0, 0, dropped=accepted - rows) for target, rows in given.items()}
+    found = [TaskReport((replayed,), {**rest, quarantine: WriteReport(0, 0)})]
+    for target, reports in written.items():
+        found += [TaskReport((), {target: report}) for report in reports]
+    return found

@@ -1,0 +1,116 @@
+"""`tideline replay-quarantine`: rejected records once more, by what the job file says now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingest.driver.build import Opened, build_job, known_schema, open_source, require_whole
+from ingest.driver.losses import refuse_ahead, refuse_lost
+from ingest.execution.isolated import IsolatedDecoder
+from ingest.execution.reasons import Reasons
+from sinks.delta.sink import DeltaOptions
+from timeline.active import ActiveTimeline
+from timeline.chain import load_chain
+from timeline.errors import ConfigError
+
+_UNJUDGED = (
+    "  decoded only, no target was asked: it may refuse some of the accepted (a key that exists, an empty partition "
+    "value), and the job's query may leave rows out"
+)
+"""What a trial cannot judge."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a replay would do now; nothing was written.
+
+    Attributes:
+        records: rejected records that were not replayed yet.
+        accepted: those that would become rows.
+        reasons: why the others would be rejected again, and how many for each reason.
+    """
+
+    records: int
+    accepted: int
+    reasons: Mapping[str, int]
+
+    @property
+    def rejected(self) -> int:
+        """Records that would be rejected again."""
+        return self.records - self.accepted
+
+    def as_json(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {
+            "records": self.records,
+            "accepted": self.accepted,
+            "rejected": self.rejected,
+            "reasons": dict(self.reasons),
+        }
+
+    def words(self, *, is_dry_run: bool) -> str:
+        """For people: what a replay would do, or why there is none."""
+        if not self.records:
+            return "nothing to replay: no record was rejected since the last replay"
+        would = (
+            f"{_records(self.records)} rejected: {self.accepted:,} would be accepted now, {self.rejected:,} would not"
+        )
+        if not is_dry_run:
+            would = f"none of {_records(self.records)} rejected would be accepted now: nothing was written"
+        lines = [would, *(f"  {rows:,} {reason}" for reason, rows in self.reasons.items())]
+        return "\n".join([*lines, _UNJUDGED] if is_dry_run and self.accepted else lines)
+
+    def done(self) -> str:
+        """For people: what a replay has done."""
+        again = f"{self.rejected:,} rejected again" if self.rejected else "none rejected again"
+        return f"{_records(self.records)} replayed: {self.accepted:,} accepted, {again}"
+
+
+def _records(count: int) -> str:
+    return f"{count:,} record{'' if count == 1 else 's'}"
+
+
+def _check_readable(opened: Opened) -> None:
+    quarantine = opened.config.quarantine
+    if not isinstance(quarantine, DeltaOptions):
+        raise ConfigError(f"quarantine.type {quarantine.type}: only a quarantine of type delta can be replayed")
+    if opened.identity is None:
+        raise ConfigError(f"{opened.store.url}: no epoch was written yet; tideline run {opened.config.name} first")
+
+
+def _refuse_gaps(opened: Opened) -> None:
+    job = build_job(opened)
+    refuse_ahead(job)
+    refuse_lost(job)
+
+
+def try_rejected(opened: Opened) -> Trial:
+    """Decode what was rejected, and write nothing; what a replay refuses before it begins, this refuses as well.
+
+    Raises:
+        ConfigError: nothing was ingested yet, the quarantine is no Delta table, the timeline is another job's, or it
+            was born with other columns.
+        InvariantError: something of the timeline is gone.
+        TargetRefusedError: a target, the quarantine for one, lacks epochs or has some that the timeline has not.
+        StoreUnavailableError: the quarantine cannot be read.
+    """
+    require_whole(opened)
+    opened.require_owner()
+    _check_readable(opened)
+    _refuse_gaps(opened)
+    source = open_source(opened.config, identity=opened.identity)
+    chain = load_chain(opened.store, ActiveTimeline.load(opened.store, opened.retry), opened.retry)
+    schema = known_schema(opened)
+    assert schema is not None, "the timeline was born"
+    # What some of these records do to a decoder may be why they were rejected.
+    reader, decoder = source.reader(schema), IsolatedDecoder(source.decoder(schema, lineage=False))
+    records = accepted = 0
+    reasons = Reasons()
+    for offsets in source.plan_rejected(chain.positions, chain.next_epoch).ranges:
+        for block in reader.read(offsets):
+            decoded = decoder.decode(block)
+            records += block.rows
+            accepted += decoded.accepted.num_rows
+            reasons.add(decoded.rejected.column("reason"))
+    return Trial(records, accepted, reasons.counts)

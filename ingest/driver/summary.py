@@ -1,0 +1,54 @@
+"""How long a run goes on, and what it did."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ingest.protocol.counts import TargetRows, rows_read
+from ingest.protocol.events import EpochResult
+
+
+class Mode(enum.Enum):
+    """How long the loop goes on."""
+
+    ONCE = "once"
+    CONTINUOUS = "continuous"
+    REJECTED = "rejected"
+    """One epoch of what was rejected before; the source's new records wait."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one run of the loop did.
+
+    Attributes:
+        epochs: epochs completed.
+        read: records read.
+        rows: rows that the decoder accepted.
+        rejected: rows quarantined, by the decoder and by targets.
+        is_stopped: whether a signal ended it, and not the source's end.
+        last_word: what became of the epoch that was open at the signal; "" where none was.
+        targets: what became of the rows in each target, the quarantine included.
+    """
+
+    epochs: int = 0
+    read: int = 0
+    rows: int = 0
+    rejected: int = 0
+    is_stopped: bool = False
+    last_word: str = ""
+    targets: Mapping[str, TargetRows] = field(default_factory=dict)
+
+    def after(self, result: EpochResult) -> Summary:
+        """The same with one more epoch."""
+        parts = {part.target: TargetRows.of(part) for part in result.manifest.parts}
+        return replace(
+            self,
+            epochs=self.epochs + 1,
+            read=self.read + rows_read(result.manifest),
+            rows=self.rows + result.decision.rows,
+            rejected=self.rejected + result.decision.rejected,
+            targets={target: self.targets.get(target, TargetRows()) + rows for target, rows in parts.items()},
+        )

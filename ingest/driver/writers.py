@@ -1,0 +1,83 @@
+"""What a run writes with: source, engine, query and pipeline, each opened when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ingest.driver.build import Opened, check_result, known_schema, open_source
+from ingest.driver.epoch import Pipeline
+from ingest.execution.runner import Runner
+
+if TYPE_CHECKING:
+    from ingest.sources.quarantine import WithQuarantine
+    from ingest.transform.pipeline import QueryPipeline, SparkQuery
+
+
+class Writers:
+    """Opens each once; a timeline is given each time, since it is born on the way."""
+
+    def __init__(self, open_runner: Callable[[], Runner], stop: threading.Event, *, accept_loss: bool) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            open_runner: starts the engine.
+            stop: ends what waits for the engine.
+            accept_loss: go on behind records that the source no longer has.
+        """
+        self._open_runner = open_runner
+        self._stop = stop
+        self._accept_loss = accept_loss
+        self._runner: Runner | None = None
+        self._query: SparkQuery | None = None
+        self._source: WithQuarantine | None = None
+
+    def source(self, opened: Opened) -> WithQuarantine:
+        """The job's source."""
+        if self._source is None:
+            self._source = open_source(opened.config, accept_loss=self._accept_loss, identity=opened.identity)
+        return self._source
+
+    def pipeline(self, opened: Opened, *, is_isolated: bool) -> Pipeline | QueryPipeline:
+        """What turns ranges into rows, by the schema that the timeline was born with.
+
+        Args:
+            opened: the job's timeline.
+            is_isolated: decode in child processes; see `ingest.execution.isolated`.
+        """
+        schema = known_schema(opened)
+        assert schema is not None
+        source, config = self.source(opened), opened.config
+        if config.transform is None:
+            return Pipeline(source, schema, config.lineage, self._started(), is_isolated)
+        from ingest.transform.pipeline import QueryPipeline
+
+        query = self.query(opened, schema)
+        check_result(opened, schema, query.analysis.schema)
+        return QueryPipeline(source, schema, config.lineage, self._started(), query, is_isolated)
+
+    def query(self, opened: Opened, decoded: pa.Schema) -> SparkQuery:
+        """The job's query; Spark looks at it once.
+
+        Args:
+            opened: the job's timeline.
+            decoded: the columns of decoded rows.
+        """
+        if self._query is None:
+            from ingest.transform.pipeline import open_query
+
+            self._query = open_query(self._started(), opened.config, decoded, self._stop)
+        return self._query
+
+    def close(self) -> None:
+        """Stop the engine, where it was started."""
+        if self._runner is not None:
+            self._runner.close()
+
+    def _started(self) -> Runner:
+        if self._runner is None:
+            self._runner = self._open_runner()
+        return self._runner

@@ -1,0 +1,1 @@
+"""Execution of an epoch's tasks: in this process, in a child process, or on an engine."""

@@ -1,0 +1,123 @@
+"""How an epoch's tasks are run: the protocol, the runner that needs no engine, and the one that needs it at times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ingest.config.models import JobConfig, SmallEpochs
+from ingest.execution.shuffle import Lanes, exchange_here, has_keys
+from ingest.execution.task import TaskReport, TaskSpec, run_task
+from sinks.base import TaskAttempt, in_turn
+from timeline.errors import StoppedError
+
+
+class Runner(Protocol):
+    """Runs tasks somewhere and brings back one report for each, of the attempt that counts.
+
+    Where an epoch has targets with keys, its tasks have two stages, and the reports of both come back:
+    see `ingest.execution.shuffle`.
+    """
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once."""
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        """Run all tasks; the engine may run a task several times, only the returned reports count.
+
+        Raises:
+            StoppedError: `stop` was set while tasks were running; they were cancelled.
+        """
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run independent calls side by side, wherever tasks run. See `sinks.base.Spread`.
+
+        Args:
+            calls: picklable; each may be run several times.
+        """
+
+    def close(self) -> None:
+        """Give back what the runner holds."""
+
+
+class LocalRunner:
+    """Runs tasks one after another in this process; nothing is retried."""
+
+    slots = 1
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        """See Runner."""
+
+        def check() -> None:
+            if stop.is_set():
+                raise StoppedError("stopped before the epoch's tasks were done")
+
+        if has_keys(specs):
+            lanes = Lanes.over(len(specs), self.slots)
+            return exchange_here(specs, lanes, lambda stage, task: TaskAttempt(task, stage, 0), check=check)
+        reports: list[TaskReport] = []
+        for number, spec in enumerate(specs):
+            check()
+            reports.append(run_task(spec, TaskAttempt(number, 0, 0)))
+        return reports
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See Runner; one after another."""
+        in_turn(calls)
+
+    def close(self) -> None:
+        """See Runner; nothing is held."""
+
+
+def open_runner(config: JobConfig, start: Callable[[], Runner]) -> Runner:
+    """The runner that a job file asks for.
+
+    Args:
+        config: the job file; a query (`transform`) is always the engine's.
+        start: starts the engine.
+    """
+    on_demand = config.spark.small_epochs is SmallEpochs.DRIVER and config.transform is None
+    return EngineOnDemand(start) if on_demand else start()
+
+
+class EngineOnDemand:
+    """Runs small epochs in this process, and starts the engine for the first that is not small.
+
+    A Spark job takes a tenth of a second before it reads anything, and its JVM 5 s to start and 500 MB to be there.
+    """
+
+    def __init__(self, start: Callable[[], Runner]) -> None:
+        """Nothing is started yet.
+
+        Args:
+            start: starts the engine; called at most once.
+        """
+        self._start = start
+        self._engine: Runner | None = None
+        self._here = LocalRunner()
+
+    @property
+    def slots(self) -> int:
+        """See Runner; starts the engine."""
+        return self._started().slots
+
+    def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
+        """See Runner."""
+        is_small = len(specs) == 1 and specs[0].is_small
+        return (self._here if is_small else self._started()).run(specs, stop)
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See Runner; on the engine where it runs."""
+        (self._engine or self._here).spread(calls)
+
+    def close(self) -> None:
+        """See Runner."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _started(self) -> Runner:
+        if self._engine is None:
+            self._engine = self._start()
+        return self._engine

@@ -1,0 +1,1 @@
+"""Execution on Spark: the session, its JVM and Python workers, and remote executors."""

@@ -1,0 +1,169 @@
+"""What runs on executors: a task, and before the first epoch the question whether their Python can run any.
+
+Only Python's own modules are imported at once: the question is asked where all others may be missing.
+What the driver alone needs, executors need not have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from ingest.execution.shuffle import Lanes, Parcel
+    from ingest.execution.task import Outputs, TaskSpec
+    from sinks.base import TaskAttempt
+
+Failure: TypeAlias = tuple[str, str]
+"""Class and message of an error that is raised in the driver; see `ingest.execution.task.error_of`."""
+
+
+def run_in_task(spec: TaskSpec) -> bytes:
+    """Do a task's work as the Spark task that this is called in; its report as bytes."""
+    from ingest.execution.task import TASK_REPORT, run_task
+
+    return TASK_REPORT.dump(run_task(spec, this_attempt()))
+
+
+def send_in_task(spec: TaskSpec, *, lanes: Lanes) -> Iterator[Parcel]:
+    """Stage 1 of an exchange as the Spark task that this is called in; its parcels as they are full."""
+    from ingest.execution.shuffle import send
+
+    attempt = this_attempt()
+    return send(spec, attempt, attempt.task, lanes)
+
+
+def receive_in_task(
+    parcels: Iterable[Parcel], *, outputs: Outputs, epoch: int, lanes: Lanes
+) -> Iterator[tuple[int, bytes]]:
+    """Stage 2 of an exchange as the Spark task that this is called in; what is for the driver passes through.
+
+    Yields:
+        a task's number, those of stage 2 below 0, and its report.
+
+    Raises:
+        InvariantError: rows of another bucket came here: two tasks would write the same key.
+    """
+    from ingest.execution.shuffle import Inbox, Outcome, receive
+    from ingest.execution.task import TASK_REPORT
+    from timeline.errors import InvariantError
+
+    attempt = this_attempt()
+    with Inbox(folder=_local_folder()) as inbox:
+        for place, content in parcels:
+            if place < lanes.buckets:
+                if place != attempt.task:
+                    raise InvariantError(
+                        f"epoch {epoch}: rows for bucket {place} came to bucket {attempt.task}: Spark does not shuffle "
+                        "by Tideline's numbers. Nothing of the epoch is committed; report this"
+                    )
+                inbox.put(content)
+            elif isinstance(content, Outcome):
+                yield content.task, TASK_REPORT.dump(content.report)
+        report = receive(inbox, outputs, epoch, attempt)
+    yield attempt.task - lanes.buckets, TASK_REPORT.dump(report)
+
+
+def exchange_in_task(spec: TaskSpec) -> list[bytes]:
+    """Both stages as the one Spark task that this is called in: there is nobody to exchange rows with."""
+    from ingest.execution.shuffle import Lanes, exchange_here
+    from ingest.execution.task import TASK_REPORT
+
+    attempt = this_attempt()
+    reports = exchange_here([spec], Lanes(1), lambda stage, task: attempt, folder=_local_folder())
+    return [TASK_REPORT.dump(report) for report in reports]
+
+
+def call_in_task(calls: Iterable[Callable[[], None]]) -> list[Failure]:
+    """Run calls as the Spark task that this is called in; all of them, whatever one of them says.
+
+    Returns:
+        what went wrong in a way that Tideline has a word for. Other errors are raised, for Spark to try again.
+    """
+    from timeline.errors import TidelineError
+
+    failures: list[Failure] = []
+    for call in calls:
+        try:
+            call()
+        except TidelineError as error:
+            failures.append((type(error).__name__, str(error)))
+    return failures
+
+
+def this_attempt() -> TaskAttempt:
+    """What Spark calls the task that this is called in. It is the first that each task asks for."""
+    from pyspark import TaskContext
+
+    from ingest.execution.spark.worker import spare_next_tasks
+    from sinks.base import TaskAttempt
+
+    spare_next_tasks()
+    context = TaskContext.get()
+    assert context is not None
+    return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
+
+
+def _local_folder() -> str | None:
+    """Where Spark lets this executor keep what does not fit into memory."""
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+
+
+@dataclass(frozen=True)
+class Python:
+    """The Python of one executor.
+
+    Attributes:
+        host: the executor's machine.
+        executable: the program that runs its tasks.
+        problems: why tasks cannot run there, in words.
+    """
+
+    host: str
+    executable: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.executable} on {self.host}: {'; '.join(self.problems) or 'as needed'}"
+
+
+def look_around(needed: Mapping[str, str]) -> Python:
+    """What is missing in the Python that this runs in.
+
+    Args:
+        needed: module → the version that it must have; "" for any.
+    """
+    problems: list[str] = []
+    for module, version in needed.items():
+        try:
+            found = getattr(importlib.import_module(module), "__version__", "")
+        except (ImportError, OSError) as error:
+            problems.append(f"{module} cannot be imported ({error})")
+        else:
+            if version and found != version:
+                problems.append(f"{module} is {found}, the driver has {version}")
+    return Python(socket.gethostname(), sys.executable, tuple(problems))
+
+
+def complaint(pythons: Sequence[Python], needed: Mapping[str, str]) -> str | None:
+    """What to tell the user; None where every executor has what is needed."""
+    lacking = sorted({str(python) for python in pythons if python.problems})
+    if not lacking:
+        return None
+    found = "".join(f"\n  {line}" for line in lacking)
+    return f"executors lack what this job needs:{found}\n{advice(needed)}"
+
+
+def advice(needed: Mapping[str, str]) -> str:
+    """How executors get a Python that can run the job's tasks."""
+    packages = ", ".join(f"{module} {version}".strip() for module, version in needed.items())
+    return (
+        f"Tasks need Python {sys.version_info.major}.{sys.version_info.minor} with {packages}; Tideline itself is "
+        "shipped. Install it on every machine and name it by spark.pyspark.python (or PYSPARK_PYTHON), or send an "
+        "environment along by spark.archives: docs/how-to/run-on-a-cluster.md"
+    )

@@ -1,0 +1,189 @@
+"""Spark's JVM, started so that what it writes to stderr becomes log records of this process.
+
+::
+
+    spark-submit ── spark-class ── java        one pipe, inherited ──▶ thread ──▶ logger ``ingest.execution.spark.jvm``
+
+Left to itself the JVM writes between the lines of ``--log-json`` and over the progress line, and the
+reason why it does not start is on the terminal but not in the error.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ingest.execution.spark.failure import cause_of
+from ingest.execution.spark.jvm_log import read_line
+from timeline.errors import SparkJobError
+
+if TYPE_CHECKING:
+    from socketserver import BaseServer
+
+    from pyspark import SparkConf
+
+log = logging.getLogger(__name__)
+
+JAVA_ADVICE = (
+    "Spark 4.1 needs Java 17 or newer: install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), "
+    "or set JAVA_HOME to where it is"
+)
+
+# The launcher always adds this module (Spark 4.1, JavaModuleOptions), and the JVM has no switch against its notice.
+_NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
+_KEPT_LINES = 40
+_POLL_S = 0.2
+
+
+class JvmOutput:
+    """The stderr of one JVM and of all that it starts, line by line until the last of them has ended.
+
+    While it starts there are no rows yet, and its lines are shown whole; for later ones see
+    `ingest.execution.spark.jvm_log`.
+    """
+
+    def __init__(self) -> None:
+        self._has_started = False
+        self._lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """The write end of a pipe for a process to inherit while this lasts; the reader ends with its last copy."""
+        read_end, write_end = os.pipe()
+        self._thread = threading.Thread(target=self._read, args=(read_end,), name="tideline-jvm", daemon=True)
+        self._thread.start()
+        try:
+            yield write_end
+        finally:
+            os.close(write_end)
+
+    def has_started(self) -> None:
+        """Tell that rows may come from now on."""
+        self._has_started = True
+
+    def last_lines(self, wait_s: float = 1.0) -> str:
+        """The last lines of a process that has just ended."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+        return "\n".join(self._lines)
+
+    def _read(self, read_end: int) -> None:
+        with os.fdopen(read_end, encoding="utf-8", errors="replace") as pipe:
+            for line in pipe:
+                text = line.rstrip()
+                if text and text not in _NOISE:
+                    self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        line = read_line(text)
+        self._lines.append(line.whole)
+        is_whole = not self._has_started or log.isEnabledFor(logging.DEBUG)
+        text = line.whole if is_whole else line.shown
+        if text:
+            log.log(line.level, "%s", text)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process: its JVM runs already, with settings and output of its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted_settings() -> dict[str, str]:
+    """What spark-submit was told by its options and files; only where `is_submitted`.
+
+    Raises:
+        SparkJobError: its JVM is not there any more.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+
+    try:
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    except (Py4JError, OSError) as error:
+        raise SparkJobError(f"the JVM of spark-submit does not answer: {cause_of(str(error))}; start again") from error
+
+
+def stop_with_submit(stop: threading.Event) -> None:
+    """Set an event once spark-submit has ended, which is all that a signal to it does to this process.
+
+    Without it a driver whose JVM is gone would hold its timeline until it next needs Spark.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        # Output went through spark-submit; a broken pipe must not disturb what is left to be settled.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        stop.set()
+
+    threading.Thread(target=watch, name="tideline-submit", daemon=True).start()
+
+
+def log_lost_connections() -> None:
+    """Let pyspark's servers for accumulators log the loss of their JVM; left alone they print a trace on stderr."""
+    from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
+
+    # The method that socketserver leaves to be overridden.
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        setattr(server, "handle_error", _log_lost_connection)  # noqa: B010 - mypy takes it for a plain method
+
+
+def silence_query_errors() -> None:
+    """Keep pyspark from printing errors of queries, which it also raises: their texts may repeat a row's value."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _log_lost_connection(server: BaseServer, request: object, client_address: object) -> None:
+    log.debug("the JVM's connection for accumulators was lost", exc_info=True)
+
+
+def start_jvm(conf: SparkConf) -> None:
+    """Start the JVM of this process unless it runs already; the next SparkContext uses it.
+
+    Raises:
+        SparkJobError: it does not start; the message has what it said, and what it needs.
+    """
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    output = JvmOutput()
+    try:
+        # `popen_kwargs` is Spark's own hook for those who want the JVM's output.
+        with output.opened() as write_end:
+            gateway = launch_gateway(conf, {"stderr": write_end, "cwd": _folder()})  # type: ignore[no-untyped-call]
+            output.has_started()
+    except (PySparkRuntimeError, OSError) as error:
+        said = cause_of(output.last_lines())
+        raise SparkJobError(f"Spark's JVM does not start: {said}. {_advice(said)}") from error
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _folder() -> str | None:
+    """Where a JVM starts: here, or at the root where this directory was removed, in which none starts."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "/"
+    return None
+
+
+def _advice(said: str) -> str:
+    is_spark = "org.apache.spark" in said and "UnsupportedClassVersionError" not in said
+    return "Check spark.master and spark.conf in the job file" if is_spark else JAVA_ADVICE

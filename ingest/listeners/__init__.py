@@ -1,0 +1,1 @@
+"""Listeners of a run that a job file names: metrics and callbacks."""

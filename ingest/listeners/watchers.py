@@ -1,0 +1,56 @@
+"""Those who watch a run because the job file says so: metrics with their endpoint, and callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from ingest.config.load import JobConfig
+from ingest.driver.build import open_source
+from ingest.protocol.events import Listener
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """Who watches a run.
+
+    Attributes:
+        listeners: to be told of every event.
+        metrics_url: where metrics are scraped; None where the job file asks for none.
+    """
+
+    listeners: tuple[Listener, ...] = ()
+    metrics_url: str | None = None
+
+
+@contextmanager
+def watched(config: JobConfig, *, accept_loss: bool = False) -> Iterator[Watchers]:
+    """Start what the job file asks for, and end it.
+
+    Args:
+        config: the job file.
+        accept_loss: as the run goes on behind losses, so does its lag.
+
+    Raises:
+        ConfigError: the metrics' port is taken, or a command is not there; nothing was written.
+    """
+    with ExitStack() as ends:
+        listeners: list[Listener] = []
+        metrics = url = None
+        if config.metrics.port is not None:
+            # On demand: a job without metrics or callbacks does not pay for their libraries.
+            from ingest.listeners.metrics.job_metrics import JobMetrics
+            from ingest.listeners.metrics.lag import LagWatch
+            from ingest.listeners.metrics.server import serve
+
+            lag = LagWatch(lambda: open_source(config, accept_loss=accept_loss).ends)
+            ends.callback(lag.close)
+            metrics = JobMetrics(config.name, lag)
+            url = ends.enter_context(serve(metrics.registry, config.metrics.host, config.metrics.port))
+            listeners.append(metrics)
+        if config.on_commit:
+            from ingest.listeners.on_commit import delivering
+
+            listeners.append(ends.enter_context(delivering(config.name, config.on_commit, metrics)))
+        yield Watchers(tuple(listeners), url)

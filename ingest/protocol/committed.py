@@ -1,0 +1,203 @@
+"""Committed epochs as the timeline has them, and what each was to a target.
+
+::
+
+    decision ─► plan, manifest ─┬─ has a part of the target: what it was given
+                                └─ has none: the target was left out, if there was something to give
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ingest.protocol.job import Job
+from ingest.protocol.names import has_files_of, named_today, part_of, quarantine_of
+from ingest.protocol.steps import manifest_of, read_manifest, read_plan
+from ingest.sources.replays import REPLAY_SHARD, Spans, given_up_by, settled_by
+from sinks.base import Sink
+from sinks.held import Held, Span, base_of, in_spans
+from timeline.decision import Outcome, decision_path, read_decision
+from timeline.epoch import Manifest, Part, Plan
+from timeline.errors import InvariantError
+from timeline.side_by_side import side_by_side
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A committed epoch with rows for a target.
+
+    Attributes:
+        plan: what it read; None where that is gone.
+        manifest: what was written.
+        part: the target's share of it; of an epoch that the target was left out of, what it would have been, as far
+            as the shares of others tell.
+        is_left_out: whether the target was left out of it.
+    """
+
+    plan: Plan | None
+    manifest: Manifest
+    part: Part
+    is_left_out: bool = False
+
+
+@dataclass(frozen=True)
+class Read:
+    """A committed epoch as the timeline has it.
+
+    Attributes:
+        plan: what it read; None where that is gone.
+        manifest: what was written, under the names that its targets have today.
+        then: by a target's name of today, the one that it had in this epoch.
+    """
+
+    plan: Plan | None
+    manifest: Manifest
+    then: Mapping[str, str]
+
+
+def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> Iterator[Committed]:
+    """Committed epochs with rows for a target in some ranges, but those put back or given up since; oldest first.
+
+    Args:
+        job: the job.
+        target: the target's name.
+        among: ranges of epochs.
+        newest: the newest epoch that is committed.
+
+    Raises:
+        InvariantError: a decision or manifest of these epochs is gone: it cannot be told which rows they had.
+    """
+    if not among:
+        return
+    found = read_committed(job, min(first for first, _ in among), newest)
+    settled = settled_for(target, found)
+    for each in found:
+        epoch = each.manifest.ref.epoch
+        part = part_of(each.manifest, target)
+        if part is not None and part.rows and in_spans(epoch, among) and not in_spans(epoch, settled):
+            yield Committed(each.plan, each.manifest, part)
+
+
+def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span], held: Held) -> Iterator[Committed]:
+    """Committed epochs that a target was left out of: others have rows of them, and it has no part.
+
+    An epoch that another one has put back for others, or that was given up for this target, is none.
+
+    Args:
+        job: the job.
+        target: the target's name.
+        found: committed epochs, with all later ones.
+        among: ranges of epochs.
+        held: the target as it is. What it has up to the newest epoch that its marker names may bear a name that the
+            target had before, or be of the table that it was copied from.
+    """
+    applied = -1 if held.newest is None else held.newest
+    settled = settled_for(target, found)
+    names = {sink.target for sink in job.sinks}
+    for each in found:
+        manifest = each.manifest
+        epoch = manifest.ref.epoch
+        if part_of(manifest, target) is not None or not in_spans(epoch, among) or in_spans(epoch, settled):
+            continue
+        may_be_renamed = any(part.target not in names for part in manifest.parts)
+        if epoch <= applied and (may_be_renamed or _is_copied(job.sink(target), held, manifest)):
+            continue
+        share = _share(job, target, manifest)
+        if share.rows:
+            yield Committed(each.plan, manifest, share, is_left_out=True)
+
+
+def _is_copied(sink: Sink, held: Held, manifest: Manifest) -> bool:
+    """Whether an epoch was committed to the table of which a target's is a copy: they have one id, or its files."""
+    for part in manifest.parts:
+        base = base_of(part)
+        if base is None or base.table is None:
+            if has_files_of(sink, part):
+                return True
+        elif base.table == held.table:
+            return True
+    return False
+
+
+def _share(job: Job, target: str, manifest: Manifest) -> Part:
+    """A part of a target that was left out, with the rows that it would have been given."""
+    if any(count.shard == REPLAY_SHARD for count in manifest.counts):
+        return Part(target, manifest.ref, 0, 0)  # rows that others had lost
+    if target == job.quarantine:
+        return Part(target, manifest.ref, manifest.rejected, 0)
+    if not manifest.rows:
+        return Part(target, manifest.ref, 0, 0)
+    others = [part for part in manifest.parts if part.target not in (job.quarantine, quarantine_of(manifest))]
+    like = next((part for part in others if part.files), None)
+    if like is not None:  # each table takes what another one takes
+        return Part(target, manifest.ref, like.rows, 0, dropped=like.dropped, rejected=like.rejected)
+    is_given = any(part.rows for part in others)
+    return Part(target, manifest.ref, manifest.rows if is_given else 0, 0)
+
+
+def settled_for(target: str, found: Sequence[Read]) -> list[Span]:
+    """Epochs that one of these has put back for a target, or that were given up for it."""
+    return _spans_of(settled_by, target, found)
+
+
+def given_up(job: Job, found: Sequence[Read]) -> dict[str, list[Committed]]:
+    """By target, committed epochs whose rows a person gave up for it, oldest first; targets without any are left out.
+
+    Args:
+        job: the job.
+        found: committed epochs, with all later ones.
+    """
+    by_target: dict[str, list[Committed]] = {}
+    for sink in job.sinks:
+        among = _spans_of(given_up_by, sink.target, found)
+        for each in found:
+            part = part_of(each.manifest, sink.target)
+            share = _share(job, sink.target, each.manifest) if part is None else part
+            if share.rows and in_spans(each.manifest.ref.epoch, among):
+                lost = Committed(each.plan, each.manifest, share, is_left_out=part is None)
+                by_target.setdefault(sink.target, []).append(lost)
+    return by_target
+
+
+def _spans_of(told_by: Callable[[Plan, str], Spans], target: str, found: Sequence[Read]) -> list[Span]:
+    """Epochs that plans tell of for a target, each under the name that the target had then."""
+    plans = ((each.plan, each.then.get(target)) for each in found)
+    return [span for plan, then in plans if plan is not None and then is not None for span in told_by(plan, then)]
+
+
+def read_committed(job: Job, first: int, last: int, *, is_strict: bool = True) -> list[Read]:
+    """The committed epochs of a range, oldest first.
+
+    Args:
+        job: the job.
+        first: the first one.
+        last: the last one.
+        is_strict: whether one of which something is gone is an error, or left out.
+
+    Raises:
+        InvariantError: a decision or manifest is gone.
+    """
+    read = partial(_read, job, is_strict)
+    found = side_by_side(read, range(first, last + 1), job.store.requests_at_once)
+    return as_named_today(job, [each for each in found if each is not None])
+
+
+def as_named_today(job: Job, found: Sequence[tuple[Plan | None, Manifest]]) -> list[Read]:
+    """Committed epochs, oldest first, under the names that their targets have today; see `ingest.protocol.names`."""
+    named = named_today(job, [manifest for _, manifest in found])
+    return [Read(plan, each.manifest, each.then) for (plan, _), each in zip(found, named, strict=True)]
+
+
+def _read(job: Job, is_strict: bool, epoch: int) -> tuple[Plan | None, Manifest] | None:
+    decision = read_decision(job.store, epoch, job.retry)
+    if decision is None and is_strict:
+        # To pass it over would lose its rows for good: what is put back behind it counts as all that was lost.
+        raise InvariantError(
+            f"epoch {epoch} is decided, and its decision {decision_path(epoch)} is gone: restore it, then replay"
+        )
+    if decision is None or decision.outcome is not Outcome.COMMIT:
+        return None
+    manifest = manifest_of(job, decision) if is_strict else read_manifest(job, decision.instant)
+    return None if manifest is None else (read_plan(job, decision.instant), manifest)

@@ -1,0 +1,63 @@
+"""Data files of a decided epoch that are gone before every target has it: nobody commits it without them.
+
+A writer that has just written an epoch does not ask. Whoever finds it decided does, for a log entry of files that are
+not there makes a table that readers cannot open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ingest.protocol.job import Job
+from ingest.protocol.watched_sink import unwatched
+from sinks.base import Lookup, Sink
+from sinks.held import REPLAY, HoldingSink, base_of, gone_since
+from timeline.epoch import EpochRef, Manifest, Part
+from timeline.errors import TargetRefusedError
+
+
+def without_files(job: Job, manifest: Manifest) -> dict[str, Sequence[str]]:
+    """Targets that an epoch cannot be committed to any more, as data files of their parts are gone.
+
+    A target that has the epoch is none of them, whatever became of its files since: others compact tables.
+
+    Args:
+        job: the job.
+        manifest: an epoch that is decided.
+
+    Returns:
+        by target, what is wrong with the files, in words.
+
+    Raises:
+        HaltError: the job file no longer has one of the targets.
+        StoreUnavailableError: a target cannot be looked at.
+    """
+    found: dict[str, Sequence[str]] = {}
+    for part in manifest.parts:
+        sink = job.sink(part.target)
+        if part.files and sink.lookup(part.epoch) is Lookup.NOT_COMMITTED:
+            problems = sink.verify(part)
+            if problems:
+                found[part.target] = [f"{_changed(sink, part)}{problems[0]}", *problems[1:]]
+    return found
+
+
+def _changed(sink: Sink, part: Part) -> str:
+    """What happened to a target since an epoch was prepared for it, to stand before what its files lack."""
+    target, base = unwatched(sink), base_of(part)
+    gone = gone_since(base, target.held(base)) if isinstance(target, HoldingSink) and base is not None else None
+    return f"it {gone.how}; " if gone is not None else ""
+
+
+def files_gone(epoch: EpochRef, gone: Mapping[str, Sequence[str]]) -> TargetRefusedError:
+    """The error of whoever finds an epoch decided that cannot be committed; see `without_files`."""
+    return TargetRefusedError(
+        f"{epoch} is decided: commit, and data files of it are gone: {gone_words(gone)}. Restore them from the store's "
+        f"versions or a backup, and run again. {REPLAY}"
+    )
+
+
+def gone_words(gone: Mapping[str, Sequence[str]]) -> str:
+    """Data files that are gone, in words: of each target the first."""
+    more = {target: f", and {len(each) - 1:,} more" if len(each) > 1 else "" for target, each in gone.items()}
+    return "; ".join(f"{target}: {each[0]}{more[target]}" for target, each in gone.items())

@@ -1,0 +1,88 @@
+"""A job as the protocol sees it: a timeline, targets in order, and what it needs from the outside world."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sinks.base import Sink, Spread, in_turn
+from timeline.clock import InstantClock
+from timeline.epoch import Manifest, Part
+from timeline.errors import HaltError
+from timeline.hudi.layout import TableIdentity
+from timeline.stores.base import ObjectStore, Retry
+
+
+def new_token() -> str:
+    """A token that no other process draws."""
+    return uuid.uuid4().hex
+
+
+class Rewrite(Protocol):
+    """Writes an epoch's rows to one target again."""
+
+    def __call__(self, job: Job, manifest: Manifest, part: Part) -> Part:
+        """Make a part that the target has lost anew, from the records of the epoch.
+
+        Args:
+            job: timeline and targets.
+            manifest: the epoch, decided to be committed.
+            part: what the target has lost.
+
+        Returns:
+            a part with the same rows, prepared.
+        """
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every step of the protocol works on.
+
+    Attributes:
+        name: the job's name.
+        store: the timeline's base path.
+        identity: what was fixed when the timeline was born.
+        sinks: targets in the order of application, the quarantine last.
+        quarantine: name of the target that takes rejected rows.
+        base_target: name of the lake target whose files lie at the timeline's base path, if any:
+            Hudi's readers find its files by the timeline.
+        by: this process, for people.
+        clock: draws instant times.
+        retry: bounds of every retry.
+        token: draws tokens.
+        spread: runs what targets do side by side when they commit.
+        partitions: folders that are known to be marked as partitions for Hudi.
+        reading: keys of the job file that say what values records have, and what they say.
+        rewrite: writes a part again that a target has lost; None in a process that reads no source.
+    """
+
+    name: str
+    store: ObjectStore
+    identity: TableIdentity
+    sinks: tuple[Sink, ...]
+    quarantine: str
+    base_target: str | None
+    by: str
+    clock: InstantClock = field(default_factory=InstantClock)
+    retry: Retry = field(default_factory=Retry)
+    token: Callable[[], str] = new_token
+    spread: Spread = in_turn
+    partitions: set[str] = field(default_factory=set, compare=False)
+    reading: Mapping[str, str] = field(default_factory=dict)
+    rewrite: Rewrite | None = None
+
+    def sink(self, target: str) -> Sink:
+        """The sink of a target that a manifest names.
+
+        Raises:
+            HaltError: the job file no longer has it.
+        """
+        for sink in self.sinks:
+            if sink.target == target:
+                return sink
+        raise HaltError(
+            f"an epoch of job {self.name!r} is prepared for target {target!r}, which the job file does not have "
+            f"(it has {', '.join(sink.target for sink in self.sinks)}): put it back, recover, then remove it"
+        )

@@ -1,0 +1,170 @@
+"""Parts of committed epochs under the names that the job file gives to their targets today.
+
+::
+
+    part of an epoch ─► the table's id ─► its place ─► its name     whichever tells first whose it is
+                    └─► no id: its data files, then those           (and its data files, where none of these does)
+
+A target is its table; the name is a label in the job file, which people change, and may give to another table. A
+manifest keeps the name of its day, and on which table, and where, each part was prepared (`sinks.held.Base`). A part
+that was prepared before there was a table, and so knows no id, is where its data files are: another table may be at
+its place today. Where others have rewritten these, it is of the table that the next part of its name and place names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ingest.protocol.job import Job
+from ingest.protocol.watched_sink import unwatched
+from sinks.base import Sink
+from sinks.held import HoldingSink, PlacedSink, base_of
+from timeline.epoch import Manifest, Part
+from timeline.errors import TargetRefusedError
+
+
+@dataclass(frozen=True)
+class Named:
+    """A committed epoch, with its parts under the names of today.
+
+    Attributes:
+        manifest: its parts bear the names that the job file has; one of no target in it has a name that none has.
+        then: by a target's name of today, the one that it had in this epoch.
+    """
+
+    manifest: Manifest
+    then: Mapping[str, str]
+
+
+def named_today(job: Job, manifests: Sequence[Manifest]) -> list[Named]:
+    """Committed epochs with their parts under the names of today, in their order.
+
+    Args:
+        job: the job.
+        manifests: some epochs, oldest first; the later ones tell of tables that the earlier ones have made.
+
+    Raises:
+        StoreUnavailableError: a target cannot be looked at.
+    """
+    targets = _targets(job)
+    ids: dict[tuple[str, str], str] = {}
+    named = [_named(targets, ids, manifest) for manifest in reversed(manifests)]
+    return named[::-1]
+
+
+def under_todays_names(job: Job, manifest: Manifest) -> Manifest:
+    """One epoch with its parts under the names of today; see `named_today`."""
+    return named_today(job, [manifest])[0].manifest
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A target of the job file.
+
+    Attributes:
+        name: its name.
+        sink: it.
+        place: where it lies; "" where that does not tell it from others.
+        table: its table's id; None where it has none.
+    """
+
+    name: str
+    sink: Sink
+    place: str = ""
+    table: str | None = None
+
+    def has_files_of(self, part: Part) -> bool:
+        """Whether data files of a part are there: no two have one name."""
+        return self.place != "" and has_files_of(self.sink, part)
+
+
+def has_files_of(sink: Sink, part: Part) -> bool:
+    """Whether a target has data files of a part; not where it has none, or all of them are gone."""
+    return len(sink.verify(part)) < len(part.files)
+
+
+def _targets(job: Job) -> list[_Target]:
+    found = []
+    for sink in job.sinks:
+        inner = unwatched(sink)
+        if isinstance(inner, PlacedSink) and isinstance(inner, HoldingSink):
+            table = None
+            with contextlib.suppress(TargetRefusedError):  # whoever needs the table says why it cannot be opened
+                table = inner.held().table
+            found.append(_Target(sink.target, sink, inner.place, table))
+        else:
+            found.append(_Target(sink.target, sink))
+    return found
+
+
+def _named(targets: Sequence[_Target], ids: dict[tuple[str, str], str], manifest: Manifest) -> Named:
+    """One epoch; `ids` are tables by name and place, as later epochs tell them, and takes up what this one tells."""
+    claims = sorted(
+        (claim for part in manifest.parts for claim in _claims(targets, ids, part)), key=lambda claim: claim.weakness
+    )
+    names: dict[str, str] = {}
+    for claim in claims:
+        if claim.then not in names and claim.target not in names.values():
+            names[claim.then] = claim.target
+    for part in manifest.parts:
+        if part.target not in names:
+            free = (target for target in targets if target.name not in names.values())
+            owner = next((target for target in free if target.has_files_of(part)), None)
+            if owner is not None:
+                names[part.target] = owner.name
+    today = {target.name for target in targets}
+    parts = tuple(
+        replace(part, target=names.get(part.target) or _nobodys(part.target, today)) for part in manifest.parts
+    )
+    return Named(replace(manifest, parts=parts), {target: then for then, target in names.items()})
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """That a part, under its name of then, is of a target; the less weakness, the surer."""
+
+    weakness: int
+    then: str
+    target: str
+
+
+def _claims(targets: Sequence[_Target], ids: dict[tuple[str, str], str], part: Part) -> Iterable[_Claim]:
+    base, place = base_of(part), _place(part)
+    own = base.table if base is not None else None
+    holders = [] if own is not None else [target.name for target in targets if target.has_files_of(part)]
+    table = ids.get((place, part.target)) if own is None else own
+    if table is not None:
+        ids[place, part.target] = table
+    for target in targets:
+        is_there, is_called_so = place != "" and target.place == place, target.name == part.target
+        if target.name in holders if holders else table is not None and target.table == table:
+            # Of a table and its copy, which has the same id and files, that at the same place.
+            yield _Claim(0 if is_there else 1 if is_called_so else 2, part.target, target.name)
+        elif holders:
+            continue
+        elif is_there:
+            yield _Claim(3, part.target, target.name)
+        elif is_called_so:
+            yield _Claim(4, part.target, target.name)
+
+
+def _place(part: Part) -> str:
+    base = base_of(part)
+    return base.place if base is not None else ""
+
+
+def _nobodys(then: str, today: Iterable[str]) -> str:
+    """A name for a part of a table that the job file does not have any more."""
+    return f"{then} (as it was)" if then in today else then
+
+
+def part_of(manifest: Manifest, target: str) -> Part | None:
+    """A target's part of an epoch; None where it has none."""
+    return next((part for part in manifest.parts if part.target == target), None)
+
+
+def quarantine_of(manifest: Manifest) -> str:
+    """The name that the quarantine has in an epoch: its part is the last one, as it is the last one to be applied."""
+    return manifest.parts[-1].target

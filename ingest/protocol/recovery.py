@@ -1,0 +1,355 @@
+"""Recovery: evidence from storage, a pure decision, thin actions.
+
+::
+
+    gather(instant) ─► Evidence ─► next_step ─► RecoveryStep ─► settle
+         ▲                ▲                         │ a claim, won or lost
+         └────────────────┴── what is decided now ──┘
+
+`next_step` is the whole policy and touches nothing. Needs no engine and no JVM; may be killed
+anywhere and run again, by anyone, also twice at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ingest.protocol.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, unheard
+from ingest.protocol.evidence import Damaged, Evidence, Unknown, gather
+from ingest.protocol.gone_files import files_gone, gone_words
+from ingest.protocol.job import Job
+from ingest.protocol.late_files import clean_leftovers as clean_leftovers
+from ingest.protocol.steps import (
+    claim_commit,
+    claim_rollback,
+    drive_rollback,
+    finish,
+    read_plan,
+    read_rollback,
+    roll_back,
+)
+from timeline.active import ActiveTimeline
+from timeline.decision import Decision, Outcome
+from timeline.epoch import EpochRef, Manifest, Plan
+from timeline.errors import HaltError, ReplayNeededError
+from timeline.instant import Action, Instant
+from timeline.lease import LeaseState, WriterLease
+from timeline.units import count
+
+log = logging.getLogger(__name__)
+
+WHOLE_LOOK_EVERY = 16
+"""Of so many writers one looks at the whole timeline, for what a writer that woke up late left before the mark."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What made an epoch's writer give it up.
+
+    Attributes:
+        text: for the record; "" where nobody has said it.
+        is_crash: see `Decision`.
+    """
+
+    text: str
+    is_crash: bool
+
+
+DIED = Cause("", is_crash=True)
+"""Of an epoch that another process finds open: its writer is gone."""
+
+
+class StepKind(enum.Enum):
+    """What recovery does next with an instant."""
+
+    RECOMMIT = "recommit"
+    REPLAY = "replay"
+    ROLLBACK = "rollback"
+    CLAIM_COMMIT = "claim commit"
+    CLAIM_ROLLBACK = "claim rollback"
+    REFUSE = "refuse"
+    WAIT = "wait"
+    HALT = "halt"
+
+
+@dataclass(frozen=True)
+class RecoveryStep:
+    """A step and why it is right."""
+
+    kind: StepKind
+    reason: str
+
+
+def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
+    """What to do with a pending commit instant. Pure: the same evidence gives the same answer.
+
+    Args:
+        evidence: what storage shows.
+        force: do not wait for a writer that may be alive; it will lose its claim.
+    """
+    match evidence.decision:
+        case Unknown(why):
+            return RecoveryStep(StepKind.HALT, f"the decision cannot be read: {why}")
+        case Decision() as decision if decision.commits(evidence.instant) and isinstance(evidence.manifest, Unknown):
+            return RecoveryStep(StepKind.HALT, f"the prepared state cannot be checked: {evidence.manifest.why}")
+        case Decision() as decision if decision.commits(evidence.instant) and evidence.gone:
+            return RecoveryStep(
+                StepKind.REFUSE, f"decided: commit, by {decision.by}; data files are gone: {gone_words(evidence.gone)}"
+            )
+        case Decision() as decision if decision.commits(evidence.instant) and evidence.lost:
+            return RecoveryStep(
+                StepKind.REPLAY, f"decided: commit, by {decision.by}; to be written again: {'; '.join(evidence.lost)}"
+            )
+        case Decision() as decision if decision.commits(evidence.instant):
+            return RecoveryStep(StepKind.RECOMMIT, f"decided: commit, by {decision.by} ({decision.reason})")
+        case Decision(outcome=Outcome.COMMIT) as decision:
+            return RecoveryStep(StepKind.ROLLBACK, f"its epoch was committed by instant {decision.instant}")
+        case Decision() as decision:
+            return RecoveryStep(StepKind.ROLLBACK, f"decided: rollback, by {decision.by} ({decision.reason})")
+        case None:
+            pass
+    if evidence.plan is None and isinstance(evidence.manifest, Manifest | Damaged):
+        return RecoveryStep(StepKind.HALT, "it is prepared and undecided, and its plan was deleted: restore it")
+    if evidence.plan is None:
+        return RecoveryStep(StepKind.ROLLBACK, "it was rolled back before; a writer that woke up late left it")
+    return _undecided_step(evidence, force)
+
+
+def _undecided_step(evidence: Evidence, force: bool) -> RecoveryStep:
+    match evidence.lease:
+        case Unknown(why) if not force:
+            return RecoveryStep(StepKind.HALT, f"the writer's lease cannot be read: {why}")
+        case LeaseState.LIVE if not force:
+            return RecoveryStep(StepKind.WAIT, "its writer may be alive; wait for the lease, or use --force")
+        case _:
+            pass
+    match evidence.manifest:
+        case Unknown(why):
+            return RecoveryStep(StepKind.HALT, f"the prepared state cannot be checked: {why}")
+        case Damaged(problems):
+            return RecoveryStep(StepKind.CLAIM_ROLLBACK, f"prepared, but damaged: {'; '.join(problems[:3])}")
+        case None:
+            return RecoveryStep(StepKind.CLAIM_ROLLBACK, "not prepared")
+        case Manifest() as manifest:
+            files = sum(len(part.files) for part in manifest.parts)
+            return RecoveryStep(
+                StepKind.CLAIM_COMMIT,
+                f"prepared: every target is ready, {count(files, 'file')} {'is' if files == 1 else 'are'} there",
+            )
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What recovery did, or would do, with one pending instant.
+
+    Attributes:
+        evidence: what storage showed when the last step was taken.
+        step: that step.
+        is_done: whether the instant is settled now.
+    """
+
+    evidence: Evidence
+    step: RecoveryStep
+    is_done: bool
+
+
+def settle(
+    job: Job,
+    instant: str,
+    lease: LeaseState,
+    generation: int,
+    *,
+    cause: Cause = DIED,
+    tell: Listener = unheard,
+    checked: Manifest | None = None,
+) -> Settled:
+    """Bring one pending commit instant to its end, by the rule: decision first, then delete.
+
+    Args:
+        job: the job.
+        instant: the pending instant.
+        lease: what is known of the timeline's latest writer.
+        generation: of the process that settles it.
+        cause: what made its writer give it up, where that is known.
+        tell: told of an epoch that is completed, rolled back, or left pending by an error.
+        checked: see `gather`.
+
+    Raises:
+        HaltError: storage gives no clear answer; nothing was touched.
+        TargetRefusedError: data files of a decided epoch are gone; nothing was touched.
+        ReplayNeededError: a decided epoch has to be written to a target again, which this process cannot.
+        TargetError: a decided epoch could not be applied; it stays pending and decided.
+    """
+    evidence: Evidence | None = None
+    try:
+        evidence = gather(job, instant, lease, checked)
+        while True:
+            answer = _take_step(job, evidence, generation, cause, tell)
+            if isinstance(answer, Settled):
+                return answer
+            # A manifest that was there and whole a moment ago is not looked at again; a missing one may have come.
+            is_known = isinstance(evidence.manifest, Manifest)
+            evidence = replace(evidence, decision=answer) if is_known else gather(job, instant, lease)
+    except BaseException:
+        tell(_left(evidence, instant, generation))
+        raise
+
+
+def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
+    """Name targets that an epoch may have written to and that nobody looks at any more."""
+    if plan is None:
+        return
+    for target in sorted(set(plan.targets) - {sink.target for sink in job.sinks}):
+        log.warning(
+            "%s is rolled back, and the job file no longer has its target %s: unless that was only renamed, what was "
+            "written there for it stays, invisible to readers",
+            plan.ref,
+            target,
+        )
+
+
+def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, tell: Listener) -> Settled | Decision:
+    """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
+    step = next_step(evidence)
+    of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
+    log.info("%s: %s: %s", of, step.kind.value, step.reason)
+    manifest = evidence.manifest if isinstance(evidence.manifest, Manifest) else None
+    match step.kind:
+        case StepKind.HALT:
+            raise HaltError(
+                f"instant {evidence.instant}: {step.reason}. Nothing was touched. "
+                "Check that the store can be reached, then run tideline recover again"
+            )
+        case StepKind.REFUSE:
+            assert manifest is not None
+            raise files_gone(manifest.ref, evidence.gone)
+        case StepKind.WAIT:
+            return Settled(evidence, step, False)
+        case StepKind.RECOMMIT | StepKind.REPLAY:
+            assert isinstance(evidence.decision, Decision)
+            finish(job, evidence.decision, manifest)
+            if manifest is not None:
+                ranges = evidence.plan.ranges if evidence.plan else ()
+                tell(Completed(EpochResult(evidence.decision, manifest, ranges), is_recovered=True))
+            return Settled(evidence, step, True)
+        case StepKind.ROLLBACK:
+            ref = evidence.plan.ref if evidence.plan else EpochRef(-1, evidence.instant, generation)
+            reason = _rollback_reason(evidence, step)
+            _warn_of_forgotten(job, evidence.plan)
+            roll_back(job, ref, manifest, reason)
+            tell(RolledBack(ref, reason))
+            return Settled(evidence, step, True)
+        case StepKind.CLAIM_COMMIT:
+            assert evidence.plan is not None and manifest is not None
+            return claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
+        case StepKind.CLAIM_ROLLBACK:
+            assert evidence.plan is not None
+            reason = f"{step.reason}: {cause.text}" if cause.text else step.reason
+            # With a manifest, its tasks had come to their end.
+            is_crash = cause.is_crash and evidence.manifest is None
+            return claim_rollback(job, evidence.plan.ref, generation, reason, is_crash=is_crash)
+
+
+def _left(evidence: Evidence | None, instant: str, generation: int) -> LeftPending:
+    """What is known of an instant that could not be settled; nothing is read for it, the store may be the cause."""
+    ref = evidence.plan.ref if evidence is not None and evidence.plan else EpochRef(-1, instant, generation)
+    decision = evidence.decision if evidence is not None else None
+    return LeftPending(ref, is_decided=isinstance(decision, Decision) and decision.commits(instant))
+
+
+def _rollback_reason(evidence: Evidence, step: RecoveryStep) -> str:
+    """Why the instant went: what was said when it was decided, where that decided its rollback."""
+    match evidence.decision:
+        case Decision(outcome=Outcome.ROLLBACK, instant=instant, reason=reason) if instant == evidence.instant:
+            return reason
+        case _:
+            return step.reason
+
+
+def pending_commits(job: Job, timeline: ActiveTimeline) -> list[str]:
+    """Times of the pending commit instants, in the order in which they have to be settled: by epoch."""
+    pending = timeline.pending().by_action(Action.COMMIT).instants
+    if len(pending) < 2:
+        return [instant.time for instant in pending]
+
+    def order(instant: Instant) -> tuple[int, str]:
+        plan = read_plan(job, instant.time)
+        return (plan.ref.epoch if plan else -1, instant.time)
+
+    return [instant.time for instant in sorted(pending, key=order)]
+
+
+def recover(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[Settled]:
+    """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
+
+    Args:
+        job: the job.
+        lease: this writer's lease.
+        tell: told of what is pending, and of what becomes of it.
+
+    Raises:
+        HaltError: storage gives no clear answer on an instant; those before it are settled.
+        ReplayNeededError: an epoch has to be written to a target again, which this process cannot; the others are
+            settled, as far as order allows.
+        TargetError: a decided epoch could not be applied.
+    """
+    settled = settle_all(job, lease, tell)
+    for each in settled:
+        if not each.is_done:
+            raise ReplayNeededError(each.step.reason)
+    return settled
+
+
+def settle_all(
+    job: Job,
+    lease: WriterLease,
+    tell: Listener = unheard,
+    *,
+    whole: bool = False,
+    checked: Mapping[str, Manifest] | None = None,
+) -> Sequence[Settled]:
+    """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
+
+    Epochs are applied in order, so those that are decided behind it wait as well. Looks behind the settled mark
+    (`timeline.settled`), every `WHOLE_LOOK_EVERY`-th writer at the whole timeline.
+
+    Args:
+        job: the job.
+        lease: this writer's lease.
+        tell: told of what is pending, and of what becomes of it.
+        whole: look at the whole timeline, whoever's turn it is.
+        checked: by instant, see `gather`.
+    """
+    whole = whole or lease.generation % WHOLE_LOOK_EVERY == 0
+    job.store.sweep()
+    settled: list[Settled] = []
+    timeline = _load(job, whole=whole)
+    pending = pending_commits(job, timeline)
+    tell(Found(tuple(pending)))
+    for time in pending:
+        try:
+            known = checked.get(time) if checked else None
+            settled.append(settle(job, time, LeaseState.MINE, lease.generation, tell=tell, checked=known))
+        except ReplayNeededError as lost:
+            log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
+            step = RecoveryStep(StepKind.REPLAY, str(lost))
+            settled.append(Settled(gather(job, time, LeaseState.MINE), step, False))
+    timeline = _load(job, whole=whole) if settled else timeline
+    for instant in timeline.pending().by_action(Action.ROLLBACK):
+        rollback = read_rollback(job, instant.time)
+        if rollback is not None:
+            ref = EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation)
+            drive_rollback(job, rollback, ref, None)
+            tell(RolledBack(ref, rollback.plan.reason))
+    clean_leftovers(job, timeline, just_settled=frozenset(each.evidence.instant for each in settled if each.is_done))
+    return settled
+
+
+def _load(job: Job, *, whole: bool) -> ActiveTimeline:
+    timeline = ActiveTimeline.load(job.store, job.retry) if whole else ActiveTimeline.recent(job.store, job.retry)
+    if timeline.latest_time is not None:
+        job.clock.observe(timeline.latest_time)
+    return timeline

@@ -1,0 +1,420 @@
+"""The steps of an epoch, each a thin action on storage. One way down, for writer and recovery alike.
+
+::
+
+    open_instant   requested ─► inflight
+    prepare        targets durable ─► manifest
+    claim_*        decision object: the commit point, or someone else's
+    finish         apply: targets commit in order ─► complete: completed ─► markers
+    roll_back      rollback requested ─► targets abort ─► rollback completed ─► commit's files removed
+
+Everything after the claim is idempotent and works from storage alone; any process may do it, any
+number of times, and two at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from ingest.protocol.counts import check_counts, check_part, left_out, rows_by_target
+from ingest.protocol.gone_files import files_gone, without_files
+from ingest.protocol.job import Job
+from ingest.protocol.names import under_todays_names
+from timeline.active import ActiveTimeline
+from timeline.chain import Chain
+from timeline.decision import Decision, Outcome, decide, read_decision
+from timeline.epoch import (
+    MANIFEST,
+    PLAN,
+    EpochRef,
+    Manifest,
+    OffsetRange,
+    Part,
+    Plan,
+    ShardCount,
+    WriteReport,
+)
+from timeline.errors import InvariantError, ReplayNeededError, StoreUnavailableError
+from timeline.failpoints import reach
+from timeline.holes import lost
+from timeline.hudi.layout import commit_body, ensure_partition_files, rollback_body
+from timeline.instant import (
+    Action,
+    Instant,
+    State,
+    commit_completed,
+    commit_inflight,
+    commit_requested,
+    parse_time,
+)
+from timeline.lease import WriterLease
+from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
+from timeline.side_by_side import side_by_side
+from timeline.stores.base import create_or_read, read_or_none
+from timeline.units import count
+
+log = logging.getLogger(__name__)
+
+_MOST_TIMES = 100
+"""Times that are tried for one instant; of two writers each takes one, so a second is hardly ever needed."""
+
+_MOST_REPLAYS = 3
+"""Times that one process writes a lost part again, before it says that the target keeps losing it."""
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """A rollback instant and what it is for."""
+
+    time: str
+    plan: RollbackPlan
+
+
+def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[OffsetRange, ...]) -> Plan:
+    """Put the next epoch on the timeline; once this returns, its data may be written.
+
+    Raises:
+        InvariantError: the ranges do not continue the chain.
+    """
+    chain.check(ranges)
+    if chain.last is not None:
+        # The settled mark rests on it: an epoch's instant is later than those of the epochs before it.
+        job.clock.observe(chain.last.completion_time)
+    for _ in range(_MOST_TIMES):
+        plan = Plan(
+            ref=EpochRef(chain.next_epoch, job.clock.next(), lease.generation),
+            job=job.name,
+            writer=job.by,
+            ranges=ranges,
+            targets=tuple(sink.target for sink in job.sinks),
+            schema=job.identity.schema,
+            token=job.token(),
+            reading=job.reading,
+        )
+        reach("planned")
+        if _open(job, plan):
+            return plan
+    raise StoreUnavailableError(_taken(job, "commit instant"))
+
+
+def _open(job: Job, plan: Plan) -> bool:
+    """Put both files of an instant, one after the other; False where it belongs to another writer.
+
+    An inflight file that is alone then was left by a writer whose instant is rolled back already: whoever finds it
+    deletes what it announces without asking for a decision.
+    """
+    body = PLAN.dump(plan)
+    if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) != body:
+        return False
+    _log_transition(plan.ref, "none", "requested")
+    reach("requested")
+    # Created, not put: a late duplicate of an empty put must never replace the manifest.
+    create_or_read(job.store, commit_inflight(plan.ref.instant).path, b"", job.retry)
+    _log_transition(plan.ref, "requested", "inflight")
+    reach("inflight")
+    return True
+
+
+def prepare(
+    job: Job, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
+) -> Manifest:
+    """Make every target's share durable and put the manifest: from here on the writer is not needed.
+
+    Raises:
+        RowCountError: rows read are not rows accepted + rejected, or a target took another number.
+    """
+    check_counts(plan, job.quarantine, counts, reports)
+    parts: list[Part] = []
+    for sink in job.sinks:
+        part = sink.prepare(plan.ref, reports[sink.target])
+        check_part(part, reports[sink.target])
+        parts.append(part)
+        reach("part-prepared")
+    manifest = Manifest(plan.ref, tuple(counts), tuple(parts))
+    job.retry.call(partial(job.store.put, commit_inflight(plan.ref.instant).path, MANIFEST.dump(manifest)))
+    left = left_out(rows_by_target(manifest))
+    log.info("%s prepared: %s, %d rejected%s", plan.ref, count(manifest.rows, "row"), manifest.rejected, left)
+    reach("manifest")
+    return manifest
+
+
+def claim_commit(job: Job, plan: Plan, manifest: Manifest, generation: int, reason: str) -> Decision:
+    """Try to decide that an epoch is committed; returns what is decided, by whomever."""
+    wanted = _wanted(job, plan.ref, generation, Outcome.COMMIT, reason)
+    return _claim(
+        job,
+        plan.ref,
+        replace(wanted, rows=manifest.rows, rejected=manifest.rejected, positions=plan.positions),
+    )
+
+
+def claim_rollback(job: Job, ref: EpochRef, generation: int, reason: str, *, is_crash: bool = False) -> Decision:
+    """Try to decide that an epoch is rolled back; returns what is decided, by whomever.
+
+    Args:
+        job: the job.
+        ref: the epoch and its instant.
+        generation: of the process that decides.
+        reason: why, for people.
+        is_crash: see `Decision`.
+    """
+    return _claim(job, ref, replace(_wanted(job, ref, generation, Outcome.ROLLBACK, reason), is_crash=is_crash))
+
+
+def _wanted(job: Job, ref: EpochRef, generation: int, outcome: Outcome, reason: str) -> Decision:
+    return Decision(
+        epoch=ref.epoch,
+        outcome=outcome,
+        instant=ref.instant,
+        completion_time=job.clock.next(),
+        generation=generation,
+        by=job.by,
+        reason=reason,
+        token=job.token(),
+    )
+
+
+def _claim(job: Job, ref: EpochRef, wanted: Decision) -> Decision:
+    decision = decide(job.store, wanted, job.retry)
+    log.info("%s decided: %s by %s (%s)", ref, decision.outcome.value, decision.by, decision.reason)
+    reach("decided")
+    return decision
+
+
+def read_plan(job: Job, instant: str) -> Plan | None:
+    """The plan of a commit instant; None where its requested file is gone."""
+    path = commit_requested(instant).path
+    body = read_or_none(job.store, path, job.retry)
+    return None if body is None else PLAN.load(path, body)
+
+
+def read_manifest(job: Job, instant: str) -> Manifest | None:
+    """The manifest of a commit instant; None while the instant has none."""
+    path = commit_inflight(instant).path
+    body = read_or_none(job.store, path, job.retry)
+    return MANIFEST.load(path, body) if body else None
+
+
+def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, applied_through: int = -1) -> None:
+    """Drive a committed epoch to its end: targets in order, completed file, markers. Idempotent.
+
+    Args:
+        job: the job.
+        decision: a decision to commit.
+        manifest: the epoch's manifest, where the caller has it; read from storage otherwise.
+        applied_through: every target is known to have applied all epochs up to this one.
+
+    Raises:
+        TargetError: a target did not take it; the epoch stays pending and decided.
+        ReplayNeededError: a target has lost its part, and this process cannot write it again.
+    """
+    manifest = manifest or under_todays_names(job, manifest_of(job, decision))
+    apply_in_order(job, decision, manifest, applied_through=applied_through)
+    complete(job, decision, manifest)
+
+
+def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
+    """The first half of `finish`: every target has the epoch, and all before it.
+
+    Raises:
+        TargetRefusedError: data files of an epoch before it are gone.
+    """
+    for earlier in decided_before(job, decision.epoch, applied_through):
+        lagging = under_todays_names(job, manifest_of(job, earlier))
+        gone = without_files(job, lagging)
+        if gone:
+            raise files_gone(lagging.ref, gone)
+        apply(job, lagging)
+    reach("applying")
+    apply(job, manifest)
+    reach("applied")
+
+
+def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
+    """The second half of `finish`: the timeline says that the epoch is completed, and its markers go. Idempotent."""
+    files = next((part.files for part in manifest.parts if part.target == job.base_target), ())
+    ensure_partition_files(job.store, files, decision.instant, job.retry, job.partitions)
+    completed = commit_completed(decision.instant, decision.completion_time)
+    create_or_read(job.store, completed.path, commit_body(files, _extra_metadata(job, decision, manifest)), job.retry)
+    _log_transition(manifest.ref, "inflight", "completed", since=decision.instant, until=decision.completion_time)
+    reach("completed")
+
+    def release(part: Part) -> None:
+        job.sink(part.target).release(manifest.ref, part)
+        reach("part-released")
+
+    side_by_side(release, manifest.parts, job.store.requests_at_once)
+
+
+def apply(job: Job, manifest: Manifest) -> None:
+    """Commit an epoch's parts to their targets, in the manifest's order; what a target has lost is written again.
+
+    Raises:
+        ReplayNeededError: a target has lost its part, and this process cannot write it again.
+    """
+    for part in manifest.parts:
+        _commit(job, manifest, part)
+        reach("part-committed")
+
+
+def _commit(job: Job, manifest: Manifest, part: Part) -> None:
+    sink = job.sink(part.target)
+    for attempt in range(1, _MOST_REPLAYS + 1):
+        try:
+            return sink.commit(part, job.spread)
+        except ReplayNeededError as lost:
+            if job.rewrite is None:
+                raise
+            log.warning(
+                "%s is written to %s again (%d of %d): %s", part.epoch, part.target, attempt, _MOST_REPLAYS, lost
+            )
+            part = job.rewrite(job, manifest, part)
+    sink.commit(part, job.spread)
+
+
+def roll_back(job: Job, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:
+    """Remove a commit instant that was decided against, and record what went. Idempotent."""
+    rollback = _find_rollback(job, ref.instant) or _request_rollback(job, ref, reason)
+    drive_rollback(job, rollback, ref, manifest)
+
+
+def drive_rollback(job: Job, rollback: Rollback, ref: EpochRef, manifest: Manifest | None) -> None:
+    """Bring a rollback that was requested to its end. Idempotent.
+
+    The order is what makes it safe to be killed anywhere: the record of what went is complete before
+    the commit's own files go, and its requested file goes last.
+    """
+    plan = rollback.plan
+    inflight = Instant(rollback.time, Action.ROLLBACK, State.INFLIGHT)
+    create_or_read(job.store, inflight.path, b"", job.retry)
+    reach("rollback-inflight")
+    parts = {part.target: part for part in manifest.parts} if manifest else {}
+    deleted: list[str] = []
+    for sink in job.sinks:
+        gone = sink.abort(ref, parts.get(sink.target))
+        deleted += gone if sink.target == job.base_target else [f"{sink.target}: {path}" for path in gone]
+        reach("part-aborted")
+    completed = Instant(rollback.time, Action.ROLLBACK, State.COMPLETED, plan.completion_time)
+    took_ms = parse_time(plan.completion_time) - parse_time(rollback.time)
+    extra = {"tideline.reason": plan.reason, "tideline.by": plan.by, "tideline.instant": ref.instant}
+    if plan.epoch >= 0:
+        extra["tideline.epoch"] = str(plan.epoch)
+    body = rollback_body(ref.instant, rollback.time, took_ms, deleted, extra)
+    create_or_read(job.store, completed.path, body, job.retry)
+    reach("rollback-completed")
+    job.retry.call(partial(job.store.delete, commit_inflight(ref.instant).path))
+    reach("rollback-inflight-removed")
+    job.retry.call(partial(job.store.delete, commit_requested(ref.instant).path))
+    _log_transition(ref, "inflight", "rolled back", since=ref.instant, until=plan.completion_time)
+    reach("rollback-requested-removed")
+    for sink in job.sinks:
+        # Without its part, though it may have one: what was asked of a store and given up may be done late, so even a
+        # file that was reported, and that nothing writes any more, may come back.
+        sink.release(ref, None)
+
+
+def read_rollback(job: Job, time: str) -> Rollback | None:
+    """A rollback instant that Tideline requested; None for another writer's."""
+    path = Instant(time, Action.ROLLBACK, State.REQUESTED).path
+    body = read_or_none(job.store, path, job.retry)
+    return Rollback(time, ROLLBACK_PLAN.load(path, body)) if body else None
+
+
+def _find_rollback(job: Job, instant: str) -> Rollback | None:
+    """The latest rollback that was requested for a commit instant, in whatever state it is."""
+    # A rollback's time is later than that of the instant that it is for.
+    timeline = ActiveTimeline.since(job.store, instant, job.retry)
+    job.clock.observe(timeline.latest_time or instant)
+    for candidate in reversed(timeline.by_action(Action.ROLLBACK).instants):
+        rollback = read_rollback(job, candidate.time)
+        if rollback is not None and rollback.plan.instant == instant:
+            return rollback
+    return None
+
+
+def _taken(job: Job, what: str) -> str:
+    return (
+        f"{job.store.url}: no time is free for a {what}, {_MOST_TIMES} were tried: the store says of each that another "
+        "process created it first. tideline check-store tells whether it keeps what it promises"
+    )
+
+
+def _request_rollback(job: Job, ref: EpochRef, reason: str) -> Rollback:
+    for _ in range(_MOST_TIMES):
+        time = job.clock.next()
+        plan = RollbackPlan(ref.instant, ref.epoch, job.clock.next(), reason, job.by, job.token())
+        path = Instant(time, Action.ROLLBACK, State.REQUESTED).path
+        body = ROLLBACK_PLAN.dump(plan)
+        if create_or_read(job.store, path, body, job.retry) == body:
+            log.info("%s: rollback %s requested: %s", ref, time, reason)
+            reach("rollback-requested")
+            return Rollback(time, plan)
+    raise StoreUnavailableError(_taken(job, "rollback"))
+
+
+def decided_before(job: Job, epoch: int, applied_through: int) -> list[Decision]:
+    """Commits below an epoch that may lack a target, oldest first.
+
+    A completed epoch was applied to every target, and whoever applied it had applied all before it:
+    the search ends there.
+    """
+    lagging: list[Decision] = []
+    for earlier in range(epoch - 1, applied_through, -1):
+        decision = read_decision(job.store, earlier, job.retry)
+        if decision is None:
+            raise InvariantError(f"epoch {epoch} is decided, epoch {earlier} is not: a decision was deleted")
+        if decision.outcome is Outcome.ROLLBACK:
+            continue
+        completed = commit_completed(decision.instant, decision.completion_time)
+        if job.retry.call(partial(job.store.size, completed.path)) is not None:
+            break
+        lagging.append(decision)
+    return lagging[::-1]
+
+
+def manifest_of(job: Job, decision: Decision) -> Manifest:
+    """The manifest of a decision to commit.
+
+    Raises:
+        InvariantError: it is gone, and nobody but a person deletes it.
+    """
+    manifest = read_manifest(job, decision.instant)
+    if manifest is None:
+        raise InvariantError(
+            f"epoch {decision.epoch} is decided to commit instant {decision.instant}, but its manifest "
+            f"{commit_inflight(decision.instant).path} is gone: restore it, then recover"
+        )
+    return manifest
+
+
+def _extra_metadata(job: Job, decision: Decision, manifest: Manifest) -> dict[str, str]:
+    holes = {shard: [asdict(hole) for hole in each] for shard, each in lost(decision.positions).items()}
+    return {
+        "schema": job.identity.avro_schema,
+        "tideline.epoch": str(decision.epoch),
+        "tideline.generation": str(manifest.ref.generation),
+        "tideline.rows": str(manifest.rows),
+        "tideline.rejected": str(manifest.rejected),
+        "tideline.offsets": json.dumps({shard: asdict(at) for shard, at in decision.positions.items()}),
+        "tideline.targets": json.dumps({part.target: _target_metadata(part) for part in manifest.parts}),
+        **({"tideline.lost": json.dumps(holes)} if holes else {}),
+    }
+
+
+def _target_metadata(part: Part) -> dict[str, int]:
+    return {
+        "rows": part.rows,
+        "bytes": part.bytes,
+        "files": len(part.files),
+        "dropped": part.dropped,
+        "rejected": part.rejected,
+    }
+
+
+def _log_transition(ref: EpochRef, before: str, after: str, since: str | None = None, until: str | None = None) -> None:
+    elapsed_ms = parse_time(until) - parse_time(since) if since and until else 0
+    log.info("%s: %s → %s, elapsed_ms=%d", ref, before, after, elapsed_ms)

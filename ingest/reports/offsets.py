@@ -1,0 +1,254 @@
+"""Where each shard stands: what is committed, how far its source goes now, and what lies between. Reads no records."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from ingest.driver.build import Opened, open_source
+from ingest.sources.base import ShardEnd, Source, Unit
+from ingest.sources.options import StreamOptions
+from ingest.sources.quarantine import source_positions
+from timeline.active import ActiveTimeline
+from timeline.chain import Chain, load_chain
+from timeline.decision import Decision, read_decision
+from timeline.epoch import Position
+from timeline.errors import SourceError
+from timeline.holes import Hole, holes_of
+from timeline.stores.base import ObjectStore, Retry
+
+_READERS = 16
+_OF_A_QUERY = "a streaming query reads the source; ask it, or its source, how far that goes"
+
+
+class ShardState(enum.Enum):
+    """How a shard's committed offset and its source's newest one compare."""
+
+    CURRENT = "current"
+    BEHIND = "behind"
+    NEW = "new"
+    GONE = "gone"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class KnownHole:
+    """Records that the job went on behind.
+
+    Attributes:
+        epoch: the epoch that went on behind them.
+        hole: which ones, and why.
+    """
+
+    epoch: int
+    hole: Hole
+
+
+@dataclass(frozen=True)
+class ShardOffsets:
+    """Where one shard stands.
+
+    Attributes:
+        shard: the shard.
+        state: how committed and newest compare.
+        committed: the first offset that is not committed; None of a shard that no epoch has read.
+        newest: the offset behind the last record in the source; None where that is not known or nothing is there.
+        lag: units (bytes, records) behind the committed offset that can still be read; None where not known.
+        epoch: the last epoch that moved it; None where that is none, or one before those that were looked at.
+        lost: records behind the committed offset that the source no longer has.
+        holes: records that the job went on behind before, of the epochs that were looked at.
+        note: what a person should know of it; "" where there is nothing to say.
+    """
+
+    shard: str
+    state: ShardState
+    committed: int | None
+    newest: int | None
+    lag: int | None
+    epoch: int | None
+    lost: Hole | None = None
+    holes: tuple[KnownHole, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class JobOffsets:
+    """Where all shards of a job stand.
+
+    Attributes:
+        unit: what offsets count; None where the source cannot say.
+        shards: one row for each, by name.
+        next_epoch: the first epoch that is not decided.
+        looked_from: the first epoch whose decision was looked at for `epoch` and `holes`.
+        unknown: why nothing is known of the source now; None where it answered.
+        is_silent: whether that is because it did not answer.
+        pending: instants that are not done; what they read is not committed before it is decided.
+    """
+
+    unit: Unit | None
+    shards: Sequence[ShardOffsets] = ()
+    next_epoch: int = 0
+    looked_from: int = 0
+    unknown: str | None = None
+    is_silent: bool = False
+    pending: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """Units behind all committed offsets; None where that is not known."""
+        return None if self.unknown is not None else sum(row.lag or 0 for row in self.shards)
+
+    @property
+    def committed(self) -> int:
+        """Sum of the committed offsets."""
+        return sum(row.committed or 0 for row in self.shards)
+
+    def count(self, state: ShardState) -> int:
+        """How many shards are in this state."""
+        return sum(row.state is state for row in self.shards)
+
+
+@dataclass(frozen=True)
+class SourceEnds:
+    """What the source says of its shards now.
+
+    Attributes:
+        unit: what offsets count; None where the source cannot say.
+        ends: by shard; None where it does not say.
+        unknown: why not.
+        is_silent: whether that is because it did not answer.
+    """
+
+    unit: Unit | None
+    ends: Mapping[str, ShardEnd] | None = None
+    unknown: str | None = None
+    is_silent: bool = False
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """What decisions tell of shards.
+
+    Attributes:
+        epochs: the last epoch that moved each.
+        holes: holes of each.
+    """
+
+    epochs: dict[str, int] = field(default_factory=dict)
+    holes: dict[str, list[KnownHole]] = field(default_factory=dict)
+
+
+def job_offsets(opened: Opened, most_epochs: int) -> JobOffsets:
+    """Where all shards of a job stand: from its timeline, and from its source as far as that answers.
+
+    Args:
+        opened: the job; it may not have begun.
+        most_epochs: decisions looked at for holes and for the last epoch of each shard, the newest ones; 0: all.
+
+    Raises:
+        ConfigError: a package for the source is missing.
+        StoreUnavailableError: the timeline's store does not answer.
+    """
+    timeline = ActiveTimeline.load(opened.store, opened.retry)
+    chain = load_chain(opened.store, timeline, opened.retry)
+    looked_from = max(0, chain.next_epoch - most_epochs) if most_epochs else 0
+    moved = _moved(_decisions(opened.store, range(looked_from, chain.next_epoch), opened.retry))
+    said = source_ends(open_job_source(opened), chain.positions)
+    shards = sorted({*source_positions(chain.positions), *(said.ends or {})})
+    return JobOffsets(
+        said.unit,
+        [_row(shard, chain, said.ends, moved) for shard in shards],
+        chain.next_epoch,
+        looked_from,
+        said.unknown,
+        said.is_silent,
+        len(timeline.pending()),
+    )
+
+
+def open_job_source(opened: Opened) -> Source | None:
+    """The job's source; None where a streaming query has it."""
+    return None if isinstance(opened.config.source, StreamOptions) else open_source(opened.config)
+
+
+def source_ends(source: Source | None, positions: Mapping[str, Position]) -> SourceEnds:
+    """What the source says now; one that does not answer is an answer too."""
+    if source is None:
+        return SourceEnds(None, unknown=_OF_A_QUERY)
+    try:
+        return SourceEnds(source.unit, source.ends(positions))
+    except (SourceError, OSError) as error:
+        return SourceEnds(source.unit, unknown=str(error), is_silent=True)
+
+
+def _row(shard: str, chain: Chain, ends: Mapping[str, ShardEnd] | None, moved: _Moved) -> ShardOffsets:
+    position = chain.positions.get(shard)
+    end = ends.get(shard) if ends is not None else None
+    return ShardOffsets(
+        shard,
+        shard_state(position, end),
+        position.offset if position is not None else None,
+        end.newest if end is not None else None,
+        end.lag if end is not None else None,
+        moved.epochs.get(shard),
+        end.lost if end is not None else None,
+        tuple(moved.holes.get(shard, ())),
+        end.note if end is not None else "",
+    )
+
+
+def shard_state(position: Position | None, end: ShardEnd | None) -> ShardState:
+    """How its committed position and its end compare; None: no epoch has read it, nothing is known of its end."""
+    if end is None:
+        return ShardState.UNKNOWN
+    if end.lost is not None or (end.newest is not None and end.newest < end.start):
+        return ShardState.LOST
+    if end.newest is None:
+        return ShardState.GONE
+    if position is None:
+        return ShardState.NEW
+    return ShardState.BEHIND if end.lag else ShardState.CURRENT
+
+
+def _moved(decisions: Sequence[Decision]) -> _Moved:
+    moved = _Moved()
+    for decision in decisions:
+        for shard, position in decision.positions.items():
+            moved.epochs[shard] = decision.epoch
+            for hole in holes_of(position.detail):
+                moved.holes.setdefault(shard, []).append(KnownHole(decision.epoch, hole))
+    return moved
+
+
+def _decisions(store: ObjectStore, epochs: range, retry: Retry) -> list[Decision]:
+    read = partial(read_decision, store, retry=retry)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="tideline-offsets") as pool:
+        return [decision for decision in pool.map(read, epochs) if decision is not None]
+
+
+def offsets_json(offsets: JobOffsets) -> dict[str, object]:
+    """It as one JSON object, see ``docs/cli.md``."""
+    return {
+        "unit": offsets.unit.value if offsets.unit is not None else None,
+        "next_epoch": offsets.next_epoch,
+        "looked_from_epoch": offsets.looked_from,
+        "pending": offsets.pending,
+        "unknown": offsets.unknown,
+        "total": {
+            "shards": len(offsets.shards),
+            "committed": offsets.committed,
+            "lag": offsets.lag,
+            **{state.value: offsets.count(state) for state in ShardState},
+        },
+        "shards": [_row_json(row) for row in offsets.shards],
+    }
+
+
+def _row_json(row: ShardOffsets) -> dict[str, object]:
+    holes = [{"epoch": known.epoch, **asdict(known.hole)} for known in row.holes]
+    lost = asdict(row.lost) if row.lost is not None else None
+    return {**vars(row), "state": row.state.value, "lost": lost, "holes": holes, "note": row.note or None}

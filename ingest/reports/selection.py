@@ -1,0 +1,153 @@
+"""Which instants a command looks at: by age, state, action, epoch, name. Names first, bodies only at need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from timeline.errors import ConfigError, FormatError
+from timeline.history.timeline import Timeline
+from timeline.instant import Action, Instant, format_time, parse_time
+from timeline.units import count, parse_duration
+
+_DIGITS = {8, 14, 17}
+"""yyyyMMdd, yyyyMMddHHmmss, yyyyMMddHHmmssSSS."""
+
+_AGE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z]+", re.ASCII)
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which instants are wanted; all that hold.
+
+    Attributes:
+        since: an instant time: requested or completed then or later; None: however old.
+        is_pending: only those for which something is still to be done.
+        actions: only those; empty: all.
+        epoch: only those of this epoch.
+        limit: only the newest so many; 0: all.
+    """
+
+    since: str | None = None
+    is_pending: bool = False
+    actions: Collection[Action] = ()
+    epoch: int | None = None
+    limit: int = 0
+
+
+def parse_since(text: str, now_ms: int) -> str:
+    """The instant time that a person means: an age, a moment, or an instant time itself.
+
+    Args:
+        text: ``2h``, ``2026-03-01T10:15Z`` (UTC where it names no zone) or ``20260301101530123``.
+        now_ms: milliseconds since 1970.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    try:
+        if text.isascii() and text.isdigit():
+            if len(text) not in _DIGITS:
+                raise ValueError(f"{count(len(text), 'digit')}; 8, 14 or 17 are allowed")
+            time = text.ljust(17, "0")
+            parse_time(time)
+            return time
+        if _AGE.fullmatch(text):
+            return format_time(max(0, now_ms - round(parse_duration(text) * 1000)))
+        moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return format_time(max(0, round(aware.timestamp() * 1000)))
+    except (ValueError, OverflowError, FormatError) as error:
+        raise ConfigError(
+            f"--since {text}: {error}; allowed are an age (30m, 2h, 3d), a moment (2026-03-01T10:15, UTC where it "
+            "names no zone) and an instant time (20260301101530123)"
+        ) from None
+
+
+def select(timeline: Timeline, wanted: Selection) -> tuple[Timeline, int]:
+    """The instants that are wanted, and how many older ones the limit leaves out.
+
+    Reads no body unless an epoch is asked for, see `Timeline.by_epoch`.
+    """
+    chosen = timeline.pending() if wanted.is_pending else timeline
+    if wanted.actions:
+        chosen = chosen.by_action(*wanted.actions)
+    if wanted.since is not None:
+        since = wanted.since
+        chosen = chosen.where(lambda each: max(each.time, each.completion_time or "") >= since)
+    if wanted.epoch is not None:
+        chosen = of_epoch(chosen, wanted.epoch)
+    hidden = max(0, len(chosen) - wanted.limit) if wanted.limit else 0
+    kept = set(chosen.instants[hidden:])
+    return chosen.where(kept.__contains__), hidden
+
+
+def of_epoch(timeline: Timeline, epoch: int) -> Timeline:
+    """One epoch's instants: its commit, and the rollbacks of its attempts in whatever state they are."""
+    found = set(timeline.by_epoch(epoch))
+    for instant in timeline.pending().by_action(Action.ROLLBACK):
+        if timeline.entry(instant).epoch == epoch:
+            found.add(instant)
+    return timeline.where(found.__contains__)
+
+
+def find_instant(timeline: Timeline, wanted: str) -> Instant:
+    """The one instant that a person means.
+
+    Args:
+        timeline: all of it.
+        wanted: ``latest``, ``epoch:7``, an instant time or the beginning of one that no other has. A commit that was
+            rolled back is no longer on the timeline: the whole time of one finds its rollback.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    if not len(timeline):
+        raise ConfigError(f"instant {wanted}: the timeline has no instants yet")
+    if wanted == "latest":
+        return timeline.instants[-1]
+    if wanted.startswith("epoch:"):
+        return _instant_of_epoch(timeline, wanted)
+    if not (wanted.isascii() and wanted.isdigit() and len(wanted) <= 17):
+        raise ConfigError(
+            f"instant {wanted!r}: allowed are latest, epoch:N, and an instant time or the beginning of one "
+            f"({timeline.instants[-1].time} is the latest)"
+        )
+    found = [instant for instant in timeline if instant.time.startswith(wanted)]
+    if len({instant.time for instant in found}) > 1:
+        named = ", ".join(instant.time for instant in found[-_MOST_NAMED:])
+        raise ConfigError(
+            f"instant {wanted}: {len(found)} instants begin so ({'… ' if len(found) > _MOST_NAMED else ''}{named}); "
+            "give more digits"
+        )
+    rollback = None if found else _rollback_of(timeline, wanted)
+    if not found and rollback is None:
+        raise ConfigError(f"instant {wanted}: there is none on the timeline; tideline show CONF lists what there is")
+    return rollback or found[0]
+
+
+def _instant_of_epoch(timeline: Timeline, wanted: str) -> Instant:
+    number = wanted.removeprefix("epoch:")
+    if not (number.isascii() and number.isdigit()):
+        raise ConfigError(f"instant {wanted}: epoch:N with a number is allowed, epoch:7 for example")
+    found = of_epoch(timeline, int(number))
+    if not len(found):
+        raise ConfigError(
+            f"instant {wanted}: the timeline has no instant of epoch {number}; tideline show CONF lists what there is"
+        )
+    commits = found.by_action(Action.COMMIT)
+    return (commits if len(commits) else found).instants[-1]
+
+
+def _rollback_of(timeline: Timeline, time: str) -> Instant | None:
+    """The rollback that undid this commit; reads the bodies of rollbacks that are later."""
+    for instant in timeline.by_action(Action.ROLLBACK):
+        if len(time) == 17 and instant.time > time:
+            entry = timeline.entry(instant)
+            undone = entry.rollback.instant if entry.rollback else ""
+            if time in ((entry.completed or {}).get("commitsRollback") or (undone,)):
+                return instant
+    return None

@@ -1,0 +1,194 @@
+"""The picture of one frame for a terminal of any size, and as JSON; pure functions. What needs a person comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ingest.reports.watching import Frame, Lag, Writer
+from timeline.formatting import amount, count, duration, number, shard_name, shortened, size
+from timeline.history.rows import EpochRow
+from timeline.lease import LeaseState
+
+_EPOCH_STYLES = {"rolled back": "red", "pending": "yellow"}
+_MOST_PENDING = 5
+_FRESH_S = 30.0
+_WIDE = 100
+"""Columns from which an epoch's files and size are shown too."""
+
+
+def watch_screen(frame: Frame, width: int, height: int = 0, interval_s: float | None = None) -> Group:
+    """One frame.
+
+    Args:
+        frame: what there is to see.
+        width: columns.
+        height: lines; as many epochs are shown as have room. 0: all.
+        interval_s: how often it is drawn, for the last line; None: once.
+    """
+    above = [*_head(frame, width), *_facts(frame, width), *_pending(frame, width)]
+    below = [*_rollbacks(frame, width)]
+    if interval_s is not None:
+        below.append(Text(f"every {duration(interval_s)} · Ctrl-C ends", style="dim"))
+    room = max(3, height - len(above) - len(below) - 3) if height else len(frame.epochs)
+    epochs = list(reversed(frame.epochs))[:room]
+    table = [Text(), _epochs(epochs, frame.at, width)] if epochs else [Text(), Text("no epochs yet")]
+    return Group(*above, *table, *below)
+
+
+def _head(frame: Frame, width: int) -> Iterator[Text]:
+    moment = f"{frame.at:%Y-%m-%d %H:%M:%S} UTC"
+    room = max(10, width - len(moment) - 2)
+    title = Text(shard_name(f"{frame.job} · {frame.timeline}", room).ljust(room), style="bold")
+    yield title + Text("  ") + Text(moment, style="dim")
+    if frame.problem is not None:
+        seen = "never yet" if frame.seen_at is None else f"{_ago(frame.seen_at, frame.at)} (shown below)"
+        yield Text(shortened(f"STORAGE DOES NOT ANSWER. Last answer: {seen}", width), style="bold white on red")
+        yield Text(shortened(frame.problem, width), style="red")
+    if frame.warning:
+        yield Text("A START OF THIS JOB WOULD BE REFUSED", style="bold white on red")
+        yield Text(frame.warning, style="red")
+
+
+def _facts(frame: Frame, width: int) -> Iterator[Text]:
+    yield _fact("writer", *_writer_words(frame.writer), width)
+    yield _fact("rate", _rate_words(frame), "", width)
+    yield _fact("lag", *_lag_words(frame.lag, frame.at), width)
+    for shard, note in frame.lag.waits if frame.lag is not None else ():
+        yield _fact("", f"{shard_name(shard)}: {note}", "yellow", width)
+    words = count(len(frame.pending), "instant") if frame.pending else "nothing"
+    yield _fact("pending", words, "yellow" if frame.pending else "green", width)
+
+
+def _fact(label: str, words: str, style: str, width: int) -> Text:
+    return Text(f"{label:<9}", style="bold") + Text(shortened(words, width - 9), style=style)
+
+
+def _writer_words(writer: Writer | None) -> tuple[str, str]:
+    if writer is None:
+        return "none yet", "yellow"
+    who = f"{writer.process}, generation {writer.generation}"
+    silent = f"silent for {duration(writer.silent_s)}, counts as dead after {duration(writer.ttl_s)}"
+    match writer.lease:
+        case LeaseState.EXPIRED | LeaseState.NONE if writer.is_released and writer.ended_by:
+            return f"not running, ended by an error: {writer.ended_by} ({who})", "red"
+        case LeaseState.EXPIRED | LeaseState.NONE if writer.is_released:
+            return f"not running: ended by itself ({who})", ""
+        case LeaseState.EXPIRED | LeaseState.NONE:
+            return f"DEAD: {who}; run or recover takes over", "red"
+        case _ if writer.has_beaten:
+            return f"alive: {who}, heartbeat {duration(writer.silent_s)} ago", "green"
+        case _:
+            return f"not known to be dead: {who}, {silent}", "yellow"
+
+
+def _rate_words(frame: Frame) -> str:
+    if frame.rate is None:
+        return "nothing committed yet"
+    rate = frame.rate
+    done = max(epoch.completed for epoch in frame.epochs if epoch.completed and epoch.state == "committed")
+    return (
+        f"last commit {_ago(done, frame.at)}; {rate.rows_per_s:,.0f} rows/s, {size(rate.bytes_per_s)}/s written "
+        f"over {count(rate.epochs, 'epoch')} in {duration(rate.over_s)}"
+    )
+
+
+def _lag_words(lag: Lag | None, at: datetime) -> tuple[str, str]:
+    if lag is None:
+        return "asking the source …", "dim"
+    if lag.units is None or lag.unit is None:
+        return f"not known: {lag.unknown}", "yellow" if lag.unit is None else "red"
+    # A source that answers no more leaves its last answer: what is old says so.
+    old = f"{_ago(lag.at, at)}: " if _seconds(lag.at, at) > _FRESH_S else ""
+    lost = f"{lag.lost} LOST RECORDS, see tideline offsets; " if lag.lost else ""
+    if not lag.units:
+        return f"{old}{lost}nothing behind, {count(lag.shards, 'shard')}", "red" if lost else "green"
+    most = ", ".join(f"{shard_name(shard)} {amount(units, lag.unit.value)}" for shard, units in lag.most)
+    return (
+        f"{old}{lost}{amount(lag.units, lag.unit.value)} in {lag.behind:,} of {count(lag.shards, 'shard')}; "
+        f"most: {most}",
+        ("red" if lost else "yellow"),
+    )
+
+
+def _pending(frame: Frame, width: int) -> Iterator[Text]:
+    for each in frame.pending[:_MOST_PENDING]:
+        epoch = "" if each.epoch is None else f" epoch {each.epoch}"
+        age = duration(_seconds(each.requested, frame.at)) if each.requested is not None else "?"
+        words = f"  {each.time} {each.action}{epoch} {each.state} for {age}: {each.note or ''}"
+        yield Text(_indented(words, width), style="yellow")
+    if len(frame.pending) > _MOST_PENDING:
+        yield Text(f"  and {len(frame.pending) - _MOST_PENDING} more", style="yellow")
+
+
+def _rollbacks(frame: Frame, width: int) -> Iterator[Text]:
+    yield Text()
+    if not frame.rollbacks:
+        yield Text("no rollbacks", style="dim")
+        return
+    yield Text("last rollbacks", style="bold")
+    for each in frame.rollbacks:
+        age = _ago(each.requested, frame.at) if each.requested is not None else "?"
+        epoch = "" if each.epoch is None else f"epoch {each.epoch}, "
+        yield Text(_indented(f"  {epoch}{age}: {each.note or ''}", width), style="red")
+
+
+def _indented(words: str, width: int) -> str:
+    """A line that fits and keeps the blanks before its first letter."""
+    indent = len(words) - len(words.lstrip())
+    return " " * indent + shortened(words, width - indent)
+
+
+def _epochs(epochs: list[EpochRow], at: datetime, width: int) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    is_wide = width >= _WIDE
+    table.add_column("epoch", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for name in ("rows", "rejected", *(("files", "size") if is_wide else ()), "s", "rows/s", "age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for epoch in epochs:
+        took_s = _seconds(epoch.requested, epoch.completed) if epoch.requested and epoch.completed else None
+        cells = [number(epoch.rows), number(epoch.rejected)]
+        if is_wide:
+            cells += [number(epoch.files), "" if epoch.bytes is None else size(epoch.bytes)]
+        per_s = f"{epoch.rows / max(took_s, 1e-3):,.0f}" if took_s is not None and epoch.rows is not None else ""
+        age = "" if epoch.requested is None else duration(_seconds(epoch.completed or epoch.requested, at))
+        cells += ["" if took_s is None else f"{took_s:.1f}", per_s, age]
+        table.add_row(str(epoch.epoch), _state(epoch), *cells, style=_EPOCH_STYLES.get(epoch.state))
+    return table
+
+
+def _state(epoch: EpochRow) -> str:
+    """Its state; of a pending one also how far it is."""
+    if epoch.state != "pending":
+        return epoch.state
+    if epoch.outcome is not None:
+        return f"decided: {epoch.outcome}"
+    return "prepared" if epoch.prepared is not None else "writing"
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    return f"{duration(_seconds(then, now))} ago"
+
+
+def _seconds(then: datetime | None, now: datetime | None) -> float:
+    """Never less than 0: the two are of different clocks."""
+    assert then is not None and now is not None
+    return max(0.0, (now - then).total_seconds())
+
+
+def frame_json(frame: Frame) -> dict[str, object]:
+    """It as one JSON object, with times for `timeline.history.epochs.as_json`; see ``docs/cli.md``."""
+    found = asdict(frame)
+    if frame.writer is not None:
+        found["writer"]["lease"] = frame.writer.lease.value
+    if frame.lag is not None:
+        found["lag"]["unit"] = frame.lag.unit.value if frame.lag.unit is not None else None
+        found["lag"]["most"] = [{"shard": shard, "units": units} for shard, units in frame.lag.most]
+        found["lag"]["waits"] = [{"shard": shard, "note": note} for shard, note in frame.lag.waits]
+    return found

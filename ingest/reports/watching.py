@@ -1,0 +1,337 @@
+"""What `tideline watch` sees: one frame after the other, each of one listing and the bodies of what is new.
+
+::
+
+    timeline ── list ──┐
+    new bodies ── get ─┼─► Watcher.look() ─► Frame ─► watch_screen: a picture of it, made by a pure function
+    writer's record ───┤
+    LagProbe ──────────┘   asks the source in a thread of its own: it may be slow, or silent
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from ingest.driver.build import Opened
+from ingest.reports.instants import ShownInstant, shown_instants
+from ingest.reports.offsets import ShardState, SourceEnds, shard_state, source_ends
+from ingest.sources.base import ShardEnd, Source, Unit
+from timeline.active import ActiveTimeline
+from timeline.chain import Chain, load_chain
+from timeline.decision import read_decision
+from timeline.errors import TidelineError
+from timeline.history.entry import Entry
+from timeline.history.epochs import History
+from timeline.history.rows import EpochRow
+from timeline.history.timeline import Timeline
+from timeline.instant import Action, Instant
+from timeline.lease import LeaseObserver, LeaseState
+
+NEWEST = 40
+"""Instants that are read, beside what is pending."""
+
+ROLLBACKS = 5
+"""Rollbacks that are shown, however old."""
+
+_LAG_EVERY_S = 10.0
+_MOST_BEHIND = 3
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far the job is behind its source.
+
+    Attributes:
+        at: when the source was asked, UTC.
+        unit: what lag counts; None where the source cannot say.
+        units: units behind; None where that is not known.
+        shards: shards in all.
+        behind: shards with something to read.
+        lost: shards that lost records before they were read.
+        most: the shards that are furthest behind, and by how much.
+        waits: what else is there and does not count yet, by shard: what `ShardEnd.note` says.
+        unknown: why nothing is known; None where it is.
+    """
+
+    at: datetime
+    unit: Unit | None
+    units: int | None = None
+    shards: int = 0
+    behind: int = 0
+    lost: int = 0
+    most: tuple[tuple[str, int], ...] = ()
+    waits: tuple[tuple[str, str], ...] = ()
+    unknown: str | None = None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The timeline's latest writer.
+
+    Attributes:
+        generation: its number.
+        process: who it is.
+        job: its job's name.
+        lease: what is known of its lease.
+        has_beaten: whether a heartbeat was seen: it certainly lives.
+        is_released: whether it has ended by itself.
+        silent_s: seconds since its record was last seen to change.
+        ttl_s: after so many it counts as dead.
+        ended_by: the error that ended it; "" where none did, or where nothing tells.
+    """
+
+    generation: int
+    process: str
+    job: str
+    lease: LeaseState
+    has_beaten: bool
+    is_released: bool
+    silent_s: float
+    ttl_s: float
+    ended_by: str = ""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast rows come in, over the latest committed epochs and all that lies between them.
+
+    Attributes:
+        epochs: how many.
+        over_s: seconds from the first one's request to the last one's completion.
+        rows_per_s: rows accepted.
+        bytes_per_s: bytes written to all targets.
+    """
+
+    epochs: int
+    over_s: float
+    rows_per_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What there is to see at one moment.
+
+    Attributes:
+        at: when it was looked, UTC, by this machine's clock.
+        job: the job's name.
+        timeline: its URL.
+        seen_at: when storage last answered; earlier than `at` where it does not; None where it never did.
+        problem: what storage says instead of answering.
+        instants: how many there are.
+        epochs: the newest epochs, oldest first.
+        pending: instants that are not done, oldest first.
+        rollbacks: the newest rollbacks, newest first.
+        rate: None before the first commit.
+        writer: None before the first one.
+        lag: None before the source has answered for the first time.
+        warning: why a start of the job would be refused by its timeline; "" where nothing is.
+    """
+
+    at: datetime
+    job: str
+    timeline: str
+    seen_at: datetime | None = None
+    problem: str | None = None
+    instants: int = 0
+    epochs: tuple[EpochRow, ...] = ()
+    pending: tuple[ShownInstant, ...] = ()
+    rollbacks: tuple[ShownInstant, ...] = ()
+    rate: Rate | None = None
+    writer: Writer | None = None
+    lag: Lag | None = None
+    warning: str = ""
+
+
+def now_utc() -> datetime:
+    """This machine's clock."""
+    return datetime.now(UTC)
+
+
+class LagSource(Protocol):
+    """Tells how far the job is behind."""
+
+    def latest(self) -> Lag | None:
+        """What is known, at once."""
+
+
+class LagProbe:
+    """Measures lag in a thread of its own, again and again, at most every 10 s; `latest` never waits for it."""
+
+    def __init__(self, measure: Callable[[], Lag], *, every_s: float = _LAG_EVERY_S) -> None:
+        self._measure = measure
+        self._every_s = every_s
+        self._latest: Lag | None = None
+        self._thread: threading.Thread | None = None
+        self._next_at = 0.0
+
+    def latest(self) -> Lag | None:
+        """The latest measurement; starts the next one where it is time."""
+        now = time.monotonic()
+        if (self._thread is None or not self._thread.is_alive()) and now >= self._next_at:
+            self._next_at = now + self._every_s
+            # A daemon: a source that does not answer must not keep the command from ending.
+            self._thread = threading.Thread(target=self._run, name="tideline-lag", daemon=True)
+            self._thread.start()
+        return self._latest
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for the measurement that is under way, if there is one."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        self._latest = self._measure()
+
+
+class LagMeter:
+    """Measures lag: decisions that are new since the last time, and where the source's shards end."""
+
+    def __init__(self, opened: Opened, source: Source | None, now: Callable[[], datetime] = now_utc) -> None:
+        self._opened = opened
+        self._source = source
+        self._now = now
+        self._chain: Chain | None = None
+
+    def latest(self) -> Lag:
+        """Measure now; whatever does not answer is told in the answer."""
+        try:
+            self._chain = self._advanced(self._chain)
+            said = source_ends(self._source, self._chain.positions)
+        except (TidelineError, OSError) as error:
+            said = SourceEnds(None, unknown=str(error), is_silent=True)
+        at = self._now()
+        if said.ends is None or self._chain is None:
+            return Lag(at, said.unit, unknown=said.unknown)
+        return _lag(at, said.unit, said.ends, self._chain)
+
+    def _advanced(self, chain: Chain | None) -> Chain:
+        store, retry = self._opened.store, self._opened.retry
+        if chain is None:
+            return load_chain(store, ActiveTimeline.load(store, retry), retry)
+        while (decision := read_decision(store, chain.next_epoch, retry)) is not None:
+            chain = chain.advanced(decision)
+        return chain
+
+
+def _lag(at: datetime, unit: Unit | None, ends: Mapping[str, ShardEnd], chain: Chain) -> Lag:
+    states = [shard_state(chain.positions.get(shard), end) for shard, end in ends.items()]
+    behind = sorted(((end.lag, shard) for shard, end in ends.items() if end.lag), reverse=True)
+    return Lag(
+        at,
+        unit,
+        sum(units for units, _ in behind),
+        len(ends),
+        len(behind),
+        states.count(ShardState.LOST),
+        tuple((shard, units) for units, shard in behind[:_MOST_BEHIND]),
+        tuple((shard, end.note) for shard, end in ends.items() if end.note and end.newest is not None)[:_MOST_BEHIND],
+    )
+
+
+class Watcher:
+    """Looks at a job again and again; every look reads one listing, the writer's record, and bodies that are new.
+
+    Args:
+        opened: the job.
+        lag: tells how far it is behind.
+        observer: watches its writer.
+        now: the clock that ages are counted by.
+        warning: see `Frame`.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        lag: LagSource,
+        *,
+        observer: LeaseObserver | None = None,
+        now: Callable[[], datetime] = now_utc,
+        warning: str = "",
+    ) -> None:
+        self._warning = warning
+        self._opened = opened
+        self._lag = lag
+        self._observer = observer or LeaseObserver(opened.store, opened.retry)
+        self._now = now
+        self._entries: dict[str, Entry] = {}
+        self._last = Frame(now(), opened.config.name, opened.store.url)
+
+    def look(self) -> Frame:
+        """The next frame; where storage does not answer, the last one with the problem."""
+        try:
+            self._last = self._look()
+        except (TidelineError, OSError) as error:
+            self._last = replace(self._last, at=self._now(), problem=str(error))
+        return self._last
+
+    def _look(self) -> Frame:
+        opened = self._opened
+        timeline = ActiveTimeline.load(opened.store, opened.retry)
+        newest = timeline.instants[-NEWEST:]
+        rollbacks = timeline.by_action(Action.ROLLBACK).instants[-ROLLBACKS:]
+        entries = self._read(timeline, sorted({*newest, *timeline.pending(), *rollbacks}, key=_order))
+        shown = shown_instants(History(entries))
+        epochs = tuple(History(entries).epochs())
+        at = self._now()
+        return Frame(
+            at,
+            opened.config.name,
+            opened.store.url,
+            seen_at=at,
+            instants=len(timeline),
+            epochs=epochs,
+            pending=tuple(each for each in shown if each.state != "completed"),
+            rollbacks=tuple(each for each in reversed(shown) if each.action == Action.ROLLBACK.value)[:ROLLBACKS],
+            rate=rate_of(epochs),
+            writer=self._writer(),
+            lag=self._lag.latest(),
+            warning=self._warning,
+        )
+
+    def _read(self, timeline: ActiveTimeline, instants: Sequence[Instant]) -> tuple[Entry, ...]:
+        """Their entries; what is completed never changes and is read once."""
+        unknown = [instant for instant in instants if instant.file_name not in self._entries]
+        read = Timeline(replace(timeline, instants=tuple(unknown))).history().entries
+        found = self._entries | {entry.instant.file_name: entry for entry in read}
+        self._entries = {instant.file_name: found[instant.file_name] for instant in instants if not instant.is_pending}
+        return tuple(found[instant.file_name] for instant in instants)
+
+    def _writer(self) -> Writer | None:
+        lease = self._observer.look()
+        record = self._observer.writer
+        if record is None:
+            return None
+        ttl_s = record.ttl_ms / 1000
+        return Writer(
+            record.generation,
+            str(record.process),
+            record.job,
+            lease,
+            self._observer.has_beaten,
+            record.released,
+            max(0.0, ttl_s - self._observer.remaining_s()),
+            ttl_s,
+            record.ended_by or "",
+        )
+
+
+def _order(instant: Instant) -> tuple[str, str]:
+    return instant.time, instant.action.value
+
+
+def rate_of(epochs: Sequence[EpochRow], most: int = 10) -> Rate | None:
+    """How fast rows came in over the newest committed epochs; None where there are none."""
+    done = [epoch for epoch in epochs if epoch.state == "committed" and epoch.completed and epoch.requested][-most:]
+    begins = [epoch.requested for epoch in done if epoch.requested is not None]
+    ends = [epoch.completed for epoch in done if epoch.completed is not None]
+    if not begins or not ends:
+        return None
+    over_s = max(1e-3, (max(ends) - min(begins)).total_seconds())
+    rows, size = sum(epoch.rows or 0 for epoch in done), sum(epoch.bytes or 0 for epoch in done)
+    return Rate(len(done), over_s, rows / over_s, size / over_s)

@@ -1,0 +1,83 @@
+"""Checkpoints of a Delta table's log, made by a process of their own beside the epochs.
+
+A checkpoint lists all files of the table, so delta-rs needs time and memory that grow with it. In a
+process of its own neither holds an epoch up, and what it took is given back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+_LOG = logging.getLogger(__name__)
+
+# By -c and with this process's path, so that it also runs where Tideline is a zip that was shipped.
+_PROGRAM = "import json, sys; given = json.load(sys.stdin); sys.path[:] = given.pop('path'); "
+_PROGRAM += f"from {__name__} import Request, make; make(Request(**given))"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which checkpoint is wanted.
+
+    Attributes:
+        location: the table's place as delta-rs takes it.
+        storage_options: as delta-rs takes them; may hold secrets.
+        authorities: whom its clients trust, see `sinks.delta.location.trusting`.
+        version: up to which version.
+    """
+
+    location: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    authorities: str | None
+    version: int
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints that one process has made, one at a time. What fails is logged: they only help readers."""
+
+    _running: threading.Thread | None = field(default=None, init=False, repr=False)
+
+    def start(self, request: Request) -> None:
+        """Make a checkpoint in the background, unless the last one is still being made.
+
+        This process does not end before it is done.
+        """
+        if self._running is None or not self._running.is_alive():
+            self._running = threading.Thread(target=_run, args=(request,), name="tideline-checkpoint")
+            self._running.start()
+
+    def wait(self) -> None:
+        """Return once none is being made."""
+        if self._running is not None:
+            self._running.join()
+
+
+def make(request: Request) -> None:
+    """Make a checkpoint, and remove log entries that the table no longer keeps.
+
+    Raises:
+        StoreUnavailableError: it was not made.
+    """
+    from sinks.delta.table import foreign_errors, open_table
+
+    handle = open_table(request.location, request.storage_options, request.authorities, request.version)
+    with foreign_errors(request.location):
+        handle.create_checkpoint()
+        if (handle.metadata().configuration.get("delta.enableExpiredLogCleanup") or "true").lower() == "true":
+            handle.cleanup_metadata()
+
+
+def _run(request: Request) -> None:
+    # By stdin: what stands on a command line is for everyone to see.
+    given = json.dumps({**asdict(request), "path": sys.path})
+    ended = subprocess.run([sys.executable, "-c", _PROGRAM], input=given, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        cause = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
+        _LOG.warning("%s: no checkpoint of version %d: %s", request.location, request.version, cause)

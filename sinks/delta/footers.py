@@ -1,0 +1,40 @@
+"""Footers of Parquet files that others have written, without reading the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
+from sinks.delta.table import table_files
+from timeline.errors import StoreUnavailableError
+
+
+def footer_reader(path: str, storage: Mapping[str, Any]) -> Callable[[str], pq.FileMetaData]:
+    """Reads metadata of files below a table's folder, by their paths below it; may be called by several threads.
+
+    It raises StoreUnavailableError where a file is not there, or is none of Parquet's.
+
+    Args:
+        path: the table's folder in the job file.
+        storage: the job's storage options.
+
+    Raises:
+        ConfigError: it is a place that Delta tables cannot have.
+        StoreUnavailableError: no client can be made for it.
+    """
+    location = delta_location(path)
+    files = table_files(location, delta_storage_options(location, storage), trusted_authorities(location, storage))
+
+    def read(name: str) -> pq.FileMetaData:
+        try:
+            with files.open_input_file(name) as file:
+                return pq.read_metadata(file)
+        except (OSError, pa.ArrowException, DeltaError) as error:
+            raise StoreUnavailableError(f"{location}/{name}: its footer cannot be read: {error}") from error
+
+    return read

@@ -1,0 +1,175 @@
+"""Compares a lake target with the timeline: files that are gone, changed, left over, or visible though undecided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+
+from sinks.audit import Audit, Expected, Fate, Finding, Problem
+from sinks.parquet.markers import DATA_FILE, owner_of
+from timeline.epoch import WrittenFile
+from timeline.stores.base import ObjectInfo
+from timeline.units import count
+
+_IN_FOLDER = re.compile(r"(?P<instant>\d{17})-(?P<owner>[0-9a-f]{12})/.+")
+"""Anything in a folder that Spark writes for an instant; see `sinks.delta.spark_files`."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What readers of a table see now.
+
+    Attributes:
+        applied: the newest epoch of this job that it has; None where it has none.
+        files: rows of each visible data file, by path; None where the log does not tell them.
+        removed: paths of the files that were ever taken out of it; None where nobody knows.
+    """
+
+    applied: int | None
+    files: Mapping[str, int | None]
+    removed: Callable[[], frozenset[str] | None]
+
+
+@dataclass(frozen=True)
+class LakeAudit:
+    """One comparison.
+
+    Attributes:
+        target: the target's name.
+        app_id: the job's key in the table; files of other jobs are theirs.
+        listed: every object below the target's folder, by path.
+        table: what readers see; None where there is no table.
+        damage: what is wrong with a data file's content, None where nothing is; asked where data is looked into.
+    """
+
+    target: str
+    app_id: str
+    listed: Mapping[str, ObjectInfo]
+    table: Table | None
+    damage: Callable[[WrittenFile], str | None]
+
+    def compare(self, expected: Expected) -> Audit:
+        """Everything that differs."""
+        files = {file.path: file for part in expected.parts for file in part.files}
+        own = dict(self._own_files())
+        with_part = {part.epoch.instant for part in expected.parts}
+        findings = [
+            *self._not_applied(expected),
+            *(finding for file in self._needed(files, expected) for finding in self._of_committed(file, expected)),
+            *self._lost_from_table(expected),
+            *(
+                finding
+                for path, instant in own.items()
+                if path not in files
+                for finding in self._of_other(path, instant, expected, with_part)
+            ),
+            *self._gone(files),
+        ]
+        size = sum(self.listed[path].size for path in own)
+        return Audit(f"{count(len(own), 'file')} of {count(size, 'byte')}", findings)
+
+    def _own_files(self) -> Iterator[tuple[str, str]]:
+        owner = owner_of(self.app_id)
+        for path in self.listed:
+            match = DATA_FILE.fullmatch(path) or _IN_FOLDER.fullmatch(path)
+            if match is not None and match["owner"] == owner:
+                yield path, match["instant"]
+
+    def _not_applied(self, expected: Expected) -> Iterator[Finding]:
+        """Completed epochs that are not in the table, which has its newest epoch as a mark."""
+        applied = self.table.applied if self.table is not None else None
+        for part in expected.parts:
+            is_expected = part.rows and part.epoch.instant not in expected.settled
+            if is_expected and (applied is None or applied < part.epoch.epoch):
+                yield self._finding(
+                    Problem.NOT_APPLIED,
+                    part.epoch.instant,
+                    f"epoch {part.epoch.epoch} is completed, but the table has "
+                    f"{'no epoch' if applied is None else f'epochs up to {applied} only'}: was it restored to an older "
+                    "version, or made anew?",
+                )
+
+    def _needed(self, files: Mapping[str, WrittenFile], expected: Expected) -> Iterator[WrittenFile]:
+        """Files but those that no reader sees, and whose rows a later epoch has instead or a person has given up."""
+        parts = (part for part in expected.parts if part.epoch.instant not in expected.settled)
+        needed = {file.path for part in parts for file in part.files} | self._visible.keys()
+        return (file for path, file in files.items() if path in needed)
+
+    def _of_committed(self, file: WrittenFile, expected: Expected) -> Iterator[Finding]:
+        there = self.listed.get(file.path)
+        visible = self._visible
+        if there is None:
+            if file.path in visible:
+                yield self._finding(
+                    Problem.MISSING, file.path, f"{count(file.rows, 'row')}: the table names it, and it is gone"
+                )
+            return  # removed from the table by others: compaction, DELETE
+        if there.size != file.size:
+            yield self._finding(
+                Problem.WRONG_SIZE,
+                file.path,
+                f"{count(there.size, 'byte')}, and {file.size:,} were written",
+                there.size,
+            )
+        told = visible.get(file.path)
+        if told is not None and told != file.rows:
+            yield self._finding(
+                Problem.WRONG_ROWS, file.path, f"the table says {count(told, 'row')}, the manifest {file.rows:,}"
+            )
+        if expected.is_deep and there.size == file.size:
+            damage = self.damage(file)
+            if damage is not None:
+                yield self._finding(Problem.DAMAGED, file.path, damage, there.size)
+
+    def _lost_from_table(self, expected: Expected) -> Iterator[Finding]:
+        """Files of completed epochs that readers do not see though nobody took them out of the table."""
+        parts = (part for part in expected.parts if part.epoch.instant not in expected.settled)
+        files = {file.path: file for part in parts for file in part.files}
+        unseen = [path for path in files if path in self.listed and path not in self._visible]
+        removed = self.table.removed() if unseen and self.table is not None else None
+        if removed is not None:
+            for path in unseen:
+                if path not in removed:
+                    yield self._finding(
+                        Problem.NOT_APPLIED, path, f"{count(files[path].rows, 'row')} that no reader sees"
+                    )
+
+    def _of_other(self, path: str, instant: str, expected: Expected, with_part: Container[str]) -> Iterator[Finding]:
+        """A data file of this job that no completed epoch names."""
+        fate = expected.fates.get(instant)
+        size = self.listed[path].size
+        if fate is Fate.COMMITTED and instant not in with_part:
+            # Without its part nobody can tell which of its files are late copies.
+            why = f"instant {instant} is committed, and its manifest has nothing of {self.target}: was it renamed?"
+            yield self._finding(Problem.UNKNOWN, path, why, size)
+        elif path in self._visible and fate is not Fate.PENDING:
+            yield self._finding(Problem.UNDECIDED, path, f"readers see it, but {_told(fate)}", size)
+        elif fate is None:
+            yield self._finding(Problem.UNKNOWN, path, f"instant {instant} is not on the timeline", size)
+        elif fate is not Fate.PENDING:
+            why = "decided against" if fate is Fate.ROLLED_BACK else "not in the manifest of its instant: a late copy"
+            yield self._finding(Problem.ORPHAN, path, why, size, is_fixable=True)
+
+    def _gone(self, files: Mapping[str, WrittenFile]) -> Iterator[Finding]:
+        """Files that readers are told to read, of whomever, that are not there."""
+        for path in self._visible:
+            if path not in self.listed and path not in files:
+                yield self._finding(Problem.MISSING, path, "the table names it, and it is gone; another writer's")
+
+    @property
+    def _visible(self) -> Mapping[str, int | None]:
+        return self.table.files if self.table is not None else {}
+
+    def _finding(self, problem: Problem, what: str, detail: str, size: int = 0, *, is_fixable: bool = False) -> Finding:
+        return Finding(problem, self.target, what, detail, size, is_fixable)
+
+
+def _told(fate: Fate | None) -> str:
+    match fate:
+        case Fate.ROLLED_BACK:
+            return "its instant was rolled back"
+        case Fate.COMMITTED:
+            return "the manifest of its instant does not name it"
+        case _:
+            return "its instant is not on the timeline"

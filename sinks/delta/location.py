@@ -1,0 +1,115 @@
+"""How a table's place and the job's storage options are called in delta-rs.
+
+The object store takes fsspec's options, delta-rs takes the names of its own object store crate;
+both must mean the same place with the same rights, and the same trust in its certificate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from timeline.errors import ConfigError
+from timeline.redact import without_credentials
+from timeline.stores.opening import absolute, s3_root
+
+_S3_OPTIONS = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "token": "AWS_SESSION_TOKEN",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "region_name": "AWS_REGION",
+    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "aws_session_token": "AWS_SESSION_TOKEN",
+    "profile": "AWS_PROFILE",
+}
+
+_TRUST = "SSL_CERT_FILE"
+_trust_lock = threading.Lock()
+
+
+def delta_location(path: str) -> str:
+    """The table's place as delta-rs takes it: an absolute local path, or an ``s3://`` URL.
+
+    Raises:
+        ConfigError: delta-rs cannot write there.
+    """
+    scheme, rest = path.split("://", 1) if "://" in path else ("file", path)
+    # delta-rs 1.6 decodes a percent sign in a table's own path twice and looks in another folder.
+    if "%" in rest or "\\" in rest:
+        raise ConfigError(
+            f"delta target {without_credentials(path)!r}: a table's path cannot hold '%' or '\\'; choose another"
+        )
+    # It takes an S3 path as a URL, and what URLs have behind a path, or resolve in it, for no part of a key.
+    if scheme in ("s3", "s3a") and ("#" in rest or "?" in rest):
+        raise ConfigError(
+            f"delta target {without_credentials(path)!r}: a table's path on S3 cannot hold '#' or '?'; choose another"
+        )
+    match scheme:
+        case "file" | "local":
+            return absolute(rest)
+        case "s3" | "s3a":
+            return s3_root(rest)
+        case _:
+            raise ConfigError(f"delta target {without_credentials(path)!r}: allowed are local paths and s3:// URLs")
+
+
+def delta_storage_options(location: str, storage: Mapping[str, Any]) -> dict[str, str]:
+    """The job's fsspec options for S3 as delta-rs takes them; none for local files.
+
+    What is not given is left to the environment, where both find it by themselves. The result holds
+    secrets: keep it out of messages.
+    """
+    if not location.startswith("s3://"):
+        return {}
+    given = {**storage, **(storage.get("client_kwargs") or {})}
+    options = {name: str(given[key]) for key, name in _S3_OPTIONS.items() if given.get(key) is not None}
+    if urlsplit(options.get("AWS_ENDPOINT_URL", "")).scheme == "http":
+        options["AWS_ALLOW_HTTP"] = "true"
+    if given.get("anon"):
+        options["AWS_SKIP_SIGNATURE"] = "true"
+    if given.get("verify") is False:
+        options["AWS_ALLOW_INVALID_CERTIFICATES"] = "true"
+    # Without it delta-rs refuses S3, or renames: two writers could both win a version.
+    options["aws_conditional_put"] = "etag"
+    return options
+
+
+def trusted_authorities(location: str, storage: Mapping[str, Any]) -> str | None:
+    """The file of certificates that s3fs trusts at a location; None where that is up to the system."""
+    if not location.startswith("s3://"):
+        return None
+    verify = (storage.get("client_kwargs") or {}).get("verify")
+    # botocore's own variable, which delta-rs does not know.
+    found = os.environ.get("AWS_CA_BUNDLE") if verify is None else verify
+    return found if isinstance(found, str) and found else None
+
+
+@contextlib.contextmanager
+def trusting(authorities: str | None) -> Iterator[None]:
+    """Let clients that delta-rs makes meanwhile trust these authorities only; a client keeps its trust.
+
+    delta-rs 1.6 has no option for it: it reads the environment when it makes a client. So the process's
+    environment is changed for that moment, and for nothing that is started or opened later.
+
+    Args:
+        authorities: a file of PEM certificates; None leaves everything to the environment.
+    """
+    if authorities is None:
+        yield
+        return
+    with _trust_lock:
+        before = os.environ.get(_TRUST)
+        os.environ[_TRUST] = authorities
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_TRUST]
+            else:
+                os.environ[_TRUST] = before

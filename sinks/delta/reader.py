@@ -1,0 +1,96 @@
+"""Rows of a Delta table as a task reads them: of one version, by delta-rs.
+
+Tasks of each job load this module, and hardly one of them reads a table: delta-rs comes with the first that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities, trusting
+from sinks.parquet.markers import is_of_another
+from timeline.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    # It brings pandas along: a tenth of a second at every start of the command line.
+    import pyarrow.dataset as ds
+
+
+@dataclass(frozen=True)
+class DeltaRows:
+    """A table to read; picklable.
+
+    Attributes:
+        location: as delta-rs takes it.
+        storage_options: as delta-rs takes them; may hold secrets.
+        authorities: whom its clients trust, see `trusting`.
+        app_id: key of the job's marker in the table: rows in data files of other jobs and timelines are left out;
+            None for all rows.
+    """
+
+    location: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    authorities: str | None = None
+    app_id: str | None = None
+
+    @classmethod
+    def at(cls, path: str, storage: Mapping[str, Any], app_id: str | None = None) -> Self:
+        """The table at a path of the job file.
+
+        Raises:
+            ConfigError: delta-rs does not take such a path.
+        """
+        location = delta_location(path)
+        return cls(location, delta_storage_options(location, storage), trusted_authorities(location, storage), app_id)
+
+    def newest(self) -> int | None:
+        """The newest version; None where there is no table.
+
+        Raises:
+            StoreUnavailableError: the log cannot be read.
+        """
+        from sinks.delta.table import is_missing, open_table
+
+        try:
+            return open_table(self.location, self.storage_options, self.authorities).version()
+        except StoreUnavailableError as error:
+            if is_missing(error):
+                return None
+            raise
+
+    def read(self, version: int, columns: Sequence[str], where: pc.Expression) -> Iterator[pa.RecordBatch]:
+        """Rows of one version, in no particular order.
+
+        Args:
+            version: which one.
+            columns: which, in order.
+            where: of which rows.
+
+        Raises:
+            StoreUnavailableError: the version is not there any more, or cannot be read.
+        """
+        from deltalake.exceptions import DeltaError
+
+        from sinks.delta.table import open_table
+
+        table = open_table(self.location, self.storage_options, self.authorities, version)
+        with trusting(self.authorities):
+            dataset = self._own(table.to_pyarrow_dataset())
+        # The process's environment is not held while a reader waits: clients keep their trust.
+        try:
+            yield from dataset.to_batches(columns=list(columns), filter=where)
+        except (DeltaError, OSError, pa.ArrowInvalid) as error:
+            raise StoreUnavailableError(f"{self.location}: version {version} cannot be read: {error}") from error
+
+    def _own(self, dataset: ds.FileSystemDataset) -> ds.Dataset:
+        if self.app_id is None:
+            return dataset
+        import pyarrow.dataset as ds
+
+        own = [file for file in dataset.get_fragments() if not is_of_another(file.path, self.app_id)]
+        return ds.FileSystemDataset(own, dataset.schema, dataset.format, dataset.filesystem)

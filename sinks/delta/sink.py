@@ -1,0 +1,444 @@
+"""A Delta table as a target: executors write Parquet, one log entry makes an epoch visible.
+
+::
+
+    load the log ─→ marker (app id) ≥ epoch? ── yes ─→ done
+         ▲                  │ no
+         │                  ▼
+         │          can the table take the files? ── no ─→ TargetRefusedError
+         │                  │ yes
+         └── any error ── put version + 1: files + marker, on the log just looked at
+
+Nobody but this module compares markers, so comparison and put have to be about one state of the
+log: the put is for the version after it and fails when anybody else was faster. An error is never
+taken for an answer: the log is read again, and holds the marker or does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, Self, cast
+
+import pyarrow as pa
+from pydantic import ByteSize, Field
+
+from sinks.audit import Audit, Expected, Finding
+from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
+from sinks.delta import spark_files
+from sinks.delta.bounds import indexed_columns, with_all_bounds_or_none
+from sinks.delta.copies import Copier, read_whole
+from sinks.delta.entry import INSTANT, MISSING, JobMarker, LogEntry
+from sinks.delta.lake_audit import LakeAudit, Table
+from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
+from sinks.delta.log import DeltaLog
+from sinks.delta.rules import TableState, delta_schema, differences
+from sinks.delta.snapshot import Snapshot
+from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
+from sinks.parquet.markers import Markers
+from sinks.parquet.partition_writer import ParquetPartitionWriter
+from sinks.parquet.table_files import ParquetSettings
+from sinks.partition import EmptyPartition, PartitionField, partitioned_schema, unfit_partition
+from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
+from timeline.errors import (
+    CommitRejectedError,
+    CommitUnknownError,
+    InvariantError,
+    StoreError,
+    StoreUnavailableError,
+    TargetRefusedError,
+)
+from timeline.failpoints import reach
+from timeline.side_by_side import side_by_side
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.opening import open_store
+from timeline.units import count
+
+_LOG = logging.getLogger(__name__)
+
+
+class DeltaOptions(TargetOptions):
+    """``{type: delta, path: lake/events}``: a Delta table, created by the first rows.
+
+    Attributes:
+        path: the table's folder: a local path or an ``s3://`` URL.
+        target_file_bytes: a data file is closed once it has this size.
+        compression: codec of the data files.
+    """
+
+    path: str
+    target_file_bytes: ByteSize = Field(default=ByteSize(128 * 1024 * 1024), gt=0)
+    compression: Literal["zstd", "snappy", "none"] = "zstd"
+
+
+@dataclass
+class DeltaSink:
+    """One Delta table of a job. See `sinks.base.Sink` for the protocol; not for use by several threads.
+
+    Attributes:
+        target: the target's name in the job.
+        app_id: key of this job's marker in the table.
+        schema: columns of the rows.
+        partition_by: how the table is laid out.
+        store: the table's folder.
+        log: the table's log.
+        settings: how data files are cut.
+        on_empty_partition: what becomes of rows with an empty text in a partition column.
+        retry: bounds of single reads and deletes.
+        commit_retry: bounds of a commit that others are faster than.
+        job: what tells the timelines of one job apart; None where nobody asks.
+        wall_clock: seconds since 1970, for the log's words to people.
+        swept: see `sinks.base.SweepingSink`.
+    """
+
+    target: str
+    app_id: str
+    schema: pa.Schema
+    partition_by: tuple[PartitionField, ...]
+    store: ObjectStore
+    log: DeltaLog
+    settings: ParquetSettings = field(default_factory=ParquetSettings)
+    on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
+    retry: Retry = field(default_factory=Retry)
+    commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
+    job: JobMarker | None = None
+    wall_clock: Callable[[], float] = time.time
+    swept: Swept = field(default_factory=Swept)
+    _looked_through: set[str] = field(default_factory=set, init=False, repr=False)
+    _fit: TableState | None = field(default=None, init=False, repr=False)
+    _base: Base | None = field(default=None, init=False, repr=False)
+
+    Options = cast(type[TargetOptions], DeltaOptions)
+
+    @classmethod
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
+        """See Sink.
+
+        Raises:
+            ConfigError: delta-rs cannot write to such a path, or the schema cannot be partitioned so.
+        """
+        assert isinstance(options, DeltaOptions)
+        location = delta_location(options.path)
+        store = open_store(location, context.storage)
+        sink = cls(
+            target=options.name or f"delta:{options.path}",
+            app_id=context.app_id,
+            schema=context.schema,
+            partition_by=context.partition_by,
+            store=store,
+            log=DeltaLog(
+                location,
+                store,
+                context.app_id,
+                delta_storage_options(location, context.storage),
+                trusted_authorities(location, context.storage),
+            ),
+            settings=ParquetSettings(target_file_bytes=options.target_file_bytes, compression=options.compression),
+            on_empty_partition=context.on_empty_partition,
+            job=JobMarker.of(context.job, context.app_id) if context.job else None,
+        )
+        partitioned_schema(sink.schema, sink.partition_by)
+        return sink
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """The table's columns: the rows', and those that the partitioning adds."""
+        return partitioned_schema(self.schema, self.partition_by)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The table's partition columns, in the order of the folders."""
+        return [by.column for by in self.partition_by]
+
+    def ensure(self) -> None:
+        """See Sink. Also removes what killed processes left of unfinished puts."""
+        self.retry.call(self.store.sweep)
+        table = self.retry.call(self._load)
+        if table is not None:
+            self._refuse_unless_fit(table)
+            return
+        listed = self.retry.call(lambda: self.store.list("", recursive=True))
+        if listed and not any(info.path.startswith(".hoodie/") for info in listed):
+            raise TargetRefusedError(
+                f"{self.target}: {self.store.url} holds {count(len(listed), 'object')} (first: {listed[0].path}), but "
+                f"neither a Delta table nor a timeline. Write to an empty folder, or convert the files to Delta first"
+            )
+
+    def begin(self, plan: Plan) -> PartitionWriter:
+        """See Sink."""
+        return ParquetPartitionWriter(
+            self._markers, plan.ref.instant, self.schema, self.partition_by, self.settings, self.on_empty_partition
+        )
+
+    def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
+        """See Sink."""
+        files = tuple(sorted((file for report in reports for file in report.files), key=lambda file: file.path))
+        if len({file.path for file in files}) != len(files):
+            raise InvariantError(f"{self.target}: {epoch}: two task reports name the same file; nothing was committed")
+        rows, size = sum(file.rows for file in files), sum(file.size for file in files)
+        return Part(
+            target=self.target,
+            epoch=epoch,
+            rows=rows,
+            bytes=size,
+            files=files,
+            dropped=sum(report.dropped for report in reports),
+            rejected=sum(report.rejected for report in reports),
+            detail=with_base(
+                {key: value for report in reports for key, value in report.detail.items()},
+                replace(self._base or self.held().base, place=self.place),
+            ),
+        )
+
+    def verify(self, part: Part) -> Sequence[str]:
+        """See Sink."""
+        return self._markers.damaged(part.files)
+
+    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+        """See Sink."""
+        if part.rows == 0:
+            return
+        put = _Put()
+        try:
+            looks: Sequence[Callable[[], Snapshot | None]] = (partial(self._tidy, part), self._glance)
+            _, known = side_by_side(lambda look: look(), looks, self.store.requests_at_once)
+            self.commit_retry.call(lambda: self._commit_once(part, put, known))
+        except StoreUnavailableError as error:
+            self._give_up(part, put, error)
+
+    def lookup(self, epoch: EpochRef) -> Lookup:
+        """See Sink."""
+        try:
+            table = self.retry.call(self._load)
+        except (StoreError, TargetRefusedError) as error:
+            _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
+            return Lookup.UNKNOWN
+        return Lookup.COMMITTED if self._has(table, epoch) else Lookup.NOT_COMMITTED
+
+    def held(self, known: Base | None = None) -> Held:
+        """See HoldingSink."""
+        table = self.retry.call(self._load)
+        held = Held(None) if table is None else self.retry.call(lambda: self.log.held(table, known))
+        self._base = held.base
+        return held
+
+    @property
+    def place(self) -> str:
+        """See PlacedSink."""
+        return self.log.location
+
+    def has_all(self, part: Part) -> bool:
+        """See HoldingSink."""
+        table = self.retry.call(self._load)
+        seen = self.log.files(table) if table is not None else {}
+        return all(file.path in seen for file in part.files)
+
+    def named_and_gone(self) -> Sequence[str]:
+        """See NamingSink."""
+        table = self.retry.call(self._load)
+        named = self.log.files(table) if table is not None else {}
+        there = self.retry.call(lambda: self.store.sizes(list(named)))
+        return sorted(named.keys() - there.keys())
+
+    def read_file(self, file: WrittenFile) -> bytes:
+        """See CopyingSink."""
+        return read_whole(self.target, self.store, self.retry, file)
+
+    def refused_copies(self, files: Sequence[WrittenFile]) -> str:
+        """See CopyingSink: older versions wrote partition values that delta-rs cannot read."""
+        reasons = (unfit_partition(file.partition, self.table_schema) for file in files)
+        return next((reason for reason in reasons if reason), "")
+
+    def copy_files(
+        self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
+    ) -> WriteReport:
+        """See CopyingSink: the tables of a job have the same columns and partitions."""
+        refused = self.refused_copies(files)
+        if refused:
+            raise TargetRefusedError(f"{self.target}: {refused}. Nothing was copied")
+        return Copier(self.app_id, self.store, self._markers).copy(instant, files, read)
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """See Sink."""
+        return spark_files.abort(self._markers, epoch, part)
+
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
+        """See Sink."""
+        spark_files.release(self._markers, epoch, part, final=final)
+
+    def leftovers(self) -> Sequence[str]:
+        """See Sink."""
+        return self._markers.instants()
+
+    def other_timeline(self) -> str | None:
+        """See RememberingSink."""
+        if self.job is None:
+            return None
+        job = self.job
+        with self._named():
+            found = self.retry.call(lambda: self.log.version_of(job.key))
+        return None if found in (None, job.version) else f"{self.target} (the Delta table at {self.log.location})"
+
+    def audit(self, expected: Expected) -> Audit:
+        """See AuditedSink."""
+        # The table first: a file that a commit makes visible meanwhile is in the listing then.
+        snapshot = self.retry.call(self._load)
+        table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
+        listed = {info.path: info for info in self.retry.call(lambda: self.store.list("", recursive=True))}
+        return LakeAudit(self.target, self.app_id, listed, table, self._damage).compare(expected)
+
+    def delete(self, findings: Sequence[Finding]) -> None:
+        """See AuditedSink."""
+        self._markers.delete_files([finding.what for finding in findings if finding.is_fixable])
+
+    def _removed(self) -> frozenset[str] | None:
+        return self.retry.call(self.log.removed)
+
+    def _damage(self, file: WrittenFile) -> str | None:
+        from sinks.damage import damage_of
+
+        return damage_of(self.retry.call(lambda: self.store.get(file.path)), file)
+
+    @property
+    def _markers(self) -> Markers:
+        return Markers(self.store, self.app_id, self.retry, self.swept, self._looked_through)
+
+    def _load(self) -> Snapshot | None:
+        with self._named():
+            return self.log.load()
+
+    @contextlib.contextmanager
+    def _named(self, before: str = "", after: str = "") -> Iterator[None]:
+        """Put the target's name before what its log refuses."""
+        try:
+            yield
+        except TargetRefusedError as error:
+            raise TargetRefusedError(f"{self.target}: {before}{error}{after}") from error
+
+    def _glance(self) -> Snapshot | None:
+        return self.retry.call(self.log.glance)
+
+    def _tidy(self, part: Part) -> None:
+        """Remove what lost attempts of an epoch's tasks left: nobody who lists files may take it for rows."""
+        lost = spark_files.without_folders(
+            self._markers.delete_unreported(part.epoch.instant, [file.path for file in part.files])
+        )
+        if lost:
+            _LOG.info("%s: %s: deleted %s of lost task attempts", self.target, part.epoch, count(len(lost), "file"))
+
+    def _commit_once(self, part: Part, put: _Put, known: Snapshot | None) -> None:
+        # At first nobody is expected to be behind what is known: who is there makes the put fail.
+        table = (known if put.version is None else None) or self._load()
+        put.settled_by(table)
+        if self._has(table, part.epoch):
+            self._refuse_other_instant(table, part)
+            return
+        if table is not None:
+            self._refuse_unless_fit(table)
+        base = base_of(part)
+        self._refuse_unless_whole(table, base, part)
+        missing = base.missing if base is not None else ()
+        entry = LogEntry(
+            epoch=part.epoch.epoch,
+            files=self._with_bounds(part.files, table),
+            metadata={
+                "tideline.epoch": str(part.epoch.epoch),
+                INSTANT: part.epoch.instant,
+                "tideline.generation": str(part.epoch.generation),
+                **({MISSING: json.dumps(missing)} if missing else {}),
+            },
+            written_ms=int(self.wall_clock() * 1000),
+            job=self.job,
+        )
+        reach("part-committing")
+        if table is None:
+            put.version = 0
+            self.log.create(self.table_schema, self.partition_columns, entry)
+            self._base = Base(None, 0, part.epoch.epoch)  # its id is known once it is opened
+        else:
+            put.version = table.version + 1
+            with self._named(f"{part.epoch} is not committed: ", f". {REPLAY}"):
+                self.log.append(table, entry)
+            self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
+        _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
+
+    def _with_bounds(self, files: Sequence[WrittenFile], table: Snapshot | None) -> list[WrittenFile]:
+        """The files with statistics by which nobody passes over a row."""
+        made = delta_schema(self.table_schema).to_json() if table is None else table.state.schema_json
+        properties = table.state.configuration if table is not None else {}
+        indexed = indexed_columns(made, self.partition_columns, properties)
+        written = self.table_schema.names
+        return [replace(file, stats=with_all_bounds_or_none(file.stats, indexed, written)) for file in files]
+
+    def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
+        """After the last attempt: returns when it landed after all, else says which of the two errors it is."""
+        try:
+            table = self._load()
+        except StoreUnavailableError:
+            table = None
+        put.settled_by(table)
+        if self._has(table, part.epoch):
+            return
+        if put.version is None:
+            raise CommitRejectedError(
+                f"{self.target}: {part.epoch} did not get into {self.log.location}: {error}. Trying again is safe"
+            ) from error
+        raise CommitUnknownError(
+            f"{self.target}: {part.epoch} may be version {put.version} of {self.log.location}, the store does not "
+            f"tell: {error}. Delete nothing; recover when the store answers"
+        ) from error
+
+    def _has(self, table: Snapshot | None, epoch: EpochRef) -> bool:
+        return table is not None and table.applied is not None and table.applied >= epoch.epoch
+
+    def _refuse_other_instant(self, table: Snapshot | None, part: Part) -> None:
+        """The marker names an epoch and no instant; its entry does, and is looked at where it is at hand."""
+        if table is None or table.applied != part.epoch.epoch or table.newest is None:
+            return
+        there = self.log.held(table, None).instant
+        if there is not None and there != part.epoch.instant:
+            raise TargetRefusedError(
+                f"{self.target}: {part.epoch} is decided, but {self.log.location} has epoch {part.epoch.epoch} of "
+                f"instant {there}: the timeline is older than its table. {RESTORE_TIMELINE}"
+            )
+
+    def _refuse_unless_whole(self, table: Snapshot | None, base: Base | None, part: Part) -> None:
+        """Refuse a table that lost epochs since the part was prepared on it."""
+        if base is None or base.newest is None:
+            return
+        held = Held(None) if table is None else self.log.held(table, base)
+        gone = gone_since(base, held)
+        if gone is not None:
+            raise TargetRefusedError(
+                f"{self.target}: {part.epoch} is not committed: {self.log.location} {gone.how}: {gone.words} from "
+                f"it. {REPLAY}"
+            )
+
+    def _refuse_unless_fit(self, table: Snapshot) -> None:
+        if table.state is self._fit:
+            return
+        found = differences(table.state, self.table_schema, self.partition_columns)
+        if found:
+            lines = "\n".join(f"  {line}" for line in found)
+            raise TargetRefusedError(
+                f"{self.target}: the Delta table at {self.log.location} cannot take this job's rows:\n{lines}\n"
+                f"Change the job's schema or partition_by, change the table, or write to another path"
+            )
+        self._fit = table.state
+
+
+@dataclass
+class _Put:
+    """The version last asked for, as long as nobody has said what became of it."""
+
+    version: int | None = None
+
+    def settled_by(self, table: Snapshot | None) -> None:
+        """A log that has reached the version gave it to us (then the marker is there) or to someone else for good."""
+        if table is not None and self.version is not None and table.version >= self.version:
+            self.version = None

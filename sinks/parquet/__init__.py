@@ -1,0 +1,1 @@
+"""Parquet files of a table: writers, statistics, partitions and markers."""

@@ -1,0 +1,203 @@
+"""Hudi's markers: every data file that can ever appear is announced before it is opened.
+
+::
+
+    .hoodie/.temp/<instant>/<folder>/<file>.marker.CREATE    put before <folder>/<file> is opened
+
+So what an instant may have left is known without listing the table, whoever died or is still
+writing. Markers go last: as long as one is there, something may have to be deleted.
+
+Two jobs may write one table, each with a timeline of its own, and their instants may bear the same
+time. The file's id tells whose it is: its last group is made of the job's key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from sinks.base import Swept
+from timeline.epoch import EpochRef, Part, WrittenFile
+from timeline.errors import StoreUnavailableError
+from timeline.failpoints import reach
+from timeline.stores.base import ObjectInfo, ObjectStore, Retry
+from timeline.units import count
+
+TEMP_FOLDER = ".hoodie/.temp"
+"""Folder of all markers, below a lake target's root."""
+
+_SUFFIX = ".marker.CREATE"
+_DELETED_AT_ONCE = 4000
+_PAGE = 1000
+
+
+def owner_of(app_id: str) -> str:
+    """The last group of the ids of a job's files: 12 hex digits."""
+    return hashlib.sha256(app_id.encode()).hexdigest()[:12]
+
+
+def draw_file_id() -> str:
+    """The first four groups of a UUID: what tells a job's files apart."""
+    return str(uuid.uuid4())[:-13]
+
+
+DATA_FILE = re.compile(
+    r"(?:.*/)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-(?P<owner>[0-9a-f]{12})-0_\d+-\d+-\d+_(?P<instant>\d{17})\.parquet"
+)
+"""Names of data files, whoever's they are."""
+
+
+def is_of_another(path: str, app_id: str) -> bool:
+    """Whether a data file is another job's or timeline's, by its name; of one that others have compacted none tells."""
+    match = DATA_FILE.fullmatch(path)
+    return match is not None and match["owner"] != owner_of(app_id)
+
+
+def file_id(app_id: str, drawn: str) -> str:
+    """A data file's id: what was drawn, and whose it is; together a UUID."""
+    return f"{drawn}-{owner_of(app_id)}"
+
+
+def marker_path(instant: str, path: str) -> str:
+    """The marker of a data file."""
+    return f"{TEMP_FOLDER}/{instant}/{path}{_SUFFIX}"
+
+
+@dataclass(frozen=True)
+class Markers:
+    """One job's markers in one table. Picklable if its store is.
+
+    Attributes:
+        store: the table's folder.
+        app_id: the job's key; markers of other jobs are left alone.
+        retry: bounds of every call.
+        swept: counts the data files that are deleted, where somebody wants to know; their sizes are asked before.
+        looked_through: instants whose unreported files this process has deleted, and which it has not released yet: to
+            release them needs no second look.
+    """
+
+    store: ObjectStore
+    app_id: str
+    retry: Retry = field(default_factory=Retry)
+    swept: Swept | None = field(default=None, compare=False)
+    looked_through: set[str] = field(default_factory=set, compare=False)
+
+    def announce(self, instant: str, path: str) -> None:
+        """Put a data file's marker; the file may be opened once this has returned."""
+        self.retry.call(partial(self.store.put, marker_path(instant, path), b""))
+        reach("file-announced")
+
+    def announced(self, instant: str) -> list[str]:
+        """Paths of all data files that this job's tasks have announced for an instant, sorted."""
+        folder = f"{TEMP_FOLDER}/{instant}"
+        return [path for _, path in self._own(self.retry.call(partial(self.store.list, folder, recursive=True)))]
+
+    def instants(self) -> list[str]:
+        """Instant times of which markers of this job are left, sorted."""
+        found: set[str] = set()
+        after = ""
+        while True:
+            listing = partial(self.store.list, TEMP_FOLDER, recursive=True, after=after, limit=_PAGE)
+            page = self.retry.call(listing)
+            found |= {instant for instant, _ in self._own(page)}
+            if len(page) < _PAGE:
+                return sorted(found)
+            last = page[-1].path
+            instant = _instant_of(last)
+            if last <= after:
+                raise StoreUnavailableError(
+                    f"{self.store.url}/{TEMP_FOLDER} cannot be listed: behind {after!r} it lists what is before"
+                )
+            # One marker tells it: what else an instant has is passed over ("0" sorts right behind "/").
+            after = f"{TEMP_FOLDER}/{instant}0" if instant in found else last
+
+    def damaged(self, files: Iterable[WrittenFile]) -> list[str]:
+        """What is wrong with prepared files, in words: those that are gone or have another size."""
+        files = list(files)
+        sizes = self.retry.call(partial(self.store.sizes, [file.path for file in files]))
+        found: list[str] = []
+        for file in files:
+            size = sizes.get(file.path)
+            if size is None:
+                found.append(f"{file.path} is missing")
+            elif size != file.size:
+                found.append(f"{file.path} has {count(size, 'byte')}, expected {file.size}")
+        return found
+
+    def delete_unreported(self, instant: str, reported: Iterable[str]) -> Sequence[str]:
+        """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
+        lost = self._unreported(instant, reported)
+        self.delete_files(lost)
+        self.looked_through.add(instant)
+        return lost
+
+    def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
+        """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`.
+
+        A task that is still writing one of them fails when it closes it. A part that puts lost epochs back names
+        their files too, which bear their instants: those stay.
+        """
+        self.retry.call(self.store.sweep)
+        prepared = [file.path for file in part.files if epoch.instant in file.path] if part else []
+        paths = sorted({*self.announced(epoch.instant), *prepared})
+        self.delete_files(paths)
+        self.looked_through.add(epoch.instant)
+        return paths
+
+    def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
+        """Delete late files, then the markers that are no longer needed. See `sinks.base.Sink`."""
+        reported = [file.path for file in part.files] if part else []
+        is_looked_through = epoch.instant in self.looked_through and not final
+        self.looked_through.discard(epoch.instant)
+        lost = [] if is_looked_through else self._unreported(epoch.instant, reported)
+        if lost:
+            self.retry.call(partial(self.store.abandon, lost))
+            # Mostly there is none: what was there went when the epoch was prepared, or rolled back.
+            late = self.retry.call(partial(self.store.sizes, lost))
+            self._delete_counted([*late], late)
+        self._delete([marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())]])
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        """Delete data files that were decided against, finished or not.
+
+        Uploads go first: one that is closed later would make its file anew.
+        """
+        if paths:
+            self.retry.call(partial(self.store.abandon, paths))
+            self._delete_counted(paths, {} if self.swept is None else self.retry.call(partial(self.store.sizes, paths)))
+
+    def _delete_counted(self, paths: Sequence[str], sizes: Mapping[str, int]) -> None:
+        # In pieces, so that what was deleted before an error is counted all the same.
+        for first in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[first : first + _DELETED_AT_ONCE]
+            self._delete(some)
+            if self.swept is not None:
+                gone = [sizes[path] for path in some if path in sizes]
+                self.swept.files += len(gone)
+                self.swept.bytes += sum(gone)
+
+    def _unreported(self, instant: str, reported: Iterable[str]) -> list[str]:
+        keep = set(reported)
+        return [path for path in self.announced(instant) if path not in keep]
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        if paths:
+            self.retry.call(partial(self.store.delete_all, paths))
+
+    def _own(self, listed: Iterable[ObjectInfo]) -> Iterator[tuple[str, str]]:
+        """Instant and data file of each of these markers that is this job's."""
+        mine = f"{owner_of(self.app_id)}-0"
+        for info in listed:
+            instant = _instant_of(info.path)
+            rest = info.path[len(TEMP_FOLDER) + len(instant) + 2 :]
+            path = rest.removesuffix(_SUFFIX)
+            if path != rest and path.rpartition("/")[2].partition("_")[0].endswith(mine):
+                yield instant, path
+
+
+def _instant_of(marker: str) -> str:
+    return marker[len(TEMP_FOLDER) + 1 :].partition("/")[0]

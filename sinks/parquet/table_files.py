@@ -1,0 +1,58 @@
+"""How the Parquet files of one epoch in a table are named, laid out and cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sinks.parquet.markers import Markers
+from sinks.partition import PartitionField
+from timeline.stores.base import ObjectStore
+
+
+@dataclass(frozen=True)
+class ParquetSettings:
+    """How files are cut, and what bounds a task's memory.
+
+    A task holds at most `waiting_bytes` of rows, one batch, one row group being encoded (at its end those
+    of several partitions, together no more than what waited), and the upload buffers of `max_open_files`
+    files (1 MiB each on a file system, up to 16 MiB each on S3, and as much again for each that is just being
+    closed). More partitions at a time than that are written too, to more and smaller files.
+
+    Attributes:
+        target_file_bytes: a file is closed once it has reached this size.
+        row_group_bytes: rows of one partition that are written together, as Arrow's size in memory.
+        waiting_bytes: bound of all rows that wait, over all partitions.
+        max_open_files: uploads open at once.
+        compression: Parquet codec.
+    """
+
+    target_file_bytes: int = 128 * 1024 * 1024
+    row_group_bytes: int = 32 * 1024 * 1024
+    waiting_bytes: int = 96 * 1024 * 1024
+    max_open_files: int = 32
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files that tasks write to a table in one epoch.
+
+    Attributes:
+        markers: this job's markers in the target's root.
+        instant: the epoch's instant time, part of every file name.
+        schema: columns of the batches that will be written.
+        partition_by: how files are laid out.
+    """
+
+    markers: Markers
+    instant: str
+    schema: pa.Schema
+    partition_by: tuple[PartitionField, ...] = ()
+    settings: ParquetSettings = field(default_factory=ParquetSettings)
+
+    @property
+    def store(self) -> ObjectStore:
+        """The target's root."""
+        return self.markers.store

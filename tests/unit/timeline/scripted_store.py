@@ -1,0 +1,106 @@
+"""A memory store that counts what it is asked and can be told to fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from functools import partial
+
+from timeline.errors import StoreUnavailableError
+from timeline.stores.base import MemoryStore, ObjectInfo, ObjectStore, ObjectWriter, Retry
+
+AT_ONCE = Retry(attempts=4, first_pause_s=0.0, sleep=lambda pause_s: None)
+"""Retries that follow each other without a pause."""
+
+Call = Callable[[], None]
+
+Fault = Callable[[Call], None]
+"""Runs in the place of a write, which it is given and may let through; before a read, given nothing to do."""
+
+
+class ScriptedStore:
+    """Counts calls by name, and objects listed; faults queued for a call have their way with the next, one each."""
+
+    def __init__(self, inner: ObjectStore | None = None) -> None:
+        self.inner: ObjectStore = inner or MemoryStore()
+        self.url = self.inner.url
+        self.requests_at_once = self.inner.requests_at_once
+        self.calls: Counter[str] = Counter()
+        self.listed = 0
+        self._faults: dict[str, list[Fault]] = {}
+
+    def fail(self, call: str, *faults: Fault) -> None:
+        """Queue faults for the next calls of this name."""
+        self._faults.setdefault(call, []).extend(faults)
+
+    def _write(self, name: str, write: Call) -> None:
+        self.calls[name] += 1
+        queued = self._faults.get(name)
+        queued.pop(0)(write) if queued else write()
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        self._write("put_if_absent", partial(self.inner.put_if_absent, path, body))
+
+    def put(self, path: str, body: bytes) -> None:
+        self._write("put", partial(self.inner.put, path, body))
+
+    def get(self, path: str) -> bytes:
+        self._write("get", nothing)
+        return self.inner.get(path)
+
+    def size(self, path: str) -> int | None:
+        self._write("size", nothing)
+        return self.inner.size(path)
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        self._write("sizes", nothing)
+        return self.inner.sizes(paths)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        self._write("list", nothing)
+        listed = self.inner.list(folder, recursive=recursive, after=after, limit=limit)
+        self.listed += len(listed)
+        return listed
+
+    def delete(self, path: str) -> None:
+        self._write("delete", partial(self.inner.delete, path))
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        self._write("delete_all", partial(self.inner.delete_all, paths))
+
+    def open_write(self, path: str) -> ObjectWriter:
+        return self.inner.open_write(path)
+
+    def prune(self, folder: str) -> None:
+        self._write("prune", partial(self.inner.prune, folder))
+
+    def sweep(self) -> None:
+        self._write("sweep", self.inner.sweep)
+
+    def abandon(self, paths: Collection[str]) -> None:
+        self._write("abandon", partial(self.inner.abandon, paths))
+
+
+def nothing() -> None:
+    """What a read does to the store."""
+
+
+def no_answer(call: Call) -> None:
+    """A fault: the call does not reach the store, and its caller cannot know."""
+    raise StoreUnavailableError("no answer")
+
+
+def lost_reply(call: Call) -> None:
+    """A fault: the call takes effect, and its caller cannot know."""
+    call()
+    raise StoreUnavailableError("the reply is lost")
+
+
+def delayed(later: list[Call]) -> Fault:
+    """A fault: the call seems to fail, and takes effect when `later` is run."""
+
+    def fault(call: Call) -> None:
+        later.append(call)
+        raise StoreUnavailableError("no answer yet")
+
+    return fault

@@ -1,0 +1,1 @@
+"""The past of a timeline, for people: epochs, their entries, tables and HTML."""

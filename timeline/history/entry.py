@@ -1,0 +1,209 @@
+"""One instant with everything that storage says about it: the bodies of its states, and its epoch's decision.
+
+For people and their tools: nothing that decides reads this. A body that cannot be read costs its own
+part of the entry only, and the entry says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from timeline.body import BodyFormat
+from timeline.decision import Decision, Outcome, read_decision
+from timeline.epoch import MANIFEST, PLAN, Manifest, Part, Plan
+from timeline.errors import FormatError, InvariantError, NotFoundError
+from timeline.hudi.archived import Archived
+from timeline.hudi.bodies import parse_body
+from timeline.instant import Action, Instant, Layout, State, commit_inflight
+from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
+from timeline.stores.base import ObjectStore, Retry, read_or_none
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One instant with everything that storage says about it.
+
+    Attributes:
+        instant: it.
+        plan: a commit's plan.
+        manifest: a commit's manifest.
+        decision: what its epoch's decision says.
+        completed: body of the completed instant, as Hudi's readers find it.
+        request: what another writer planned: body of its requested instant, under Hudi's names.
+        rollback: a rollback's request.
+        prepared_ms: when its manifest was put, by the store's clock; 0 where nothing tells.
+        completed_ms: when its completed file was put, by the store's clock; 0 where nothing tells.
+        problems: what could not be read of it, and why.
+        is_archived: whether its writer has moved it out of the active timeline.
+        is_claimed: whether it has a body of Tideline's form, be it readable or not.
+    """
+
+    instant: Instant
+    plan: Plan | None = None
+    manifest: Manifest | None = None
+    decision: Decision | None = None
+    completed: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] | None = None
+    rollback: RollbackPlan | None = None
+    prepared_ms: int = 0
+    completed_ms: int = 0
+    problems: tuple[str, ...] = ()
+    is_archived: bool = False
+    is_claimed: bool = False
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that it belongs to."""
+        if self.plan is not None:
+            return self.plan.ref.epoch
+        if self.rollback is not None and self.rollback.epoch >= 0:
+            return self.rollback.epoch
+        found = self.extra.get("tideline.epoch", "")
+        return int(found) if found.isdecimal() else None
+
+    @property
+    def extra(self) -> Mapping[str, str]:
+        """What the writer has put into the completed body for its own use."""
+        return (self.completed or {}).get("extraMetadata") or {}
+
+    @property
+    def is_tideline(self) -> bool:
+        """Whether Tideline has written it."""
+        found = (self.plan, self.rollback, "tideline.epoch" in self.extra, "tideline.reason" in self.extra)
+        return self.is_claimed or any(found)
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Each target's share of a commit."""
+        return self.manifest.parts if self.manifest is not None else ()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became, or will become, of this instant; None while that is open."""
+        if self.instant.action is Action.ROLLBACK:
+            return Outcome.ROLLBACK
+        if self.decision is not None:
+            return Outcome.COMMIT if self.decision.commits(self.instant.time) else Outcome.ROLLBACK
+        return None if self.instant.is_pending else Outcome.COMMIT
+
+
+def read_entry(
+    store: ObjectStore, instant: Instant, retry: Retry, modified_ms: Mapping[str, int] | None = None
+) -> Entry:
+    """Everything that storage says about one instant: at most four objects are read.
+
+    Args:
+        store: the timeline's store.
+        instant: which one.
+        retry: bounds of retries.
+        modified_ms: when each file of the timeline folder was last written, by name.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    reading = _Reading(store, retry)
+    completed = None if instant.is_pending else reading.completed(instant.path)
+    found = _read_states(reading, instant)
+    modified = modified_ms or {}
+    entry = Entry(
+        instant,
+        completed=completed,
+        prepared_ms=modified.get(commit_inflight(instant.time).file_name, 0) if found.get("manifest") else 0,
+        completed_ms=0 if instant.is_pending else modified.get(instant.file_name, 0),
+        is_claimed=reading.found_ours,
+        **found,
+    )
+    if not entry.is_tideline and instant.completion_time is not None:
+        # Hudi's times may be of its writer's zone, as its instant times are: both by one clock, or neither.
+        entry = replace(entry, completed_ms=0)
+    decision = reading.decision(entry.epoch) if entry.epoch is not None else None
+    return replace(entry, decision=decision, problems=tuple(reading.problems))
+
+
+def archived_entry(archived: Archived) -> Entry:
+    """An archived instant of another writer; Tideline archives none."""
+    return Entry(
+        archived.instant,
+        completed=archived.completed,
+        request=archived.request,
+        completed_ms=archived.completed_ms,
+        problems=archived.problems,
+        is_archived=True,
+    )
+
+
+def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
+    """Bodies of the states that it went through, as fields of its entry."""
+    requested = replace(instant, state=State.REQUESTED, completion_time=None)
+    match instant.action:
+        case Action.COMMIT if instant.layout is Layout.TWO:
+            return {
+                "plan": reading.ours(requested.path, PLAN),
+                "manifest": reading.ours(commit_inflight(instant.time).path, MANIFEST),
+            }
+        case Action.COMMIT | Action.DELTACOMMIT | Action.SAVEPOINT:
+            # Hudi plans nothing for these: their requested files are empty, or there is none.
+            return {}
+        case Action.ROLLBACK if instant.layout is Layout.TWO:
+            rollback = reading.ours(requested.path, ROLLBACK_PLAN)
+            return {"rollback": rollback} if reading.found_ours else {"request": reading.foreign(requested.path)}
+        case _:
+            return {"request": reading.foreign(requested.path)}
+
+
+class _Reading:
+    """Reads the bodies of one instant and collects what is wrong with them."""
+
+    def __init__(self, store: ObjectStore, retry: Retry) -> None:
+        self._store = store
+        self._retry = retry
+        self._bodies: dict[str, bytes | None] = {}
+        self.problems: list[str] = []
+        self.found_ours = False
+
+    def ours(self, path: str, kind: BodyFormat[T]) -> T | None:
+        def read() -> T | None:
+            body = self._read(path)
+            # Another writer's bodies of these names are Avro, or empty.
+            if not body or not body.startswith(b"{"):
+                return None
+            self.found_ours = True
+            return kind.load(path, body)
+
+        return self._tried(read)
+
+    def completed(self, path: str) -> Mapping[str, Any] | None:
+        def read() -> Mapping[str, Any]:
+            where = f"{self._store.url}/{path}"
+            fields = parse_body(where, self._retry.call(lambda: self._store.get(path)))
+            if fields is None:
+                raise FormatError(f"{where}: is empty, which tells that it was completed, and no more")
+            return fields
+
+        return self._tried(read)
+
+    def foreign(self, path: str) -> Mapping[str, Any] | None:
+        def read() -> Mapping[str, Any] | None:
+            body = self._read(path)
+            return None if body is None else parse_body(f"{self._store.url}/{path}", body)
+
+        return self._tried(read)
+
+    def decision(self, epoch: int) -> Decision | None:
+        return self._tried(lambda: read_decision(self._store, epoch, self._retry))
+
+    def _read(self, path: str) -> bytes | None:
+        if path not in self._bodies:
+            self._bodies[path] = read_or_none(self._store, path, self._retry)
+        return self._bodies[path]
+
+    def _tried(self, read: Callable[[], T | None]) -> T | None:
+        try:
+            return read()
+        except (FormatError, InvariantError, NotFoundError) as error:
+            self.problems.append(str(error))
+            return None

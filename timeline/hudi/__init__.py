@@ -1,0 +1,1 @@
+"""Hudi's timeline on storage: file names, bodies, archived and LSM timelines."""

@@ -1,0 +1,1 @@
+"""Object stores: the interface, its adapters, and the probe of their guarantees."""

@@ -1,0 +1,423 @@
+"""Objects as files: exclusive creation by `os.link`, replacement by `os.replace`, both of a finished temporary file.
+
+::
+
+    put_if_absent   .tideline-tmp/<unique>  lock, write, fsync ── link ────▶ <path>   fsync the folder
+    put             .tideline-tmp/<unique>  lock, write, fsync ── replace ─▶ <path>   fsync the folder
+    open_write                                       stream ───────────────▶ <path>   fsync both on close
+
+A file becomes visible under its name only when its bytes are on disk, so a process may die, and the
+machine may lose power, at any point. "Check that it does not exist, then write" has two winners
+often enough to see it; link(2) fails with EEXIST atomically, on NFS as well.
+
+Folders come into being with the first file in them and go with the last one. A folder that another
+process removes between its creation and its use is made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
+
+from timeline.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    NotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
+from timeline.stores.base import ObjectInfo, ObjectWriter
+from timeline.stores.refusals import store_error
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+T = TypeVar("T")
+
+TEMPORARY_FOLDER = ".tideline-tmp"
+"""Where unfinished puts live, below the root: one file system with the objects, hidden from listings."""
+
+_NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
+_FOLDERS_IN_A_ROW = 100
+_LOCK_WAIT_S, _LOCK_PAUSE_S = 1.0, 0.001
+"""Folders are removed in far less; a process that was stopped meanwhile would be waited for without end."""
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """An `ObjectStore` on a file system with hard links.
+
+    Attributes:
+        root: absolute path of the root folder; it need not exist.
+    """
+
+    root: str
+    requests_at_once = 1
+
+    @property
+    def url(self) -> str:
+        """See ObjectStore."""
+        return f"file://{self.root}"
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+        target = self._file(path)
+        with self._temporary(path, body) as temporary:
+            try:
+                self._place(lambda: os.link(temporary, target), target)
+            except FileExistsError as error:
+                raise AlreadyExistsError(f"{self.url}/{path} exists") from error
+            except OSError as error:
+                if error.errno in _NO_HARD_LINKS:
+                    raise ConfigError(
+                        f"{self.url}: {path!r} cannot be linked into place ({error.strerror}), so nothing can be "
+                        "created exclusively here; use one file system with hard links, or an object store"
+                    ) from error
+                raise
+
+    def put(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+        target = self._file(path)
+        with self._temporary(path, body) as temporary:
+            self._place(lambda: os.replace(temporary, target), target)
+
+    def get(self, path: str) -> bytes:
+        """See ObjectStore."""
+        with _translated(f"{self.url}/{path}"), open(self._file(path), "rb") as file:
+            return file.read()
+
+    def size(self, path: str) -> int | None:
+        """See ObjectStore."""
+        file = self._file(path)
+        try:
+            with _translated(f"{self.url}/{path}"):
+                return None if os.path.isdir(file) else os.stat(file).st_size
+        except NotFoundError:
+            return None
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore; one look at each, which takes the kernel less time than to list a folder."""
+        asked = ((path, self.size(path)) for path in paths)
+        return {path: size for path, size in asked if size is not None}
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        """See ObjectStore; of what is before `after` the folder's entries are read, and nothing of the files."""
+        start = self._file(folder) if folder else self.root
+        with _translated(f"{self.url}/{folder}"):
+            return list(islice(_scan(start, f"{folder}/" if folder else "", recursive, after), limit or None))
+
+    def delete(self, path: str) -> None:
+        """See ObjectStore; folders that this leaves empty go too."""
+        file = self._file(path)
+        with _translated(f"{self.url}/{path}"):
+            # What is not there still may have left its folders, when an earlier delete was killed in between.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                os.unlink(file)
+            self._remove_empty_folders([os.path.dirname(file)])
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore; folders that this leaves empty go too, each looked at once."""
+        files = [self._file(path) for path in paths]  # all of them are keys, or none is deleted
+        for path, file in zip(paths, files, strict=True):
+            with (
+                _translated(f"{self.url}/{path}"),
+                contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+            ):
+                os.unlink(file)
+        with _translated(self.url):
+            self._remove_empty_folders({os.path.dirname(file) for file in files})
+
+    def open_write(self, path: str) -> ObjectWriter:
+        """See ObjectStore; the partial file is visible at its final path."""
+        file = self._file(path)
+        with _translated(f"{self.url}/{path}", writing=True):
+            raw = self._in_folder(lambda: _TranslatingFile(file, "wb"), os.path.dirname(file))
+        return LocalWriter(self, path, raw)
+
+    def prune(self, folder: str) -> None:
+        """See ObjectStore."""
+        self._remove_empty_folders([found for found, _, _ in os.walk(self._file(folder), topdown=False)])
+
+    def sweep(self) -> None:
+        """See ObjectStore: a temporary file that nobody has locked was left by a process that is gone."""
+        folder = os.path.join(self.root, TEMPORARY_FOLDER)
+        with _translated(folder, writing=True), contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
+                    if _lock(file):
+                        os.unlink(file.name)
+            self._remove_empty_folders([folder])
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore; an unfinished upload is a visible file here, and cannot be closed once that is deleted."""
+
+    def make_durable(self, paths: Collection[str]) -> None:
+        """Bring to disk what another program wrote and left to the system's cache.
+
+        Args:
+            paths: of files, and of the folders that they are named in; "" is the root.
+
+        Raises:
+            StoreUnavailableError: one is not there, or the disk does not take it.
+        """
+        for path in paths:
+            try:
+                _sync(os.path.join(self.root, path), os.O_RDONLY)
+            except OSError as error:
+                what = f"{self.url}/{path}: cannot be made durable"
+                raise store_error(what, error, str(error)) from error
+
+    def _file(self, path: str) -> str:
+        """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
+        parts = PurePosixPath(path).parts
+        if not parts or path != "/".join(parts) or ".." in parts or "\0" in path or parts[0] == TEMPORARY_FOLDER:
+            raise StoreError(f"{path!r} is no key below {self.url}: allowed are names joined by '/', without '..'")
+        return os.path.join(self.root, path)
+
+    @contextlib.contextmanager
+    def _temporary(self, path: str, body: bytes) -> Iterator[str]:
+        """A durable temporary file with the body; gone afterwards, however it ends."""
+        folder = os.path.join(self.root, TEMPORARY_FOLDER)
+        with _translated(f"{self.url}/{path}", writing=True):
+            temporary, file = self._in_folder(lambda: _open_locked(folder), folder)
+            try:
+                with file:
+                    view = memoryview(body)
+                    while view:
+                        view = view[file.write(view) :]
+                    os.fsync(file.fileno())
+                    yield temporary
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+
+    def _place(self, place: Callable[[], None], target: str) -> None:
+        """Give the temporary file its final name, durably."""
+        folder = os.path.dirname(target)
+        self._in_folder(place, folder)
+        _sync_folder(folder)
+
+    def _in_folder(self, action: Callable[[], T], folder: str) -> T:
+        """Run an action that needs a folder. While one is made and used, no delete of a `LocalStore` removes any."""
+        with contextlib.suppress(FileNotFoundError):
+            return action()
+        changed = set() if os.path.isdir(self.root) else _make_folder(self.root)
+        with _flocked(self.root, fcntl.LOCK_SH | fcntl.LOCK_NB, wait_s=_LOCK_WAIT_S):
+            # Again and again all the same: other programs remove folders too, and who holds the lock may be stopped.
+            for _ in range(_FOLDER_ATTEMPTS):
+                changed |= _make_folder(folder)
+                with contextlib.suppress(FileNotFoundError):
+                    result = action()
+                    break
+            else:
+                raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
+        # Only now: nobody waits for the disk while folders are kept.
+        for above in changed:
+            _sync_folder(above)
+        return result
+
+    def _remove_empty_folders(self, folders: Collection[str]) -> None:
+        """Remove folders and those above them up to the root, as far as they are empty; none while one is being made.
+
+        The lock is taken anew after a few of them: whoever makes a folder waits for it.
+        """
+        deepest_first = sorted(folders, reverse=True)
+        for first in range(0, len(deepest_first), _FOLDERS_IN_A_ROW):
+            with contextlib.suppress(FileNotFoundError), _flocked(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_mine:
+                for folder in deepest_first[first : first + _FOLDERS_IN_A_ROW] if is_mine else ():
+                    while folder != self.root and _remove_folder(folder):
+                        folder = os.path.dirname(folder)
+
+
+class LocalWriter:
+    """A streaming upload to the final path; see ObjectWriter."""
+
+    def __init__(self, store: LocalStore, path: str, raw: _TranslatingFile) -> None:
+        self._store = store
+        self._path = path
+        self._raw = raw
+        self._sink = io.BufferedWriter(raw, _BUFFER_BYTES)
+        self._done = False
+
+    @property
+    def sink(self) -> BinaryIO:
+        """See ObjectWriter."""
+        return self._sink
+
+    def close(self) -> int:
+        """See ObjectWriter.
+
+        Raises:
+            StoreUnavailableError: also when another process deleted the file while it was written.
+        """
+        name = f"{self._store.url}/{self._path}"
+        with _translated(name, writing=True):
+            self._sink.flush()
+            os.fsync(self._raw.fileno())
+            status = os.fstat(self._raw.fileno())
+            self._sink.close()
+            if status.st_nlink == 0:
+                raise StoreUnavailableError(f"{name}: deleted by another process while it was written")
+            _sync_folder(os.path.dirname(self._raw.name))
+        self._done = True
+        return status.st_size
+
+    def discard(self) -> None:
+        """See ObjectWriter."""
+        if self._done:
+            return
+        self._done = True
+        # What is still in the buffer need not arrive; the descriptor is closed even when the flush fails.
+        with contextlib.suppress(StoreUnavailableError):
+            self._sink.close()
+        self._store.delete(self._path)
+
+
+class _TranslatingFile(io.FileIO):
+    """A file whose write errors (disk full, I/O error) reach the Parquet writer's caller as Tideline's own."""
+
+    name: str
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        with _translated(self.name, writing=True):
+            return super().write(data)
+
+
+def _make_folder(folder: str) -> set[str]:
+    """Make a folder and those above it; returns the folders whose entries changed, which are to be made durable."""
+    missing, above = [folder], os.path.dirname(folder)
+    while not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    # As close together as can be: a delete beside it removes a folder as soon as it sees it empty.
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except (FileExistsError, FileNotFoundError):
+            continue  # someone else made it, or removed one above, or a file is in the way: the action tells
+    return {*missing[1:], above}
+
+
+def _open_locked(folder: str) -> tuple[str, io.FileIO]:
+    """A new temporary file, locked for as long as it is open, so that a sweep knows its writer to be alive."""
+    while True:
+        temporary = os.path.join(folder, uuid.uuid4().hex)
+        file = io.FileIO(temporary, "x")
+        # A sweep may have locked and removed it before it was locked here: then it has no name any more.
+        if _lock(file) and os.fstat(file.fileno()).st_nlink > 0:
+            return temporary, file
+        file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _lock(file: IO[bytes] | io.FileIO) -> bool:
+    """Whether this open file has the lock now; the system gives it back when the process ends, however it ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[ObjectInfo]:
+    """Files below a folder by path; what vanishes meanwhile was deleted, and an absent folder is empty."""
+    try:
+        with os.scandir(folder) as opened:
+            entries = list(opened)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    wanted: list[tuple[str, os.DirEntry[str]]] = []
+    for entry in entries:
+        below = f"{prefix}{entry.name}/"
+        if below <= after and not after.startswith(below):
+            continue  # the file of this name, or all that is in the folder of this name, is before
+        if not entry.is_dir():
+            if below[:-1] > after:
+                wanted.append((below[:-1], entry))
+        elif recursive and (prefix or entry.name != TEMPORARY_FOLDER):
+            wanted.append((below, entry))
+    wanted.sort(key=itemgetter(0))  # a folder by its name and a slash: that is where its files sort
+    for path, entry in wanted:
+        if path.endswith("/"):
+            yield from _scan(entry.path, path, recursive, after)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.stat()
+            yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the names in a folder durable; one that is gone by now has none."""
+    with contextlib.suppress(FileNotFoundError):
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _flocked(folder: str, operation: int, *, wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold a lock on a folder; whether it was had in time. A file system without locks never refuses one."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _lock_in_time(descriptor, operation, time.monotonic() + wait_s)
+    finally:
+        os.close(descriptor)
+
+
+def _lock_in_time(descriptor: int, operation: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, operation)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_PAUSE_S)
+            continue
+        except OSError:
+            pass
+        return True
+
+
+def _remove_folder(folder: str) -> bool:
+    """Remove a folder if it is empty; whether it is gone."""
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY):
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn operating system errors into store errors; a write that finds no folder may still have happened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SUCH_FILE and not writing:
+            raise NotFoundError(f"{name} does not exist") from error
+        raise store_error(name, error, error.strerror or str(error)) from error

@@ -1,0 +1,120 @@
+"""From a URL and fsspec options to the `ObjectStore` that keeps its promises there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from timeline.errors import ConfigError
+from timeline.stores.base import MemoryStore, ObjectStore
+from timeline.stores.local import LocalStore
+
+_memory_stores: dict[str, MemoryStore] = {}
+_memory_lock = threading.Lock()
+
+
+def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """The store below a URL; touches no storage.
+
+    ==================================  =====================================================
+    ``lake/web``, ``file:///lake/web``  files; a relative path is below the current directory
+    ``s3://bucket/web``                 S3, or a store that honours ``If-None-Match: *``
+    ``memory://web``                    this process's memory, one store for each URL
+    ==================================  =====================================================
+
+    Stores of files and S3 can be pickled and opened in another process.
+
+    Args:
+        url: root of the store, without credentials.
+        options: fsspec's options for the protocol: credentials, endpoint.
+
+    Raises:
+        ConfigError: the URL holds credentials, or no store behind such a URL can create an object
+            exclusively, without which nothing here is safe; or its path has more than one spelling.
+    """
+    protocol, path = url.split("://", 1) if "://" in url else ("file", url)
+    match protocol:
+        case "file" | "local":
+            return LocalStore(local_root(path))
+        case "memory":
+            with _memory_lock:
+                return _memory_stores.setdefault(url, MemoryStore(url))
+        case "s3" | "s3a":
+            if "@" in path.split("/", 1)[0]:
+                raise ConfigError(
+                    f"s3://…@{urlsplit(url).hostname}: credentials in a URL end up in logs; give them in storage, "
+                    'for example storage: {key: "${AWS_ACCESS_KEY_ID}", secret: "${AWS_SECRET_ACCESS_KEY}"}'
+                )
+            try:
+                from timeline.stores.s3 import S3Store
+            except ImportError as error:
+                raise ConfigError(f"{url}: S3 needs the package s3fs: pip install 'tideline[s3]'") from error
+            return S3Store(s3_root(path), dict(options or {}))
+        case _:
+            raise ConfigError(
+                f"{protocol}://: no store that creates objects exclusively is known for this protocol; "
+                "allowed are local paths, file://, s3://, memory://"
+            )
+
+
+def local_root(path: str) -> str:
+    """The absolute form of a local path; ``~`` is the home folder.
+
+    Raises:
+        ConfigError: the path is empty.
+    """
+    if not path:
+        raise ConfigError("the path is empty; allowed are a local path, file://, s3://, memory://")
+    return absolute(path)
+
+
+def absolute(path: str) -> str:
+    """A local path from the root on, in its one spelling; ``~`` is the home folder.
+
+    Raises:
+        ConfigError: it is relative to the current directory, which is gone.
+    """
+    expanded = os.path.expanduser(path)
+    try:
+        path_from_root = os.path.abspath(expanded)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: {GONE}") from error
+    # Two slashes at the beginning stay in POSIX paths; where Python runs they mean one.
+    return f"/{path_from_root.lstrip('/')}" if path_from_root.startswith("//") else path_from_root
+
+
+def is_below_removed_directory(error: FileNotFoundError) -> bool:
+    """Whether a relative path was not found because the current directory was removed."""
+    if error.filename is not None and os.path.isabs(os.fsdecode(error.filename)):
+        return False
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+GONE = "the current directory was removed, and the path is relative to it; go to another one, or give the whole path"
+
+
+def s3_root(path: str) -> str:
+    """The one spelling of a place on S3, ``s3://bucket/prefix``.
+
+    Args:
+        path: bucket and prefix, without protocol.
+
+    Raises:
+        ConfigError: a folder in it has no name, or one that servers and clients resolve: some take ``a//b`` for
+            ``a/b`` and some do not, so what one of them lists another would not find.
+    """
+    root = path.strip("/")
+    unnamed = [part for part in root.split("/")[1:] if part in ("", ".", "..")]
+    if unnamed:
+        raise ConfigError(
+            f"s3://{path}: a folder is named {unnamed[0]!r}, which not every server and client takes for the same "
+            "place; names other than '', '.' and '..' are allowed"
+        )
+    return f"s3://{root}"

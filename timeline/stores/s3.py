@@ -1,0 +1,353 @@
+"""Objects in an S3 bucket, by the calls that S3 defines and nothing in between.
+
+Exclusive creation is ``PutObject`` with ``If-None-Match: *`` (S3 API reference, "Conditional
+writes"): 412 PreconditionFailed means that the object exists, 409 ConditionalRequestConflict that a
+concurrent write or delete of the key made the answer unclear. Listings are requested anew each time
+and are strongly consistent since December 2020; s3fs's directory cache is never asked.
+
+Many keys are sized and deleted by few requests (`timeline/stores/s3_bulk.py`).
+
+A streaming upload (`timeline/stores/s3_upload.py`) is invisible until it is completed, and whole then. One that
+a killed process leaves costs storage until it is aborted: by whoever rolls its epoch back
+(`S3Store.abandon`), or by `S3Store.sweep` after a day.
+
+No call waits for ever: a connection has `CONNECT_TIMEOUT_S`, an answer `READ_TIMEOUT_S` after the
+request was sent, and a whole call, its repetitions by botocore included, `CALL_TIMEOUT_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from operator import attrgetter
+from typing import Any
+
+import aiohttp
+import fsspec.asyn
+import s3fs
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import add_expect_header
+
+from timeline.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    NotFoundError,
+    StoreError,
+    StoreUnavailableError,
+    UntrustedStoreError,
+)
+from timeline.redact import without_secrets
+from timeline.side_by_side import SIDE_BY_SIDE
+from timeline.stores.base import ObjectInfo, ObjectWriter
+from timeline.stores.refusals import refusal
+from timeline.stores.s3_bulk import delete_keys, find_sizes
+from timeline.stores.s3_listing import read_listings_fast
+from timeline.stores.s3_upload import S3Writer
+from timeline.stores.trust import check_authorities, untrusted
+
+logger = logging.getLogger(__name__)
+
+ABANDONED_AFTER = timedelta(days=1)
+"""Age from which `S3Store.sweep` takes an unfinished upload for a dead process's."""
+
+CONNECT_TIMEOUT_S = 5
+"""Bound of making a connection; ``config_kwargs: {connect_timeout: …}`` of the storage options overrides it."""
+
+READ_TIMEOUT_S = 15
+"""Bound of a server's silence; ``config_kwargs: {read_timeout: …}`` overrides it. Three tries end within a lease."""
+
+CALL_TIMEOUT_S = 120.0
+"""Bound of a whole call: a server that stops reading in the middle of a part is silent to no other timeout."""
+
+
+@dataclass
+class S3Store:
+    """An `ObjectStore` in a bucket, or below a prefix of one.
+
+    Attributes:
+        url: ``s3://bucket/prefix`` without credentials.
+        options: s3fs's options; they may hold credentials and never appear in a message.
+        call_timeout_s: bound of a whole call.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    call_timeout_s: float = CALL_TIMEOUT_S
+    requests_at_once = SIDE_BY_SIDE
+    _client: s3fs.S3FileSystem | None = field(default=None, init=False, repr=False, compare=False)
+    _client_pid: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        bucket, _, prefix = self.url.partition("://")[2].strip("/").partition("/")
+        if not bucket:
+            raise ConfigError(f"{self.url}: names no bucket; write s3://bucket/prefix")
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def __reduce__(self) -> tuple[type[S3Store], tuple[str, dict[str, Any], float]]:
+        """Pickled as what it was made of: a connection belongs to its process."""
+        return S3Store, (self.url, dict(self.options), self.call_timeout_s)
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+        self._call("put_object", path, {"Key": self._key(path), "Body": body, "IfNoneMatch": "*"})
+
+    def put(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+        self._call("put_object", path, {"Key": self._key(path), "Body": body})
+
+    def get(self, path: str) -> bytes:
+        """See ObjectStore."""
+        with _translated(f"{self.url}/{path}", self.options, reading=True):
+            client = self._s3()
+            where = (self._bucket, self._key(path))
+            body: bytes = fsspec.asyn.sync(client.loop, _read_at_once, client, *where, timeout=self.call_timeout_s)
+            return body
+
+    def size(self, path: str) -> int | None:
+        """See ObjectStore."""
+        return self.sizes([path]).get(path)
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore, and `timeline.stores.s3_bulk`."""
+        found = find_sizes(self._request, [self._key(path) for path in paths])
+        return {key.removeprefix(self._prefix): size for key, size in found.items()}
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        """See ObjectStore; one request for each thousand objects."""
+        prefix = f"{self._key(folder)}/" if folder else self._prefix
+        request: dict[str, Any] = {"Prefix": prefix} if recursive else {"Prefix": prefix, "Delimiter": "/"}
+        if after:
+            request["StartAfter"] = self._prefix + after
+        found: list[ObjectInfo] = []
+        for entries in self._pages(folder, request):
+            for entry in entries:
+                # A key that ends with a slash is a console's "folder", not an object of ours.
+                if not entry["Key"].endswith("/"):
+                    modified_ms = round(entry["LastModified"].timestamp() * 1000)
+                    found.append(ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"], modified_ms))
+            if 0 < limit <= len(found):
+                break
+        return sorted(found, key=attrgetter("path"))[: limit or None]
+
+    def delete(self, path: str) -> None:
+        """See ObjectStore."""
+        self._call("delete_object", path, {"Key": self._key(path)})
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore; one request for each thousand objects."""
+        delete_keys(self._request, [self._key(path) for path in paths], _is_refusal)
+
+    def open_write(self, path: str) -> ObjectWriter:
+        """See ObjectStore; the object is invisible until it is closed."""
+        key = self._key(path)
+
+        def request(method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
+            return self._request(method, {"Key": key, **arguments}, reading=reading)
+
+        return S3Writer(request)
+
+    def prune(self, folder: str) -> None:
+        """See ObjectStore; Hadoop's file systems keep such keys."""
+        pages = self._pages(folder, {"Prefix": f"{self._key(folder)}/"})
+        marks = [entry["Key"] for entries in pages for entry in entries if entry["Key"].endswith("/")]
+        if marks:
+            delete_keys(self._request, marks, _is_refusal)
+
+    def sweep(self) -> None:
+        """See ObjectStore: abort unfinished uploads below the root that are older than `ABANDONED_AFTER`."""
+        oldest = datetime.now(UTC) - ABANDONED_AFTER
+        self._abort_uploads(self._prefix, lambda upload: upload["Initiated"] < oldest)
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore; one listing for all of them."""
+        keys = {self._key(path) for path in paths}
+        if keys:
+            prefix = os.path.commonprefix([*keys])  # noqa: RUF071 - S3's prefixes are strings, not folders
+            self._abort_uploads(prefix, lambda upload: upload["Key"] in keys)
+
+    def clock(self) -> datetime:
+        """The server's clock, to the second; requests are refused where it is far from this machine's."""
+        answer = self._call("list_objects_v2", "", {"Prefix": self._prefix, "MaxKeys": 1})
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+
+    def _pages(self, folder: str, request: dict[str, Any]) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Entries of a listing, one request for each thousand."""
+        page: Mapping[str, Any] = {}
+        while True:
+            before, page = page, self._call("list_objects_v2", folder, request)
+            yield page.get("Contents", [])
+            if not page.get("IsTruncated"):
+                return
+            self._require_progress(folder, before.get("NextContinuationToken"), page["NextContinuationToken"])
+            request = request | {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _require_progress(self, folder: str, before: str | None, then: str) -> None:
+        """Refuse to ask for ever a server that gives one page again and again."""
+        if before == then:
+            raise StoreUnavailableError(
+                f"{self.url}/{folder} cannot be listed: the page behind {then[:80]!r} begins there again"
+            )
+
+    def _abort_uploads(self, prefix: str, is_meant: Callable[[Mapping[str, Any]], bool]) -> None:
+        try:
+            # All pages first: a page begins behind an upload that is still there.
+            for upload in [each for each in self._uploads(prefix) if is_meant(each)]:
+                with contextlib.suppress(NotFoundError):  # completed or aborted meanwhile
+                    self._call("abort_multipart_upload", "", {k: upload[k] for k in ("Key", "UploadId")}, reading=True)
+        except StoreUnavailableError as error:
+            if not _is_refusal(error):
+                raise
+            # Needs rights that nothing else here needs; unfinished uploads are invisible and only cost storage.
+            logger.warning("unfinished uploads are left; a lifecycle rule of the bucket can end them: %s", error)
+
+    def _uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+        """Unfinished uploads of keys with a prefix; one request for each thousand."""
+        request = {"Prefix": prefix}
+        while True:
+            page = self._call("list_multipart_uploads", "", request)
+            yield from page.get("Uploads", [])
+            if not page.get("IsTruncated"):
+                return
+            # By the key alone, as not every server finds its own upload id again: another upload of the page's
+            # last key (a start whose answer was lost) waits for the next look.
+            self._require_progress("", request.get("KeyMarker"), page["NextKeyMarker"])
+            request["KeyMarker"] = page["NextKeyMarker"]
+
+    def _key(self, path: str) -> str:
+        """The bucket's key of a path; manifests name paths, so one that is none is refused."""
+        if not path or path.startswith("/") or path.endswith("/"):
+            raise StoreError(f"{path!r} is no key below {self.url}: allowed are names joined by '/'")
+        return self._prefix + path
+
+    def _s3(self) -> s3fs.S3FileSystem:
+        """This process's client; one that a fork copied shares sockets with its parent and is not used."""
+        if self._client is None or self._client_pid != os.getpid():
+            self._client, self._client_pid = _shared_client(self.options), os.getpid()
+        return self._client
+
+    def _request(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
+        """One S3 request about many keys, or one that the arguments name; see `timeline.stores.s3_upload.Request`."""
+        return self._call(method, arguments.get("Key", "").removeprefix(self._prefix), arguments, reading=reading)
+
+    def _call(self, method: str, path: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
+        """One S3 request; `path` is for messages, and only where `reading` is a missing key an answer."""
+        with _translated(f"{self.url}/{path}", self.options, reading=reading):
+            client = self._s3()
+            request = {"Bucket": self._bucket, **arguments}
+            answer: dict[str, Any] = fsspec.asyn.sync(
+                client.loop, client._call_s3, method, **request, timeout=self.call_timeout_s
+            )
+            return answer
+
+
+_clients: dict[str, s3fs.S3FileSystem] = {}
+_clients_lock = threading.Lock()
+
+
+def _shared_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
+    """One client for all stores of a process that have the same options: to make one costs more than most commands."""
+    told = json.dumps([os.getpid(), dict(options)], sort_keys=True, default=repr)
+    key = hashlib.sha256(told.encode()).hexdigest()  # options hold secrets
+    with _clients_lock:
+        if key not in _clients:
+            _clients[key] = _make_client(options)
+        return _clients[key]
+
+
+def _make_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
+    given = dict(options)
+    check_authorities(given)
+    try:
+        bounds = {
+            "retries": {"mode": "standard", "max_attempts": 3},
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "read_timeout": READ_TIMEOUT_S,
+        }
+        given["config_kwargs"] = bounds | dict(given.get("config_kwargs") or {})
+        given |= {"use_listings_cache": False, "skip_instance_cache": True}
+        client = s3fs.S3FileSystem(**given)
+        client.connect()
+        # A put that waits to be told "100 Continue" waits for ever: no timeout of a read has begun.
+        client.s3.meta.events.unregister("before-call.s3", add_expect_header)
+        read_listings_fast(client.s3.meta.events)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"storage: s3fs does not take the options {sorted(options)}: {_without_values(error, given)}"
+        ) from None
+    # Retries are botocore's and the protocol's; a third layer in between would multiply them.
+    client.retries = 1
+    return client
+
+
+def _without_values(error: BaseException, given: Mapping[str, Any]) -> str:
+    """An error's words unless they repeat an option's value, which may be a secret."""
+    text = str(error)
+    return type(error).__name__ if any(value and value in text for value in _texts(given)) else text
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+
+
+async def _read_at_once(client: s3fs.S3FileSystem, bucket: str, key: str) -> bytes:
+    """An object by one request: s3fs's `cat_file` asks for the size first, then reads what may be a newer version."""
+    answer = await client._call_s3("get_object", Bucket=bucket, Key=key)
+    async with answer["Body"] as stream:
+        body: bytes = await stream.read()
+        return body
+
+
+@contextlib.contextmanager
+def _translated(name: str, options: Mapping[str, Any], *, reading: bool = False) -> Iterator[None]:
+    """Turn what s3fs, botocore and the network raise into store errors."""
+    try:
+        yield
+    except (OSError, BotoCoreError, ClientError, aiohttp.ClientError) as error:
+        code = _error_code(error)
+        if isinstance(error, FileExistsError) or code == "PreconditionFailed":
+            raise AlreadyExistsError(f"{name} exists") from error
+        if reading and isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
+            raise NotFoundError(f"{name} does not exist") from error
+        distrust = untrusted(error)
+        if distrust is not None:
+            raise UntrustedStoreError(f"{name}: {distrust}") from error
+        said = without_secrets(str(error), options)
+        # Where it repeats a secret, nobody who prints a traceback may see it as the cause either.
+        cause = error if said == str(error) else None
+        code = code or type(error).__name__
+        raise refusal(name, code, said) or StoreUnavailableError(f"{name}: {code}: {said}") from cause
+
+
+def _error_code(error: BaseException) -> str:
+    """S3's own code of an error; empty where no server answered."""
+    answer = _answer(error)
+    return str(answer.get("Error", {}).get("Code", ""))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the server will say the same next time: rights that are missing, a call that it does not know."""
+    status = int(_answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return (400 <= status < 500 and status not in (408, 409, 429)) or status == 501
+
+
+def _answer(error: BaseException | None) -> Mapping[str, Any]:
+    """What the server said, which s3fs keeps as the cause of its error; empty where no server answered."""
+    while error is not None:
+        if isinstance(error, ClientError):
+            answer: Mapping[str, Any] = error.response
+            return answer
+        error = error.__cause__
+    return {}
