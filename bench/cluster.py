@@ -39,7 +39,7 @@ from bench.table import OURS, Measured
 from ingest.driver.completion import Completions
 from ingest.driver.epoch import run_epoch
 from ingest.execution.task import TASK_REPORT, Outputs, TaskReport
-from ingest.protocol.events import unheard
+from ingest.protocol.events import no_listener
 from ingest.protocol.job import Job
 from sinks.base import TaskAttempt
 from sinks.delta.rules import delta_schema
@@ -250,7 +250,7 @@ def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measure
     driver = Driver(place)
     driver.lease.keep()
     try:
-        with Completions(unheard, beside=True) as completions:
+        with Completions(no_listener, beside=True) as completions:
             figures: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=_WINDOW))
             for number in range(1, marks[-1] + 1):
                 before = medium.asked()

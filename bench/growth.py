@@ -28,7 +28,6 @@ from bench.contest import say
 from bench.goals import Goal, Key, figure_of, ratio
 from bench.logs import generated
 from bench.run import Options, finish, main, parse, scratch
-from bench.systems.tideline import Unwatched
 from bench.table import OURS, Measured
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
@@ -123,9 +122,7 @@ def ingest(job: Path) -> int:
             ended.append((time.perf_counter(), time.process_time(), process.io_counters().write_chars))
 
     stop = threading.Event()
-    loop = IngestLoop(
-        open_timeline(config), LocalRunner, mode=Mode.ONCE, stop=stop, observer=Unwatched(), listeners=[note]
-    )
+    loop = IngestLoop(open_timeline(config), LocalRunner, mode=Mode.ONCE, stop=stop, listeners=[note])
     epochs = loop.run().epochs
     apart = [1000 * (after[0] - before[0]) for before, after in itertools.pairwise(ended)]
     _, cpu_s, written = (last - first for first, last in zip(ended[0], ended[-1], strict=True))

@@ -87,6 +87,7 @@ class SinkContext:
         on_empty_partition: what becomes of rows with an empty text in a partition column.
         storage: fsspec options for every path of the job.
         job: the job's name; "" where a target need not know it.
+        on_deleted: called in the driver for files that the target deletes; None where nobody counts them.
     """
 
     app_id: str
@@ -95,28 +96,22 @@ class SinkContext:
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
     on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
     job: str = ""
+    on_deleted: Callable[[DeletedFiles], None] | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass
-class Swept:
-    """What a process has deleted of data that does not count, so far.
+@dataclass(frozen=True)
+class DeletedFiles:
+    """Data files that no reader counts and that a sink has deleted.
 
     Attributes:
-        files: how many.
-        bytes: their size, as far as the store told it before they went.
+        target: the target's name in the job.
+        files: number of files.
+        bytes: their size, as far as the store told it before.
     """
 
-    files: int = 0
-    bytes: int = 0
-
-
-@runtime_checkable
-class SweepingSink(Protocol):
-    """A sink that leaves files behind, and counts those that it deletes; what `Sink` has is there as well."""
-
-    @property
-    def swept(self) -> Swept:
-        """What this process has deleted here."""
+    target: str
+    files: int
+    bytes: int
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import TypeAdapter
 
+from sinks.base import Sink
 from timeline.epoch import Json, Part, WriteReport, WrittenFile
 
 BASE_DETAIL = "base"
@@ -151,6 +152,26 @@ class NamingSink(Protocol):
 
 
 _BASE = TypeAdapter(Base)
+
+
+def holding(sink: Sink) -> HoldingSink | None:
+    """The sink, where it can tell which epochs its target has."""
+    return sink if isinstance(sink, HoldingSink) else None
+
+
+def placed(sink: Sink) -> PlacedSink | None:
+    """The sink, where its place tells its target from others."""
+    return sink if isinstance(sink, PlacedSink) else None
+
+
+def copying(sink: Sink) -> CopyingSink | None:
+    """The sink, where it takes data files of another target as they are."""
+    return sink if isinstance(sink, CopyingSink) else None
+
+
+def naming(sink: Sink) -> NamingSink | None:
+    """The sink, where it tells which data files are named by its table and gone."""
+    return sink if isinstance(sink, NamingSink) else None
 
 
 def base_of(part: Part) -> Base | None:

@@ -14,26 +14,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
-from ingest.driver.epoch import EpochResult
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode, Summary
 from ingest.execution.runner import LocalRunner
 from ingest.listeners.watchers import watched
 from ingest.protocol.events import Event, Listener
-from ingest.sources.base import SourcePlan
 from timeline import failpoints
 
 OPEN_METRICS = "application/openmetrics-text"
-
-
-class Unseen:
-    """See Observer; shows nobody anything."""
-
-    def planned(self, epoch: int, plan: SourcePlan) -> None: ...
-
-    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None: ...
-
-    def idle(self, wait_s: float) -> None: ...
 
 
 @dataclass
@@ -133,7 +121,6 @@ def run_watched(
             LocalRunner,
             mode=mode,
             stop=stop or threading.Event(),
-            observer=Unseen(),
             listeners=(run.events.append, *more, *watchers.listeners),
         )
         if at is not None:

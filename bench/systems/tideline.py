@@ -22,13 +22,12 @@ from bench.tuning import EVERYONE, settings
 from ingest.config.load import load_config
 from ingest.config.models import JobConfig, SparkConfig
 from ingest.driver.build import build_job, give_birth, open_source, open_timeline
-from ingest.driver.epoch import EpochResult, Pipeline, raise_failure
+from ingest.driver.epoch import Pipeline, raise_failure
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode
 from ingest.execution.runner import Runner, open_runner
 from ingest.execution.spark.runner import SparkRunner
 from ingest.execution.task import Outputs, TaskReport, TaskSpec
-from ingest.sources.base import SourcePlan
 from sinks.delta.location import delta_storage_options
 from sinks.delta.table import table_files
 from timeline.epoch import EpochRef, Plan, Position
@@ -63,19 +62,6 @@ class KeptRunner(SparkRunner):
     def end(self) -> None:
         """Stop the session."""
         super().close()
-
-
-class Unwatched:
-    """See `ingest.protocol.events.Observer`: nobody looks."""
-
-    def planned(self, epoch: int, plan: SourcePlan) -> None:
-        """See Observer."""
-
-    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-        """See Observer."""
-
-    def idle(self, wait_s: float) -> None:
-        """See Observer."""
 
 
 class Tideline:
@@ -121,7 +107,6 @@ class Tideline:
             lambda: self._open_runner(config),
             mode=Mode.ONCE,
             stop=threading.Event(),
-            observer=Unwatched(),
         )
         return loop.run().epochs
 

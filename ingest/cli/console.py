@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.status import Status
 
-from ingest.driver.epoch import EpochResult
 from ingest.driver.summary import Summary
 from ingest.protocol.counts import left_out, rows_by_target, rows_read
+from ingest.protocol.events import Completed, EpochResult, Event, Idle, Phase, PhaseBegan, Planned
 from ingest.sources.base import SourcePlan, Unit
 from timeline.formatting import amount, count
 
@@ -24,9 +26,12 @@ def output() -> Console:
 
 
 class ProgressLine:
-    """Progress on one line: epoch, rows/s, MB/s, what is left. See `ingest.protocol.events.Observer`."""
+    """Progress on one line: epoch, rows/s, MB/s, what is left. A `ingest.protocol.events.Listener`."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._began_s = 0.0
+        self._plan: SourcePlan | None = None
         self._status: Status | None = console.status("starting") if console.is_terminal else None
         self._planned_units = 0
         self._epoch = 0
@@ -46,8 +51,22 @@ class ProgressLine:
         """Told by the command line before Spark starts, which takes seconds."""
         self._show("starting Spark")
 
-    def planned(self, epoch: int, plan: SourcePlan) -> None:
-        """See Observer."""
+    def __call__(self, event: Event) -> None:
+        """See Listener."""
+        match event:
+            case Planned(epoch, plan):
+                self._plan = plan
+                self._planned(epoch, plan)
+            case PhaseBegan(Phase.OPEN):
+                self._began_s = self._monotonic()
+            case Completed(result, False) if self._plan is not None:
+                self._completed(result, self._monotonic() - self._began_s, self._plan)
+            case Idle(wait_s):
+                self._idle(wait_s)
+            case _:
+                pass
+
+    def _planned(self, epoch: int, plan: SourcePlan) -> None:
         self._epoch = epoch
         self._planned_units = sum(offsets.until - offsets.start for offsets in plan.ranges)
         self._left = _left(len(plan.ranges) + plan.behind_shards, self._planned_units + plan.behind, plan.unit)
@@ -57,8 +76,8 @@ class ProgressLine:
         """Told by the runner while an epoch is written."""
         self._show(f"{done}/{count(tasks, 'task')}{self._rates}")
 
-    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-        """See Observer."""
+    def _completed(self, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
+        epoch = result.decision.epoch
         rows = rows_read(result.manifest)
         per_s = max(elapsed_s, 1e-3)
         rates = [f"{rows / per_s:,.0f} rows/s"]
@@ -81,8 +100,7 @@ class ProgressLine:
         self._left = _left(plan.behind_shards, plan.behind, plan.unit)
         self._show("completed" + self._rates)
 
-    def idle(self, wait_s: float) -> None:
-        """See Observer."""
+    def _idle(self, wait_s: float) -> None:
         if self._status is not None:
             self._status.update(
                 f"epoch {self._epoch} is the last one{self._rates} · nothing new, next look in {wait_s:.0f} s"

@@ -108,8 +108,8 @@ def _ingest(opened: Opened, console: Console, last_word: LastWord, *, mode: Mode
             lambda: open_runner(config, start_spark),
             mode=mode,
             stop=signals.stop,
-            observer=progress,
-            listeners=(last_word, *watchers.listeners),
+            # The progress line last: who reads that an epoch is there finds it in the metrics too.
+            listeners=(last_word, *watchers.listeners, progress),
             accept_loss=accept_loss,
         )
         summary = loop.run()

@@ -138,7 +138,7 @@ def replay_quarantine(
             progress.starting_engine()
             return SparkRunner(opened.config.name, opened.config.spark, progress.tasks, runs_queries=True)
 
-        loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, observer=progress)
+        loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, listeners=(progress,))
         summary = loop.run()
     # Rows that a target refuses are in the summary's `rows` and `rejected`: the two do not add up to what was read.
     replayed = Trial(summary.read, summary.rows, {})

@@ -19,7 +19,7 @@ class _Stream:
 
         Args:
             stream: the stream.
-            ends: whether the command ends then; else it goes on, unheard.
+            ends: whether the command ends then; else it goes on, no_listener.
         """
         self._stream = stream
         self._ends = ends

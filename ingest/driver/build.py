@@ -21,7 +21,7 @@ from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import StreamOptions
 from sinks.avro_schema import avro_schema
-from sinks.base import RememberingSink, Sink, SinkContext, TargetOptions
+from sinks.base import DeletedFiles, RememberingSink, Sink, SinkContext, TargetOptions
 from sinks.delta.sink import DeltaOptions
 from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type, type_name
@@ -342,8 +342,12 @@ def _require_first(opened: Opened) -> None:
         raise TargetRefusedError(lost)
 
 
-def build_job(opened: Opened) -> Job:
+def build_job(opened: Opened, on_deleted: Callable[[DeletedFiles], None] | None = None) -> Job:
     """The job with its targets; the timeline must have been born.
+
+    Args:
+        opened: the job's timeline.
+        on_deleted: see `sinks.base.SinkContext`.
 
     Raises:
         ConfigError: the job file leaves columns out that the timeline was born with, or gives them other types.
@@ -355,11 +359,12 @@ def build_job(opened: Opened) -> Job:
     assert schema is not None
     app_id = app_id_of(identity)
     rows = table_rows(opened, schema)
-    context = SinkContext(app_id, rows, config.partition_by, config.storage, config.on_empty_partition, job=config.name)
-    sinks = [_open_sink(options, context) for options in config.targets]
-    quarantine = _open_sink(
-        config.quarantine, SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage, job=config.name)
+    shared = SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage, job=config.name, on_deleted=on_deleted)
+    context = replace(
+        shared, schema=rows, partition_by=config.partition_by, on_empty_partition=config.on_empty_partition
     )
+    sinks = [_open_sink(options, context) for options in config.targets]
+    quarantine = _open_sink(config.quarantine, shared)
     return Job(
         name=config.name,
         store=opened.store,

@@ -36,15 +36,15 @@ class _Running:
 class Completions:
     """Completes epochs, one at a time; as a context, it ends with none left over."""
 
-    def __init__(self, tell: Listener, *, beside: bool, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, notify: Listener, *, beside: bool, check: Callable[[], None] = lambda: None) -> None:
         """Nothing runs yet.
 
         Args:
-            tell: told of each epoch, in the thread that calls, once it is completed or is left pending.
+            notify: called for each epoch, in the thread that calls, once it is completed or is left pending.
             beside: whether to return before an epoch is completed.
             check: called behind each epoch, beside the next plan; what it raises, `wait` raises.
         """
-        self._tell = tell
+        self._notify = notify
         self._check = check
         self._checking: Future[None] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tideline-completion") if beside else None
@@ -102,9 +102,9 @@ class Completions:
         try:
             running.future.result()
         except BaseException:
-            self._tell(LeftPending(running.result.manifest.ref, is_decided=True))
+            self._notify(LeftPending(running.result.manifest.ref, is_decided=True))
             raise
-        self._tell(Completed(running.result))
+        self._notify(Completed(running.result))
         checking, self._checking = self._checking, None
         if checking is not None:
             checking.result()

@@ -33,7 +33,7 @@ from ingest.protocol.events import (
     PhaseBegan,
     PhaseDone,
     RolledBack,
-    unheard,
+    no_listener,
 )
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import Cause, settle
@@ -121,7 +121,7 @@ def run_epoch(
     *,
     stop: threading.Event,
     applied_through: int = -1,
-    tell: Listener = unheard,
+    notify: Listener = no_listener,
     completions: Completions | None = None,
 ) -> EpochResult:
     """Ingest the next epoch; afterwards it is applied and being completed, or settled and an error is raised.
@@ -134,7 +134,7 @@ def run_epoch(
         ranges: what the source planned.
         stop: set by a signal; an epoch that is not prepared yet is rolled back then.
         applied_through: epochs that every target is known to have applied.
-        tell: told of each phase, and of what becomes of the epoch.
+        notify: called for each phase, and of what becomes of the epoch.
         completions: completes it; without it the epoch is completed at once.
 
     Raises:
@@ -144,22 +144,22 @@ def run_epoch(
         TargetBusyError: someone else writes the same rows; the epoch is rolled back, or decided and pending.
         TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
     """
-    with _within(Phase.OPEN, tell):
+    with _within(Phase.OPEN, notify):
         plan = open_instant(job, chain, lease, ranges)
-    tell(Opened(plan))
+    notify(Opened(plan))
     try:
-        manifest = _write(job, writer, plan, stop, tell)
+        manifest = _write(job, writer, plan, stop, notify)
         lease.check()
-        with _within(Phase.DECIDE, tell):
+        with _within(Phase.DECIDE, notify):
             decision = claim_commit(job, plan, manifest, lease.generation, "written")
     except BaseException as error:
-        _give_up(job, plan, lease, error, tell)
+        _give_up(job, plan, lease, error, notify)
         raise
     lease.saw(decision.generation)
     if not decision.commits(plan.ref.instant):
         reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
         roll_back(job, plan.ref, manifest, reason)
-        tell(RolledBack(plan.ref, reason))
+        notify(RolledBack(plan.ref, reason))
         first = (
             f"{plan.ref}: {decision.by} decided it first ({decision.outcome.value} of instant {decision.instant}: "
             f"{decision.reason}). What this process wrote is removed"
@@ -168,34 +168,34 @@ def run_epoch(
             raise OutrunError(f"{first}, and read again if that one did not commit it")
         raise FencedError(f"{first}; it stops")
     try:
-        with _within(Phase.APPLY, tell):
+        with _within(Phase.APPLY, notify):
             apply_in_order(job, decision, manifest, applied_through=applied_through)
     except BaseException:
-        tell(LeftPending(plan.ref, is_decided=True))
+        notify(LeftPending(plan.ref, is_decided=True))
         raise
     result = EpochResult(decision, manifest, plan.ranges)
-    (completions or Completions(tell, beside=False)).start(partial(complete, job, decision, manifest), result)
+    (completions or Completions(notify, beside=False)).start(partial(complete, job, decision, manifest), result)
     return result
 
 
-def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event, tell: Listener) -> Manifest:
-    with _within(Phase.WRITE, tell):
+def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event, notify: Listener) -> Manifest:
+    with _within(Phase.WRITE, notify):
         begun = {sink.target: sink.begin(plan) for sink in job.sinks}
         reach("begun")
         reports = writer.write(plan, Outputs.of(begun, job.quarantine), stop)
         reach("written")
         raise_failure(reports)
-    with _within(Phase.PREPARE, tell):
+    with _within(Phase.PREPARE, notify):
         return prepare(job, plan, merge_counts(reports), _by_target(job, reports))
 
 
 @contextmanager
-def _within(phase: Phase, tell: Listener) -> Iterator[None]:
-    tell(PhaseBegan(phase))
+def _within(phase: Phase, notify: Listener) -> Iterator[None]:
+    notify(PhaseBegan(phase))
     try:
         yield
     finally:
-        tell(PhaseDone(phase))
+        notify(PhaseDone(phase))
 
 
 def raise_failure(reports: Sequence[TaskReport]) -> None:
@@ -211,7 +211,7 @@ def _by_target(job: Job, reports: Sequence[TaskReport]) -> dict[str, list[WriteR
     return {sink.target: [each[sink.target] for each in written if sink.target in each] for sink in job.sinks}
 
 
-def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, tell: Listener) -> None:
+def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, notify: Listener) -> None:
     """Settle the own epoch; what cannot be settled now stays pending for recovery.
 
     The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.
@@ -219,6 +219,6 @@ def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, tel
     first_line = next(iter(shown_error(error).splitlines()), "")
     cause = Cause(shortened(first_line, _LONGEST_CAUSE), is_crash(error))
     try:
-        settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, tell=tell)
+        settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, notify=notify)
     except TidelineError as error:
         log.info("%s: left pending, tideline recover settles it: %s", plan.ref, error)

@@ -23,23 +23,20 @@ from ingest.driver.writers import Writers
 from ingest.execution.isolated import CRASHES
 from ingest.execution.runner import Runner
 from ingest.protocol.events import (
-    Announcer,
+    EventBus,
     Fenced,
     Idle,
     Leased,
     Listener,
-    Observer,
     Phase,
     PhaseBegan,
     PhaseDone,
     Planned,
     Renewed,
     Resumed,
-    Shown,
 )
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import recover
-from ingest.protocol.watched_sink import WatchedSink
 from ingest.sources.base import SourcePlan
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain, write_snapshot
@@ -81,7 +78,6 @@ class IngestLoop:
         *,
         mode: Mode,
         stop: threading.Event,
-        observer: Observer,
         listeners: Sequence[Listener] = (),
         accept_loss: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
@@ -93,16 +89,14 @@ class IngestLoop:
             open_runner: starts the engine; called only when there is something to ingest.
             mode: whether to end when the source has nothing new.
             stop: set from outside to end the run.
-            observer: told what happens, for a person who watches.
-            listeners: told of every event; none of them, nor the observer, can fail the run.
+            listeners: called with every event, in this order; none of them can fail the run.
             accept_loss: go on behind records that the source no longer has, and record the hole.
             monotonic: measures intervals.
         """
         self._opened = opened
         self._mode = mode
         self._stop = stop
-        # Shown last: who reads that an epoch is there finds it in the metrics too.
-        self._tell = Announcer((*listeners, Shown(observer, monotonic)))
+        self._notify = EventBus(listeners)
         self._monotonic = monotonic
         self._writers = Writers(open_runner, stop, accept_loss=accept_loss)
         self._busy = 0
@@ -128,15 +122,15 @@ class IngestLoop:
             lease = self._take_lease()
         except StoppedError as stopped:
             return Summary(is_stopped=True, last_word=str(stopped))
-        lease.keep(lambda is_done: self._tell(Renewed(is_done)))
-        self._tell(Leased(lease))
+        lease.keep(lambda is_done: self._notify(Renewed(is_done)))
+        self._notify(Leased(lease))
         reach("lease-taken")
         ended_by = ""
         try:
             return self._run(lease)
         except Exception as error:
             if isinstance(error, FencedError):
-                self._tell(Fenced(error))
+                self._notify(Fenced(error))
             ended_by = last_error(error)
             raise
         finally:
@@ -155,7 +149,7 @@ class IngestLoop:
         return opened.take_lease(LeaseObserver(opened.store, opened.retry), sleep=sleep)
 
     def _run(self, lease: WriterLease) -> Summary:
-        with Completions(self._tell, beside=True, check=self._require_timeline) as completions:
+        with Completions(self._notify, beside=True, check=self._require_timeline) as completions:
             return self._run_epochs(lease, completions)
 
     def _run_epochs(self, lease: WriterLease, completions: Completions) -> Summary:
@@ -169,14 +163,14 @@ class IngestLoop:
         if job is not None:
             refuse_losses(job, chain)
             _ensure(job)
-        self._tell(Resumed(chain))
+        self._notify(Resumed(chain))
         applied_through = -1
         while not self._stop.is_set():
             lease.check()
             started = self._monotonic()
-            self._tell(PhaseBegan(Phase.PLAN))
+            self._notify(PhaseBegan(Phase.PLAN))
             plan = self._plan(source, chain)
-            self._tell(PhaseDone(Phase.PLAN))
+            self._notify(PhaseDone(Phase.PLAN))
             completions.wait()
             if not plan.ranges or self._waits_for_the_rest(plan):
                 if not chain.positions and plan.settles_in_s is None and not self._has_warned:
@@ -189,7 +183,7 @@ class IngestLoop:
                     break
                 continue
             self._has_waited = False
-            self._tell(Planned(chain.next_epoch, plan, chain.positions))
+            self._notify(Planned(chain.next_epoch, plan, chain.positions))
             if job is None:
                 job = self._begin(source, plan)
             pipeline = self._pipeline(chain)
@@ -269,12 +263,12 @@ class IngestLoop:
                 plan.ranges,
                 stop=self._stop,
                 applied_through=applied_through,
-                tell=self._tell,
+                notify=self._notify,
                 completions=completions,
             )
         except OutrunError as outrun:
             # To stop for it would let a writer that is not the writer any more end the one that is.
-            self._tell(Fenced(outrun))
+            self._notify(Fenced(outrun))
             log.warning("%s", outrun)
         except TargetBusyError as busy:
             self._wait_for_target(busy)
@@ -291,14 +285,14 @@ class IngestLoop:
         return None
 
     def _recover(self, job: Job, lease: WriterLease) -> None:
-        self._tell(PhaseBegan(Phase.RECOVER))
+        self._notify(PhaseBegan(Phase.RECOVER))
         while True:
             try:
-                recover(job, lease, self._tell)
+                recover(job, lease, self._notify)
             except TargetBusyError as busy:
                 self._wait_for_target(busy)
             else:
-                self._tell(PhaseDone(Phase.RECOVER))
+                self._notify(PhaseDone(Phase.RECOVER))
                 return
 
     def _wait_for_target(self, busy: TargetBusyError) -> None:
@@ -357,11 +351,8 @@ class IngestLoop:
         return job
 
     def _build_job(self) -> Job:
-        job = build_job(self._opened)
-        sinks = tuple(WatchedSink(sink, self._tell) for sink in job.sinks)
         return replace(
-            job,
-            sinks=sinks,
+            build_job(self._opened, on_deleted=self._notify),
             # Some of an epoch's records may have crashed the decoder when it was written first.
             rewrite=Replay(lambda: self._writers.pipeline(self._opened, is_isolated=True), self._stop),
         )
@@ -385,7 +376,7 @@ class IngestLoop:
             if plan.settles_in_s is not None:
                 wait_s = min(wait_s, plan.settles_in_s)
             wait_s = max(wait_s, 0.05)
-        self._tell(Idle(wait_s))
+        self._notify(Idle(wait_s))
         self._stop.wait(wait_s)
         return not self._stop.is_set()
 

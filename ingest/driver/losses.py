@@ -25,7 +25,6 @@ from ingest.protocol.committed import Committed, Read, committed_in, left_out, r
 from ingest.protocol.job import Job
 from ingest.protocol.names import part_of, under_todays_names
 from ingest.protocol.steps import read_manifest
-from ingest.protocol.watched_sink import unwatched
 from sinks.base import Lookup, Sink
 from sinks.held import (
     REPLAY,
@@ -37,6 +36,7 @@ from sinks.held import (
     base_of,
     gone_since,
     gone_words,
+    holding,
     span_words,
     spans,
 )
@@ -91,12 +91,6 @@ class Loss:
         if self.is_left_out:
             return f"{self.target} was left out of {span_words(self.numbers)} ({rows}): it {self.how}"
         return f"{self.target} {self.how}: {gone_words(self.numbers, rows)} from it"
-
-
-def holding(sink: Sink) -> HoldingSink | None:
-    """The sink, where it can tell which epochs its target has."""
-    inner = unwatched(sink)
-    return inner if isinstance(inner, HoldingSink) else None
 
 
 def refuse_ahead(job: Job) -> None:

@@ -11,25 +11,21 @@ between, what is missing is still known: by the log entry, or by the target's ma
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from ingest.driver.losses import Loss, holding
+from ingest.driver.losses import Loss
 from ingest.protocol.committed import Committed
 from ingest.protocol.evidence import gather
+from ingest.protocol.gaps import Gap
 from ingest.protocol.gone_files import gone_words
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import pending_commits
-from ingest.protocol.watched_sink import WatchedSink
-from sinks.base import Spread, in_turn
-from sinks.held import Span, spans, with_base
+from sinks.held import holding, spans
 from timeline.active import ActiveTimeline
-from timeline.epoch import Manifest, Part
+from timeline.epoch import Manifest
 from timeline.lease import LeaseState
-
-log = logging.getLogger(__name__)
 
 
 def with_pending(job: Job, losses: Sequence[Loss]) -> list[Loss]:
@@ -72,43 +68,5 @@ def onto_gaps(job: Job, losses: Sequence[Loss]) -> Job:
     for loss in losses:
         missing[loss.target] += (each.part.epoch.epoch for each in loss.epochs)
         without_files[loss.target] += loss.pending
-    sinks = (
-        _OntoGap(sink, lambda event: None, spans(missing[sink.target]), tuple(without_files[sink.target]))
-        if sink.target in missing
-        else sink
-        for sink in job.sinks
-    )
-    return replace(job, sinks=tuple(sinks))
-
-
-@dataclass(frozen=True)
-class _OntoGap(WatchedSink):
-    """A target that has lost epochs: what is committed to it says which, so that they are still known to be missing.
-
-    Attributes:
-        missing: those.
-        without_files: those of them that are pending, and are not committed.
-    """
-
-    missing: tuple[Span, ...] = field(default=())
-    without_files: tuple[int, ...] = field(default=())
-
-    def verify(self, part: Part) -> Sequence[str]:
-        """See Sink: nothing is asked of a part that is not committed."""
-        return () if part.epoch.epoch in self.without_files else self.sink.verify(part)
-
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
-        """See Sink."""
-        if part.epoch.epoch in self.without_files:
-            log.warning("%s: %s is not committed here: its data files are gone", self.target, part.epoch)
-            return
-        holder = holding(self.sink)
-        if part.rows and holder is not None:
-            base = replace(holder.held().base, missing=before(part.epoch.epoch, self.missing))
-            part = replace(part, detail=with_base(part.detail, base))
-        self.sink.commit(part, spread)
-
-
-def before(epoch: int, among: Sequence[Span]) -> tuple[Span, ...]:
-    """What of some ranges lies before an epoch."""
-    return tuple((first, min(last, epoch - 1)) for first, last in among if first < epoch)
+    gaps = {target: Gap(spans(epochs), tuple(without_files[target])) for target, epochs in missing.items()}
+    return replace(job, gaps=gaps)

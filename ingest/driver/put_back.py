@@ -31,11 +31,10 @@ from ingest.protocol.committed import Committed, Read, given_up, read_committed,
 from ingest.protocol.job import Job
 from ingest.protocol.names import part_of
 from ingest.protocol.recovery import recover
-from ingest.protocol.watched_sink import unwatched
 from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from sinks.base import PartitionWriter
-from sinks.held import CopyingSink, NamingSink, Span, in_spans, span_words, spans
+from sinks.held import Span, copying, in_spans, naming, span_words, spans
 from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.decision import Decision
@@ -213,8 +212,8 @@ def _refuse_named_and_gone(job: Job) -> None:
         TargetRefusedError: naming the table and the files.
     """
     for sink in job.sinks:
-        inner = unwatched(sink)
-        gone = inner.named_and_gone() if isinstance(inner, NamingSink) else ()
+        namer = naming(sink)
+        gone = namer.named_and_gone() if namer is not None else ()
         if gone:
             more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
             raise TargetRefusedError(
@@ -296,7 +295,7 @@ def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
         origin = _copied_from(job, target, lost)
         if origin is not None:
             return Lost(target, lost, Way.COPY, origin=origin)
-        if not isinstance(unwatched(job.sink(target)), CopyingSink):
+        if copying(job.sink(target)) is None:
             return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
         why = "no other target has data files of it"
     elif part.files:
@@ -315,11 +314,11 @@ _WITHOUT_FILES = "a target without data files; write to another prefix and timel
 
 def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
     """The part of another target whose data files can be copied; None where there is none."""
-    if target == job.quarantine or not isinstance(unwatched(job.sink(target)), CopyingSink):
+    if target == job.quarantine or copying(job.sink(target)) is None:
         return None
     for sink in job.sinks:
         part = part_of(lost.manifest, sink.target)
-        is_like = sink.target not in (target, job.quarantine) and isinstance(unwatched(sink), CopyingSink)
+        is_like = sink.target not in (target, job.quarantine) and copying(sink) is not None
         if is_like and part is not None and part.files and not sink.verify(part):
             return part
     return None
@@ -327,8 +326,8 @@ def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
 
 def _refused_copies(job: Job, target: str, lost: Committed) -> str:
     """Why a target takes no copies of the data files that others have of an epoch; "" where it takes them."""
-    taker = unwatched(job.sink(target))
-    if target == job.quarantine or not isinstance(taker, CopyingSink):
+    taker = copying(job.sink(target))
+    if target == job.quarantine or taker is None:
         return ""
     others = (part for part in lost.manifest.parts if part.target not in (target, job.quarantine))
     return next((reason for part in others if (reason := taker.refused_copies(part.files))), "")
@@ -393,8 +392,8 @@ class LostRows:
 
     def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
         """Copy the data files of another target, which has the same rows."""
-        source, target = unwatched(self.job.sink(origin.target)), unwatched(self.job.sink(lost.target))
-        assert isinstance(source, CopyingSink) and isinstance(target, CopyingSink)
+        source, target = copying(self.job.sink(origin.target)), copying(self.job.sink(lost.target))
+        assert source is not None and target is not None
         report = target.copy_files(plan.ref.instant, origin.files, source.read_file)
         return replace(report, dropped=lost.epoch.part.dropped)
 

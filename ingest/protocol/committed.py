@@ -16,7 +16,6 @@ from ingest.protocol.job import Job
 from ingest.protocol.names import has_files_of, named_today, part_of, quarantine_of
 from ingest.protocol.steps import manifest_of, read_manifest, read_plan
 from ingest.sources.replays import REPLAY_SHARD, Spans, given_up_by, settled_by
-from sinks.base import Sink
 from sinks.held import Held, Span, base_of, in_spans
 from timeline.decision import Outcome, decision_path, read_decision
 from timeline.epoch import Manifest, Part, Plan
@@ -102,19 +101,19 @@ def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span]
         if part_of(manifest, target) is not None or not in_spans(epoch, among) or in_spans(epoch, settled):
             continue
         may_be_renamed = any(part.target not in names for part in manifest.parts)
-        if epoch <= applied and (may_be_renamed or _is_copied(job.sink(target), held, manifest)):
+        if epoch <= applied and (may_be_renamed or _is_copied(job, target, held, manifest)):
             continue
         share = _share(job, target, manifest)
         if share.rows:
             yield Committed(each.plan, manifest, share, is_left_out=True)
 
 
-def _is_copied(sink: Sink, held: Held, manifest: Manifest) -> bool:
+def _is_copied(job: Job, target: str, held: Held, manifest: Manifest) -> bool:
     """Whether an epoch was committed to the table of which a target's is a copy: they have one id, or its files."""
     for part in manifest.parts:
         base = base_of(part)
         if base is None or base.table is None:
-            if has_files_of(sink, part):
+            if has_files_of(job, target, part):
                 return True
         elif base.table == held.table:
             return True

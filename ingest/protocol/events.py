@@ -2,7 +2,7 @@
 
 ::
 
-    loop, epoch, recovery ── tell(event) ──► Announcer ──► listener, listener, …
+    loop, epoch, recovery ── notify(event) ──► EventBus ──► listener, listener, …
 
 Whoever watches is never waited for and cannot fail the run: what a listener raises ends there.
 """
@@ -13,9 +13,10 @@ import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from ingest.sources.base import SourcePlan
+from sinks.base import DeletedFiles
 from timeline.chain import Chain
 from timeline.decision import Decision
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Plan, Position
@@ -146,21 +147,6 @@ class LeftPending:
 
 
 @dataclass(frozen=True)
-class Deleted:
-    """Data files that do not count were deleted.
-
-    Attributes:
-        target: whose.
-        files: how many.
-        bytes: their size.
-    """
-
-    target: str
-    files: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Fenced:
     """Another process decided this one's epoch, or took over."""
 
@@ -186,18 +172,18 @@ Event: TypeAlias = (
     | Completed
     | RolledBack
     | LeftPending
-    | Deleted
+    | DeletedFiles
     | Fenced
     | Idle
 )
 Listener: TypeAlias = Callable[[Event], None]
 
 
-def unheard(event: Event) -> None:
+def no_listener(event: Event) -> None:
     """The `Listener` of those that nobody watches."""
 
 
-class Announcer:
+class EventBus:
     """Tells several listeners; a `Listener` itself."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
@@ -214,43 +200,3 @@ class Announcer:
                 if number not in self._failed:
                     self._failed.add(number)
                     log.warning("%r failed at %s; ingestion goes on", listener, type(event).__name__, exc_info=True)
-
-
-class Observer(Protocol):
-    """Told what the loop does, for a person who watches."""
-
-    def planned(self, epoch: int, plan: SourcePlan) -> None:
-        """An epoch begins."""
-
-    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-        """An epoch is completed."""
-
-    def idle(self, wait_s: float) -> None:
-        """Nothing new is there; the loop looks again after this time."""
-
-
-class Shown:
-    """A `Listener` that tells an `Observer` what concerns it."""
-
-    def __init__(self, observer: Observer, monotonic: Callable[[], float]) -> None:
-        """Tell this one."""
-        self._monotonic = monotonic
-        self._began_s = 0.0
-        self._observer = observer
-        self._plan: SourcePlan | None = None
-
-    def __call__(self, event: Event) -> None:
-        """See Listener."""
-        match event:
-            case Planned(epoch, plan):
-                self._plan = plan
-                self._observer.planned(epoch, plan)
-            case PhaseBegan(Phase.OPEN):
-                self._began_s = self._monotonic()
-            case Completed(result, False) if self._plan is not None:
-                elapsed_s = self._monotonic() - self._began_s
-                self._observer.completed(result.decision.epoch, result, elapsed_s, self._plan)
-            case Idle(wait_s):
-                self._observer.idle(wait_s)
-            case _:
-                pass

@@ -105,7 +105,7 @@ def _check_manifest(
         if manifest is None or is_decided or manifest == checked:
             return manifest
         problems = [
-            f"{part.target}: {problem}" for part in manifest.parts for problem in job.sink(part.target).verify(part)
+            f"{part.target}: {problem}" for part in manifest.parts for problem in job.problems_of(part.target, part)
         ]
     except StoreUnavailableError as error:
         return Unknown(str(error))
@@ -120,5 +120,5 @@ def _lost(job: Job, manifest: Manifest) -> tuple[str, ...]:
             sink = job.sink(part.target)
             with contextlib.suppress(StoreUnavailableError):
                 if sink.lookup(part.epoch) is Lookup.NOT_COMMITTED:
-                    lost += [f"{part.target}: {problem}" for problem in sink.verify(part)]
+                    lost += [f"{part.target}: {problem}" for problem in job.problems_of(part.target, part)]
     return tuple(lost)

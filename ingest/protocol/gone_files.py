@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ingest.protocol.job import Job
-from ingest.protocol.watched_sink import unwatched
 from sinks.base import Lookup, Sink
-from sinks.held import REPLAY, HoldingSink, base_of, gone_since
+from sinks.held import REPLAY, base_of, gone_since, holding
 from timeline.epoch import EpochRef, Manifest, Part
 from timeline.errors import TargetRefusedError
 
@@ -36,7 +35,7 @@ def without_files(job: Job, manifest: Manifest) -> dict[str, Sequence[str]]:
     for part in manifest.parts:
         sink = job.sink(part.target)
         if part.files and sink.lookup(part.epoch) is Lookup.NOT_COMMITTED:
-            problems = sink.verify(part)
+            problems = job.problems_of(part.target, part)
             if problems:
                 found[part.target] = [f"{_changed(sink, part)}{problems[0]}", *problems[1:]]
     return found
@@ -44,8 +43,8 @@ def without_files(job: Job, manifest: Manifest) -> dict[str, Sequence[str]]:
 
 def _changed(sink: Sink, part: Part) -> str:
     """What happened to a target since an epoch was prepared for it, to stand before what its files lack."""
-    target, base = unwatched(sink), base_of(part)
-    gone = gone_since(base, target.held(base)) if isinstance(target, HoldingSink) and base is not None else None
+    holder, base = holding(sink), base_of(part)
+    gone = gone_since(base, holder.held(base)) if holder is not None and base is not None else None
     return f"it {gone.how}; " if gone is not None else ""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ingest.protocol.gaps import Gap
 from sinks.base import Sink, Spread, in_turn
 from timeline.clock import InstantClock
 from timeline.epoch import Manifest, Part
@@ -56,6 +57,7 @@ class Job:
         partitions: folders that are known to be marked as partitions for Hudi.
         reading: keys of the job file that say what values records have, and what they say.
         rewrite: writes a part again that a target has lost; None in a process that reads no source.
+        gaps: epochs that targets have lost, by target; only `tideline replay` completes pending epochs beside them.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Job:
     partitions: set[str] = field(default_factory=set, compare=False)
     reading: Mapping[str, str] = field(default_factory=dict)
     rewrite: Rewrite | None = None
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
 
     def sink(self, target: str) -> Sink:
         """The sink of a target that a manifest names.
@@ -86,3 +89,17 @@ class Job:
             f"an epoch of job {self.name!r} is prepared for target {target!r}, which the job file does not have "
             f"(it has {', '.join(sink.target for sink in self.sinks)}): put it back, recover, then remove it"
         )
+
+    def problems_of(self, target: str, part: Part) -> Sequence[str]:
+        """What is missing or damaged in a part, in words; nothing of a part that is not going to be committed.
+
+        Args:
+            target: the target's name today.
+            part: a prepared part.
+
+        Raises:
+            HaltError: the job file no longer has the target.
+            StoreUnavailableError: the target cannot be looked at.
+        """
+        gap = self.gaps.get(target)
+        return () if gap is not None and part.epoch.epoch in gap.without_files else self.sink(target).verify(part)

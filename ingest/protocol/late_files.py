@@ -54,7 +54,7 @@ def clean_leftovers(job: Job, timeline: ActiveTimeline, just_settled: Collection
             part = part_of(manifest, sink.target) if manifest is not None else None
             # Without its part nobody can tell committed files from late ones; nor by the part of another table, which
             # its name or place may have led to.
-            if manifest is not None and part is not None and (not part.files or has_files_of(sink, part)):
+            if manifest is not None and part is not None and (not part.files or has_files_of(job, sink.target, part)):
                 sink.release(manifest.ref, part, final=is_final)
 
 

@@ -18,9 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.protocol.job import Job
-from ingest.protocol.watched_sink import unwatched
-from sinks.base import Sink
-from sinks.held import HoldingSink, PlacedSink, base_of
+from sinks.held import base_of, holding, placed
 from timeline.epoch import Manifest, Part
 from timeline.errors import TargetRefusedError
 
@@ -64,38 +62,44 @@ class _Target:
     """A target of the job file.
 
     Attributes:
+        job: the job that it belongs to.
         name: its name.
-        sink: it.
         place: where it lies; "" where that does not tell it from others.
         table: its table's id; None where it has none.
     """
 
+    job: Job
     name: str
-    sink: Sink
     place: str = ""
     table: str | None = None
 
     def has_files_of(self, part: Part) -> bool:
         """Whether data files of a part are there: no two have one name."""
-        return self.place != "" and has_files_of(self.sink, part)
+        return self.place != "" and has_files_of(self.job, self.name, part)
 
 
-def has_files_of(sink: Sink, part: Part) -> bool:
-    """Whether a target has data files of a part; not where it has none, or all of them are gone."""
-    return len(sink.verify(part)) < len(part.files)
+def has_files_of(job: Job, target: str, part: Part) -> bool:
+    """Whether a target has data files of a part; not where it has none, or all of them are gone.
+
+    Args:
+        job: the job.
+        target: the target's name today.
+        part: a part of any epoch.
+    """
+    return len(job.problems_of(target, part)) < len(part.files)
 
 
 def _targets(job: Job) -> list[_Target]:
     found = []
     for sink in job.sinks:
-        inner = unwatched(sink)
-        if isinstance(inner, PlacedSink) and isinstance(inner, HoldingSink):
-            table = None
-            with contextlib.suppress(TargetRefusedError):  # whoever needs the table says why it cannot be opened
-                table = inner.held().table
-            found.append(_Target(sink.target, sink, inner.place, table))
-        else:
-            found.append(_Target(sink.target, sink))
+        lying, holder = placed(sink), holding(sink)
+        if lying is None or holder is None:
+            found.append(_Target(job, sink.target))
+            continue
+        table = None
+        with contextlib.suppress(TargetRefusedError):  # whoever needs the table says why it cannot be opened
+            table = holder.held().table
+        found.append(_Target(job, sink.target, lying.place, table))
     return found
 
 

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.protocol.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, unheard
+from ingest.protocol.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, no_listener
 from ingest.protocol.evidence import Damaged, Evidence, Unknown, gather
 from ingest.protocol.gone_files import files_gone, gone_words
 from ingest.protocol.job import Job
@@ -163,7 +163,7 @@ def settle(
     generation: int,
     *,
     cause: Cause = DIED,
-    tell: Listener = unheard,
+    notify: Listener = no_listener,
     checked: Manifest | None = None,
 ) -> Settled:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
@@ -174,7 +174,7 @@ def settle(
         lease: what is known of the timeline's latest writer.
         generation: of the process that settles it.
         cause: what made its writer give it up, where that is known.
-        tell: told of an epoch that is completed, rolled back, or left pending by an error.
+        notify: called for an epoch that is completed, rolled back, or left pending by an error.
         checked: see `gather`.
 
     Raises:
@@ -187,14 +187,14 @@ def settle(
     try:
         evidence = gather(job, instant, lease, checked)
         while True:
-            answer = _take_step(job, evidence, generation, cause, tell)
+            answer = _take_step(job, evidence, generation, cause, notify)
             if isinstance(answer, Settled):
                 return answer
             # A manifest that was there and whole a moment ago is not looked at again; a missing one may have come.
             is_known = isinstance(evidence.manifest, Manifest)
             evidence = replace(evidence, decision=answer) if is_known else gather(job, instant, lease)
     except BaseException:
-        tell(_left(evidence, instant, generation))
+        notify(_left(evidence, instant, generation))
         raise
 
 
@@ -211,7 +211,7 @@ def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
         )
 
 
-def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, tell: Listener) -> Settled | Decision:
+def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, notify: Listener) -> Settled | Decision:
     """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
     step = next_step(evidence)
     of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
@@ -233,14 +233,14 @@ def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, tell
             finish(job, evidence.decision, manifest)
             if manifest is not None:
                 ranges = evidence.plan.ranges if evidence.plan else ()
-                tell(Completed(EpochResult(evidence.decision, manifest, ranges), is_recovered=True))
+                notify(Completed(EpochResult(evidence.decision, manifest, ranges), is_recovered=True))
             return Settled(evidence, step, True)
         case StepKind.ROLLBACK:
             ref = evidence.plan.ref if evidence.plan else EpochRef(-1, evidence.instant, generation)
             reason = _rollback_reason(evidence, step)
             _warn_of_forgotten(job, evidence.plan)
             roll_back(job, ref, manifest, reason)
-            tell(RolledBack(ref, reason))
+            notify(RolledBack(ref, reason))
             return Settled(evidence, step, True)
         case StepKind.CLAIM_COMMIT:
             assert evidence.plan is not None and manifest is not None
@@ -282,13 +282,13 @@ def pending_commits(job: Job, timeline: ActiveTimeline) -> list[str]:
     return [instant.time for instant in sorted(pending, key=order)]
 
 
-def recover(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[Settled]:
+def recover(job: Job, lease: WriterLease, notify: Listener = no_listener) -> Sequence[Settled]:
     """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
 
     Args:
         job: the job.
         lease: this writer's lease.
-        tell: told of what is pending, and of what becomes of it.
+        notify: called for what is pending, and of what becomes of it.
 
     Raises:
         HaltError: storage gives no clear answer on an instant; those before it are settled.
@@ -296,7 +296,7 @@ def recover(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[
             settled, as far as order allows.
         TargetError: a decided epoch could not be applied.
     """
-    settled = settle_all(job, lease, tell)
+    settled = settle_all(job, lease, notify)
     for each in settled:
         if not each.is_done:
             raise ReplayNeededError(each.step.reason)
@@ -306,7 +306,7 @@ def recover(job: Job, lease: WriterLease, tell: Listener = unheard) -> Sequence[
 def settle_all(
     job: Job,
     lease: WriterLease,
-    tell: Listener = unheard,
+    notify: Listener = no_listener,
     *,
     whole: bool = False,
     checked: Mapping[str, Manifest] | None = None,
@@ -319,7 +319,7 @@ def settle_all(
     Args:
         job: the job.
         lease: this writer's lease.
-        tell: told of what is pending, and of what becomes of it.
+        notify: called for what is pending, and of what becomes of it.
         whole: look at the whole timeline, whoever's turn it is.
         checked: by instant, see `gather`.
     """
@@ -328,11 +328,11 @@ def settle_all(
     settled: list[Settled] = []
     timeline = _load(job, whole=whole)
     pending = pending_commits(job, timeline)
-    tell(Found(tuple(pending)))
+    notify(Found(tuple(pending)))
     for time in pending:
         try:
             known = checked.get(time) if checked else None
-            settled.append(settle(job, time, LeaseState.MINE, lease.generation, tell=tell, checked=known))
+            settled.append(settle(job, time, LeaseState.MINE, lease.generation, notify=notify, checked=known))
         except ReplayNeededError as lost:
             log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
             step = RecoveryStep(StepKind.REPLAY, str(lost))
@@ -343,7 +343,7 @@ def settle_all(
         if rollback is not None:
             ref = EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation)
             drive_rollback(job, rollback, ref, None)
-            tell(RolledBack(ref, rollback.plan.reason))
+            notify(RolledBack(ref, rollback.plan.reason))
     clean_leftovers(job, timeline, just_settled=frozenset(each.evidence.instant for each in settled if each.is_done))
     return settled
 

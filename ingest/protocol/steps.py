@@ -262,10 +262,16 @@ def apply(job: Job, manifest: Manifest) -> None:
 
 
 def _commit(job: Job, manifest: Manifest, part: Part) -> None:
-    sink = job.sink(part.target)
+    sink, gap = job.sink(part.target), job.gaps.get(part.target)
+    if gap is not None:
+        bridged = gap.bridged(sink, part)
+        if bridged is None:
+            return
+        part = bridged
     for attempt in range(1, _MOST_REPLAYS + 1):
         try:
-            return sink.commit(part, job.spread)
+            sink.commit(part, job.spread)
+            return
         except ReplayNeededError as lost:
             if job.rewrite is None:
                 raise

@@ -171,8 +171,7 @@ class QueryPipeline:
             epoch=plan.ref.epoch,
             lineage=self.lineage,
         )
-        # What is deleted here are Spark's own remains, and nothing that a decision was made against.
-        folder = SparkFolder(replace(writer.markers, swept=None), writer.instant)
+        folder = SparkFolder(writer.markers, writer.instant)
         folder.announce()
         write = _Write(self.query, template, ranges, writer, folder.url, target)
         result, reports = self._written(plan, write, stop)

@@ -29,7 +29,7 @@ import pyarrow as pa
 from pydantic import ByteSize, Field
 
 from sinks.audit import Audit, Expected, Finding
-from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, Swept, TargetOptions, in_turn
+from sinks.base import DeletedFiles, Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
 from sinks.delta import spark_files
 from sinks.delta.bounds import indexed_columns, with_all_bounds_or_none
 from sinks.delta.copies import Copier, read_whole
@@ -93,7 +93,7 @@ class DeltaSink:
         commit_retry: bounds of a commit that others are faster than.
         job: what tells the timelines of one job apart; None where nobody asks.
         wall_clock: seconds since 1970, for the log's words to people.
-        swept: see `sinks.base.SweepingSink`.
+        on_deleted: see `sinks.base.SinkContext`.
     """
 
     target: str
@@ -108,8 +108,8 @@ class DeltaSink:
     commit_retry: Retry = field(default_factory=lambda: Retry(attempts=20, deadline_s=60.0))
     job: JobMarker | None = None
     wall_clock: Callable[[], float] = time.time
-    swept: Swept = field(default_factory=Swept)
-    _looked_through: set[str] = field(default_factory=set, init=False, repr=False)
+    on_deleted: Callable[[DeletedFiles], None] | None = None
+    _already_cleaned: set[str] = field(default_factory=set, init=False, repr=False)
     _fit: TableState | None = field(default=None, init=False, repr=False)
     _base: Base | None = field(default=None, init=False, repr=False)
 
@@ -141,6 +141,7 @@ class DeltaSink:
             settings=ParquetSettings(target_file_bytes=options.target_file_bytes, compression=options.compression),
             on_empty_partition=context.on_empty_partition,
             job=JobMarker.of(context.job, context.app_id) if context.job else None,
+            on_deleted=context.on_deleted,
         )
         partitioned_schema(sink.schema, sink.partition_by)
         return sink
@@ -172,7 +173,13 @@ class DeltaSink:
     def begin(self, plan: Plan) -> PartitionWriter:
         """See Sink."""
         return ParquetPartitionWriter(
-            self._markers, plan.ref.instant, self.schema, self.partition_by, self.settings, self.on_empty_partition
+            # Tasks delete nothing that the driver counts, and the callback does not travel.
+            replace(self._markers, on_deleted=None),
+            plan.ref.instant,
+            self.schema,
+            self.partition_by,
+            self.settings,
+            self.on_empty_partition,
         )
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
@@ -306,7 +313,12 @@ class DeltaSink:
 
     @property
     def _markers(self) -> Markers:
-        return Markers(self.store, self.app_id, self.retry, self.swept, self._looked_through)
+        on_deleted = None if self.on_deleted is None else self._count_deleted
+        return Markers(self.store, self.app_id, self.retry, on_deleted, self._already_cleaned)
+
+    def _count_deleted(self, files: int, size: int) -> None:
+        assert self.on_deleted is not None
+        self.on_deleted(DeletedFiles(self.target, files, size))
 
     def _load(self) -> Snapshot | None:
         with self._named():

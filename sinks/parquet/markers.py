@@ -16,11 +16,10 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from sinks.base import Swept
 from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import reach
@@ -75,16 +74,17 @@ class Markers:
         store: the table's folder.
         app_id: the job's key; markers of other jobs are left alone.
         retry: bounds of every call.
-        swept: counts the data files that are deleted, where somebody wants to know; their sizes are asked before.
-        looked_through: instants whose unreported files this process has deleted, and which it has not released yet: to
-            release them needs no second look.
+        on_deleted: called with number and bytes of data files that were deleted; None where nobody counts them, so that
+            sizes are not asked for.
+        already_cleaned: instants whose unreported files this process has deleted, and which it has not released yet:
+            their release skips the listing.
     """
 
     store: ObjectStore
     app_id: str
     retry: Retry = field(default_factory=Retry)
-    swept: Swept | None = field(default=None, compare=False)
-    looked_through: set[str] = field(default_factory=set, compare=False)
+    on_deleted: Callable[[int, int], None] | None = field(default=None, compare=False, repr=False)
+    already_cleaned: set[str] = field(default_factory=set, compare=False)
 
     def announce(self, instant: str, path: str) -> None:
         """Put a data file's marker; the file may be opened once this has returned."""
@@ -132,7 +132,7 @@ class Markers:
         """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
         lost = self._unreported(instant, reported)
         self.delete_files(lost)
-        self.looked_through.add(instant)
+        self.already_cleaned.add(instant)
         return lost
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
@@ -145,15 +145,15 @@ class Markers:
         prepared = [file.path for file in part.files if epoch.instant in file.path] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
         self.delete_files(paths)
-        self.looked_through.add(epoch.instant)
+        self.already_cleaned.add(epoch.instant)
         return paths
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
         """Delete late files, then the markers that are no longer needed. See `sinks.base.Sink`."""
         reported = [file.path for file in part.files] if part else []
-        is_looked_through = epoch.instant in self.looked_through and not final
-        self.looked_through.discard(epoch.instant)
-        lost = [] if is_looked_through else self._unreported(epoch.instant, reported)
+        is_already_cleaned = epoch.instant in self.already_cleaned and not final
+        self.already_cleaned.discard(epoch.instant)
+        lost = [] if is_already_cleaned else self._unreported(epoch.instant, reported)
         if lost:
             self.retry.call(partial(self.store.abandon, lost))
             # Mostly there is none: what was there went when the epoch was prepared, or rolled back.
@@ -168,17 +168,18 @@ class Markers:
         """
         if paths:
             self.retry.call(partial(self.store.abandon, paths))
-            self._delete_counted(paths, {} if self.swept is None else self.retry.call(partial(self.store.sizes, paths)))
+            self._delete_counted(
+                paths, {} if self.on_deleted is None else self.retry.call(partial(self.store.sizes, paths))
+            )
 
     def _delete_counted(self, paths: Sequence[str], sizes: Mapping[str, int]) -> None:
         # In pieces, so that what was deleted before an error is counted all the same.
         for first in range(0, len(paths), _DELETED_AT_ONCE):
             some = paths[first : first + _DELETED_AT_ONCE]
             self._delete(some)
-            if self.swept is not None:
-                gone = [sizes[path] for path in some if path in sizes]
-                self.swept.files += len(gone)
-                self.swept.bytes += sum(gone)
+            gone = [sizes[path] for path in some if path in sizes]
+            if gone and self.on_deleted is not None:
+                self.on_deleted(len(gone), sum(gone))
 
     def _unreported(self, instant: str, reported: Iterable[str]) -> list[str]:
         keep = set(reported)

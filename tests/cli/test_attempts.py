@@ -41,7 +41,7 @@ class SpeculativeRunner(LocalRunner):
 def ingest(file: Path, runner: SpeculativeRunner) -> None:
     progress = ProgressLine(Console(stderr=True, force_terminal=False))
     opened = open_timeline(load_config(file))
-    IngestLoop(opened, lambda: runner, mode=Mode.ONCE, stop=threading.Event(), observer=progress).run()
+    IngestLoop(opened, lambda: runner, mode=Mode.ONCE, stop=threading.Event(), listeners=(progress,)).run()
 
 
 @pytest.mark.parametrize("accepted", [0, 1])

@@ -33,7 +33,6 @@ from ingest.driver.takeover import run_recovery
 from ingest.driver.writers import Writers
 from ingest.execution.runner import LocalRunner
 from tests.sampling import share
-from tests.watched_run import Unseen
 from timeline import failpoints
 from timeline.active import ActiveTimeline, states_before
 from timeline.errors import TidelineError
@@ -273,7 +272,7 @@ class World(RuleBasedStateMachine):
 
     def _run(self) -> None:
         opened = open_timeline(load_config(self.folder / "job.yaml"))
-        IngestLoop(opened, LocalRunner, mode=Mode.ONCE, stop=threading.Event(), observer=Unseen()).run()
+        IngestLoop(opened, LocalRunner, mode=Mode.ONCE, stop=threading.Event()).run()
 
     def _keep(self) -> None:
         """Keep what is there, to undo a change."""

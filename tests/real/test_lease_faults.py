@@ -35,7 +35,7 @@ def writer(job: S3Job, proxy: FaultProxy) -> Iterator[Command]:
     """A run of the job in the middle of a data file, two of whose heartbeats did not arrive."""
     proxy.arm(HEARTBEATS, DATA)
     with job.start("run") as process:
-        wait_until(lambda: proxy.fired[Fault.HANG] > 0 and proxy.fired[Fault.REFUSE] > 1, "it writes, unheard")
+        wait_until(lambda: proxy.fired[Fault.HANG] > 0 and proxy.fired[Fault.REFUSE] > 1, "it writes, no_listener")
         assert process.poll() is None
         yield process
         process.kill()

@@ -34,7 +34,6 @@ from sinks.audit import Problem
 from sinks.base import in_turn
 from sinks.parquet.partition_rows import with_partition_columns
 from sinks.partition import PartitionField, Transform
-from tests.watched_run import Unseen
 from timeline.active import ActiveTimeline
 from timeline.errors import ConfigError, DataError, RowCountError, SparkJobError
 from timeline.stores.opening import open_store
@@ -481,7 +480,7 @@ class Losing(Session):
 
 def run_loop(opened: Opened, spark: SparkSession) -> Summary:
     """One run of a job to the end of its source."""
-    return IngestLoop(opened, lambda: Session(spark), mode=Mode.ONCE, stop=threading.Event(), observer=Unseen()).run()
+    return IngestLoop(opened, lambda: Session(spark), mode=Mode.ONCE, stop=threading.Event()).run()
 
 
 @dataclass
@@ -748,7 +747,7 @@ def test_rows_that_spark_loses_are_not_taken_for_rows_that_the_query_left_out(jo
     job.append(range(20))
     losing = Losing(job.spark, lake=job.lake)
     opened = open_timeline(load_config(job.folder / "job.yaml", {}))
-    loop = IngestLoop(opened, lambda: losing, mode=Mode.ONCE, stop=threading.Event(), observer=Unseen())
+    loop = IngestLoop(opened, lambda: losing, mode=Mode.ONCE, stop=threading.Event())
     with pytest.raises(RowCountError, match="expected 20"):
         loop.run()
     assert job.folders() == [] and job.is_settled()

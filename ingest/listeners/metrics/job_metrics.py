@@ -20,7 +20,6 @@ from ingest.execution.reasons import OTHER
 from ingest.listeners.metrics.lag import LagWatch
 from ingest.protocol.events import (
     Completed,
-    Deleted,
     EpochResult,
     Event,
     Fenced,
@@ -37,6 +36,7 @@ from ingest.protocol.events import (
     Resumed,
     RolledBack,
 )
+from sinks.base import DeletedFiles
 from timeline.chain import Chain
 from timeline.epoch import Plan
 from timeline.instant import parse_time
@@ -167,7 +167,7 @@ class JobMetrics:
                 self._epochs.labels(job, "rolled_back").inc()
             case LeftPending():
                 self._epochs.labels(job, "pending").inc()
-            case Deleted(target, files, size):
+            case DeletedFiles(target, files, size):
                 self._deleted.labels(job, target).inc(files)
                 self._deleted_bytes.labels(job, target).inc(size)
             case Fenced():

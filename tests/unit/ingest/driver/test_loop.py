@@ -15,14 +15,12 @@ from rich.console import Console
 from ingest.cli.console import ProgressLine, summary_text
 from ingest.config.load import load_config
 from ingest.driver.build import open_source, open_timeline
-from ingest.driver.epoch import EpochResult
 from ingest.driver.loop import BUSY_TRIES, IngestLoop
 from ingest.driver.summary import Mode, Summary
 from ingest.execution.runner import LocalRunner, Runner
 from ingest.execution.task import TaskReport, TaskSpec
-from ingest.protocol.events import Completed, Event, Observer
+from ingest.protocol.events import Completed, Event, Listener, Planned, no_listener
 from ingest.reports.instants import shown_instants
-from ingest.sources.base import SourcePlan
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import UNLIMITED
@@ -60,25 +58,11 @@ class Waits(threading.Event):
 
 
 @dataclass
-class Watcher:
-    """See Observer; remembers what was completed."""
-
-    results: list[EpochResult] = field(default_factory=list)
-
-    def planned(self, epoch: int, plan: SourcePlan) -> None: ...
-
-    def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-        self.results.append(result)
-
-    def idle(self, wait_s: float) -> None: ...
-
-
-@dataclass
 class Bench:
     """A job in a folder, and runs of its loop; every run is a new process as far as the job can tell."""
 
     folder: Path
-    watcher: Observer = field(default_factory=Watcher)
+    listener: Listener = no_listener
     stop: Waits = field(default_factory=Waits)
     engines: int = 0
 
@@ -114,7 +98,7 @@ class Bench:
             return LocalRunner()
 
         opened = open_timeline(load_config(self.file))
-        return IngestLoop(opened, open_runner, mode=mode, stop=self.stop, observer=self.watcher).run()
+        return IngestLoop(opened, open_runner, mode=mode, stop=self.stop, listeners=(self.listener,)).run()
 
     def instants(self, action: Action) -> int:
         timeline = Timeline.load(open_store(str(self.folder / "timeline")))
@@ -158,7 +142,7 @@ class TestReplay:
                 bench.stop.set()
 
         opened = open_timeline(load_config(bench.file))
-        loop = IngestLoop(opened, StoppedAtOnce, mode=Mode.ONCE, stop=bench.stop, observer=bench.watcher)
+        loop = IngestLoop(opened, StoppedAtOnce, mode=Mode.ONCE, stop=bench.stop)
         summary = loop.run()
         assert summary.is_stopped and summary.last_word
         assert committed(bench.store) == []
@@ -179,7 +163,7 @@ class TestReplay:
                 return super().run(specs, stop)
 
         opened = open_timeline(load_config(bench.file))
-        loop = IngestLoop(opened, StoppedLater, mode=Mode.ONCE, stop=bench.stop, observer=bench.watcher)
+        loop = IngestLoop(opened, StoppedLater, mode=Mode.ONCE, stop=bench.stop)
         assert loop.run().last_word == "epoch 0 is decided: the next start goes on to apply it"
         bench.stop.clear()
         bench.run()
@@ -212,12 +196,16 @@ class TestBusy:
     def test_only_tries_in_a_row_count(self, bench: Bench) -> None:
         bench.write(limit=30)
 
-        class BusyAgain(Watcher):
-            def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-                if plan.behind:
-                    tell(bench.store, BUSY, BUSY_TRIES)
+        behind = 0
 
-        bench.watcher = BusyAgain()
+        def busy_again(event: Event) -> None:
+            nonlocal behind
+            if isinstance(event, Planned):
+                behind = event.plan.behind
+            elif isinstance(event, Completed) and behind:
+                tell(bench.store, BUSY, BUSY_TRIES)
+
+        bench.listener = busy_again
         tell(bench.store, BUSY, BUSY_TRIES)
         assert bench.run().epochs == 2
         assert committed(bench.store) == [1, 2, 3]
@@ -255,12 +243,11 @@ class TestWholeSource:
     def test_what_comes_while_it_runs_belongs_to_another_run(self, bench: Bench) -> None:
         bench.write(whole=True)
 
-        class Appends(Watcher):
-            def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
-                if epoch == 0:
-                    bench.append(4)
+        def append(event: Event) -> None:
+            if isinstance(event, Completed) and event.result.decision.epoch == 0:
+                bench.append(4)
 
-        bench.watcher = Appends()
+        bench.listener = append
         assert bench.run().rows == 3
         assert bench.run().rows == 1
 
@@ -299,8 +286,8 @@ class TestWhatIsShown:
         told: list[type[Event]] = []
         seen: list[bool] = []
 
-        class Reader(Watcher):
-            def completed(self, epoch: int, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
+        def read(event: Event) -> None:
+            if isinstance(event, Completed):
                 seen.append(Completed in told)
 
         loop = IngestLoop(
@@ -308,8 +295,7 @@ class TestWhatIsShown:
             LocalRunner,
             mode=Mode.ONCE,
             stop=bench.stop,
-            observer=Reader(),
-            listeners=(lambda event: told.append(type(event)),),
+            listeners=(lambda event: told.append(type(event)), read),
         )
         loop.run()
         assert seen == [True]
@@ -341,7 +327,7 @@ class TestWhatIsShown:
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         self.drops(monkeypatch, 1)
-        bench.watcher = ProgressLine(Console(force_terminal=False))
+        bench.listener = ProgressLine(Console(force_terminal=False))
         with caplog.at_level(logging.INFO):
             bench.run()
         assert "epoch 0: 3 rows, 0 rejected (keyed: 2 written + 1 dropped + 0 rejected), " in caplog.text

@@ -1,0 +1,47 @@
+"""Epochs that a target lacks while pending ones are completed: `tideline replay` puts them back afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sinks.base import Sink
+from sinks.held import Span, holding, with_base
+from timeline.epoch import Part
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Epochs that one target has lost. The next commit to it names them, so that they are still known to be missing.
+
+    Attributes:
+        missing: ranges of these epochs.
+        without_files: pending epochs among them whose data files are gone; these are not committed to the target.
+    """
+
+    missing: tuple[Span, ...] = ()
+    without_files: tuple[int, ...] = ()
+
+    def bridged(self, sink: Sink, part: Part) -> Part | None:
+        """The part to commit to the target instead of `part`; None where it is not committed.
+
+        Args:
+            sink: the target.
+            part: its part of a pending epoch.
+        """
+        if part.epoch.epoch in self.without_files:
+            log.warning("%s: %s is not committed here: its data files are gone", sink.target, part.epoch)
+            return None
+        holder = holding(sink)
+        if not part.rows or holder is None:
+            return part
+        base = replace(holder.held().base, missing=spans_before(part.epoch.epoch, self.missing))
+        return replace(part, detail=with_base(part.detail, base))
+
+
+def spans_before(epoch: int, among: Sequence[Span]) -> tuple[Span, ...]:
+    """The epochs of some ranges that lie before an epoch, as ranges."""
+    return tuple((first, min(last, epoch - 1)) for first, last in among if first < epoch)
