@@ -37,7 +37,7 @@ from bench.pending import LOCAL, Medium, Place, born, media, new_path, new_place
 from bench.run import finish, main, parse, scratch
 from bench.table import OURS, Measured
 from ingest.driver.completion import Completions
-from ingest.driver.epoch import run_epoch
+from ingest.driver.epoch import NextEpoch, run_epoch
 from ingest.execution.task import TASK_REPORT, Outputs, TaskReport
 from ingest.protocol.events import no_listener
 from ingest.protocol.job import Job
@@ -193,11 +193,9 @@ class Driver:
         result = run_epoch(
             self.job,
             self._tasks,
-            self._chain,
+            NextEpoch(self._chain, ranges, number - 1),
             self.lease,
-            ranges,
             stop=threading.Event(),
-            applied_through=number - 1,
             completions=completions,
         )
         self._chain = self._chain.advanced(result.decision)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import yaml
 
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, build_job, give_birth, known_schema, open_timeline
+from ingest.driver.build import Opened, build_job, create_timeline, known_schema, open_timeline
 from ingest.protocol.job import Job
 from ingest.protocol.steps import open_instant, prepare
 from sinks.base import TaskAttempt
@@ -154,7 +154,7 @@ def born(place: Place) -> tuple[Job, WriterLease]:
     opened = place.opened()
     schema = known_schema(opened)
     assert schema is not None
-    opened = give_birth(opened, schema)
+    opened = create_timeline(opened, schema)
     lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
     return build_job(opened), lease
 

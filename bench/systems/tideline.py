@@ -21,7 +21,7 @@ from bench.serve import Work, serve
 from bench.tuning import EVERYONE, settings
 from ingest.config.load import load_config
 from ingest.config.models import JobConfig, SparkConfig
-from ingest.driver.build import build_job, give_birth, open_source, open_timeline
+from ingest.driver.build import build_job, create_timeline, open_source, open_timeline
 from ingest.driver.epoch import Pipeline, raise_failure
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode
@@ -120,7 +120,7 @@ class Tideline:
         while (planned := source.plan(positions)).ranges:
             if job is None or pipeline is None:
                 assert config.arrow_schema is not None
-                job = build_job(give_birth(opened, config.arrow_schema))
+                job = build_job(create_timeline(opened, config.arrow_schema))
                 pipeline = Pipeline(source, config.arrow_schema, config.lineage, self._open_runner(config))
             ref = EpochRef(epoch, job.clock.next(), 0)
             targets = tuple(sink.target for sink in job.sinks)

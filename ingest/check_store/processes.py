@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.driver.replay import Replay
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import Job
@@ -182,7 +182,9 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     recover(job, lease)
     chain = load_chain(store, ActiveTimeline.load(store, retry), retry, repair=True)
     while ranges := source.plan(chain.positions).ranges:
-        chain = chain.advanced(run_epoch(job, pipeline, chain, lease, ranges, stop=threading.Event()).decision)
+        chain = chain.advanced(
+            run_epoch(job, pipeline, NextEpoch(chain, ranges), lease, stop=threading.Event()).decision
+        )
     lease.release()
 
 

@@ -158,16 +158,20 @@ def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = 
     return Opened(config, store, retry, identity, is_moved, is_anew)
 
 
-def require_whole(opened: Opened) -> None:
+def require_whole(opened: Opened, timeline: ActiveTimeline | None = None) -> None:
     """Refuse to go on with a timeline of which something is gone; see `timeline.wholeness`.
+
+    Args:
+        opened: the job's timeline.
+        timeline: its newest instants, where the caller has listed them.
 
     Raises:
         InvariantError: it names what; nothing was touched.
         TargetRefusedError: all of it is gone, and a target has rows of it.
         StoreUnavailableError: it could not be looked at.
     """
-    timeline = ActiveTimeline.recent(opened.store, opened.retry)
-    wholeness.require_whole(opened.store, timeline, opened.retry, is_moved=opened.is_moved)
+    listed = timeline if timeline is not None else ActiveTimeline.recent(opened.store, opened.retry)
+    wholeness.require_whole(opened.store, listed, opened.retry, is_moved=opened.is_moved)
     _require_first(opened)
 
 
@@ -280,7 +284,7 @@ def check_result(opened: Opened, decoded: pa.Schema, result: pa.Schema) -> None:
         )
 
 
-def give_birth(opened: Opened, schema: pa.Schema, result: pa.Schema | None = None) -> Opened:
+def create_timeline(opened: Opened, schema: pa.Schema, result: pa.Schema | None = None) -> Opened:
     """Fix what holds for the timeline's whole life, or read what another process has fixed.
 
     Args:

@@ -44,7 +44,7 @@ class Completions:
             beside: whether to return before an epoch is completed.
             check: called behind each epoch, beside the next plan; what it raises, `wait` raises.
         """
-        self._notify = notify
+        self.notify = notify
         self._check = check
         self._checking: Future[None] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tideline-completion") if beside else None
@@ -102,9 +102,9 @@ class Completions:
         try:
             running.future.result()
         except BaseException:
-            self._notify(LeftPending(running.result.manifest.ref, is_decided=True))
+            self.notify(LeftPending(running.result.manifest.ref, is_decided=True))
             raise
-        self._notify(Completed(running.result))
+        self.notify(Completed(running.result))
         checking, self._checking = self._checking, None
         if checking is not None:
             checking.result()

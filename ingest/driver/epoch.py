@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -30,16 +29,16 @@ from ingest.protocol.events import (
     Listener,
     Opened,
     Phase,
-    PhaseBegan,
-    PhaseDone,
     RolledBack,
     no_listener,
+    within,
 )
 from ingest.protocol.job import Job
-from ingest.protocol.recovery import Cause, settle
+from ingest.protocol.recovery import Cause, Settler, settle
 from ingest.protocol.steps import apply_in_order, claim_commit, complete, open_instant, prepare, roll_back
 from ingest.sources.base import Decoder, Source
 from timeline.chain import Chain
+from timeline.decision import Decision
 from timeline.epoch import Manifest, OffsetRange, Plan, WriteReport
 from timeline.errors import FencedError, OutrunError, TidelineError
 from timeline.failpoints import reach
@@ -47,7 +46,7 @@ from timeline.formatting import shortened
 from timeline.lease import LeaseState, WriterLease
 from timeline.redact import shown_error
 
-__all__ = ["EpochResult", "EpochWriter", "Pipeline", "raise_failure", "run_epoch"]
+__all__ = ["EpochResult", "EpochWriter", "NextEpoch", "Pipeline", "raise_failure", "run_epoch"]
 
 log = logging.getLogger(__name__)
 
@@ -112,30 +111,39 @@ class Pipeline:
         return self._isolated[lineage]
 
 
+@dataclass(frozen=True)
+class NextEpoch:
+    """The epoch that a writer is about to ingest.
+
+    Attributes:
+        chain: where ingestion stands.
+        ranges: what the source planned.
+        applied_through: epochs up to this one are known to be in every target; -1: none is.
+    """
+
+    chain: Chain
+    ranges: tuple[OffsetRange, ...]
+    applied_through: int = -1
+
+
 def run_epoch(
     job: Job,
     writer: EpochWriter,
-    chain: Chain,
+    epoch: NextEpoch,
     lease: WriterLease,
-    ranges: tuple[OffsetRange, ...],
     *,
     stop: threading.Event,
-    applied_through: int = -1,
-    notify: Listener = no_listener,
     completions: Completions | None = None,
 ) -> EpochResult:
     """Ingest the next epoch; afterwards it is applied and being completed, or settled and an error is raised.
 
     Args:
         job: timeline and targets.
-        writer: turns the ranges into rows.
-        chain: where ingestion stands.
+        writer: turns offset ranges into rows.
+        epoch: the epoch to ingest.
         lease: this writer's lease.
-        ranges: what the source planned.
         stop: set by a signal; an epoch that is not prepared yet is rolled back then.
-        applied_through: epochs that every target is known to have applied.
-        notify: called for each phase, and of what becomes of the epoch.
-        completions: completes it; without it the epoch is completed at once.
+        completions: completes the epoch; without it the epoch is completed at once.
 
     Raises:
         FencedError: another process decided this epoch or took over; nothing of this attempt is left.
@@ -144,58 +152,58 @@ def run_epoch(
         TargetBusyError: someone else writes the same rows; the epoch is rolled back, or decided and pending.
         TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
     """
-    with _within(Phase.OPEN, notify):
-        plan = open_instant(job, chain, lease, ranges)
+    completions = completions or Completions(no_listener, beside=False)
+    notify = completions.notify
+    with within(Phase.OPEN, notify):
+        plan = open_instant(job, epoch.chain, lease, epoch.ranges)
     notify(Opened(plan))
     try:
         manifest = _write(job, writer, plan, stop, notify)
         lease.check()
-        with _within(Phase.DECIDE, notify):
+        with within(Phase.DECIDE, notify):
             decision = claim_commit(job, plan, manifest, lease.generation, "written")
     except BaseException as error:
         _give_up(job, plan, lease, error, notify)
         raise
     lease.saw(decision.generation)
     if not decision.commits(plan.ref.instant):
-        reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
-        roll_back(job, plan.ref, manifest, reason)
-        notify(RolledBack(plan.ref, reason))
-        first = (
-            f"{plan.ref}: {decision.by} decided it first ({decision.outcome.value} of instant {decision.instant}: "
-            f"{decision.reason}). What this process wrote is removed"
-        )
-        if decision.generation < lease.generation:
-            raise OutrunError(f"{first}, and read again if that one did not commit it")
-        raise FencedError(f"{first}; it stops")
+        raise _lost_to(job, plan, manifest, decision, lease, notify)
     try:
-        with _within(Phase.APPLY, notify):
-            apply_in_order(job, decision, manifest, applied_through=applied_through)
+        with within(Phase.APPLY, notify):
+            apply_in_order(job, decision, manifest, applied_through=epoch.applied_through)
     except BaseException:
         notify(LeftPending(plan.ref, is_decided=True))
         raise
     result = EpochResult(decision, manifest, plan.ranges)
-    (completions or Completions(notify, beside=False)).start(partial(complete, job, decision, manifest), result)
+    completions.start(partial(complete, job, decision, manifest), result)
     return result
 
 
+def _lost_to(
+    job: Job, plan: Plan, manifest: Manifest, decision: Decision, lease: WriterLease, notify: Listener
+) -> FencedError:
+    """Remove an epoch that another process decided first; the error that says so."""
+    reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
+    roll_back(job, plan.ref, manifest, reason)
+    notify(RolledBack(plan.ref, reason))
+    first = (
+        f"{plan.ref}: {decision.by} decided it first ({decision.outcome.value} of instant {decision.instant}: "
+        f"{decision.reason}). What this process wrote is removed"
+    )
+    if decision.generation < lease.generation:
+        return OutrunError(f"{first}, and read again if that one did not commit it")
+    return FencedError(f"{first}; it stops")
+
+
 def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event, notify: Listener) -> Manifest:
-    with _within(Phase.WRITE, notify):
+    with within(Phase.WRITE, notify):
         begun = {sink.target: sink.begin(plan) for sink in job.sinks}
         reach("begun")
         reports = writer.write(plan, Outputs.of(begun, job.quarantine), stop)
         reach("written")
         raise_failure(reports)
-    with _within(Phase.PREPARE, notify):
+    with within(Phase.PREPARE, notify):
         return prepare(job, plan, merge_counts(reports), _by_target(job, reports))
-
-
-@contextmanager
-def _within(phase: Phase, notify: Listener) -> Iterator[None]:
-    notify(PhaseBegan(phase))
-    try:
-        yield
-    finally:
-        notify(PhaseDone(phase))
 
 
 def raise_failure(reports: Sequence[TaskReport]) -> None:
@@ -219,6 +227,6 @@ def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, not
     first_line = next(iter(shown_error(error).splitlines()), "")
     cause = Cause(shortened(first_line, _LONGEST_CAUSE), is_crash(error))
     try:
-        settle(job, plan.ref.instant, LeaseState.MINE, lease.generation, cause=cause, notify=notify)
+        settle(job, plan.ref.instant, Settler(LeaseState.MINE, lease.generation, cause), notify=notify)
     except TidelineError as error:
         log.info("%s: left pending, tideline recover settles it: %s", plan.ref, error)

@@ -173,22 +173,32 @@ def refuse_lost(job: Job) -> None:
         raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
 
 
-def lost_epochs(job: Job) -> list[str]:
-    """What the targets have lost, or have more than the timeline, in words: for who only looks.
+def lost_epochs(job: Job, timeline: ActiveTimeline, settled: Sequence[Decision] = ()) -> list[str]:
+    """What the targets have lost, or have more than the timeline, in words.
 
     Epochs that are pending are left out: recovery brings them to their targets.
+
+    Args:
+        job: the job.
+        timeline: its newest instants.
+        settled: decisions of the epochs that were completed since it was listed.
     """
     found = [words for _, words in ahead(job)]
-    completed = newest_completed(job)
+    commits = [decision for decision in settled if decision.outcome is Outcome.COMMIT]
+    completed = max(commits, key=lambda each: each.epoch) if commits else newest_completed(job, timeline)
     return found if found else [str(loss) for loss in find_losses(job, completed)]
 
 
-def newest_completed(job: Job) -> Decision | None:
+def newest_completed(job: Job, timeline: ActiveTimeline | None = None) -> Decision | None:
     """The decision of the newest epoch that every target had applied; None where there is none.
 
-    One whose manifest cannot be read is passed over: whoever reads the timeline says so.
+    An epoch whose manifest cannot be read is passed over: whoever reads the timeline says so.
+
+    Args:
+        job: the job.
+        timeline: its newest instants, where the caller has listed them.
     """
-    timeline = ActiveTimeline.recent(job.store, job.retry)
+    timeline = timeline if timeline is not None else ActiveTimeline.recent(job.store, job.retry)
     for instant in reversed(timeline.completed().by_action(Action.COMMIT).instants):
         with contextlib.suppress(FormatError):
             manifest = read_manifest(job, instant.time)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ingest.driver.build import Opened, build_job, require_whole
-from ingest.driver.epoch import EpochWriter, raise_failure, run_epoch
+from ingest.driver.epoch import EpochWriter, NextEpoch, raise_failure, run_epoch
 from ingest.driver.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
 from ingest.driver.onto_gaps import onto_gaps, with_pending
 from ingest.driver.replay import Discarding, check_counts_same, check_same, read_otherwise
@@ -189,7 +189,7 @@ def _put_back(
         "; ".join(f"{loss.target} {loss.how}" for loss in found.losses),
     )
     writer = LostRows(job, found.back, open_writer)
-    result = run_epoch(job, writer, chain, lease, (offsets,), stop=stop)
+    result = run_epoch(job, writer, NextEpoch(chain, (offsets,)), lease, stop=stop)
     return replace(found, epoch=result.decision.epoch)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from ingest.driver.build import Opened, build_job, require_whole
 from ingest.driver.losses import lost_epochs, refuse_ahead
 from ingest.driver.stores import probe_stores
-from ingest.protocol.evidence import Evidence, Unknown, gather
+from ingest.protocol.evidence import Evidence, Unknown
 from ingest.protocol.job import Job
-from ingest.protocol.recovery import RecoveryStep, Settled, StepKind, next_step, pending_commits, settle_all
+from ingest.protocol.recovery import PendingWork, RecoveryStep, Settled, look, settle_all
 from timeline.active import ActiveTimeline
-from timeline.epoch import Manifest
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
@@ -45,20 +44,20 @@ class Recovery:
 def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:
     """What recovery would do; reads only.
 
-    The lease is looked at once: a writer on another machine that has just died still counts as live. Where nothing
-    is found behind the settled mark, the whole timeline is looked at.
+    The lease is looked at once: a writer on another machine that has just died still counts as live.
+
+    Args:
+        opened: the job's timeline.
+        force: see `next_step`.
+        observer: watches the timeline's latest writer.
 
     Raises:
         ConfigError: the timeline is another job's.
         InvariantError: something of the timeline is gone.
         TargetRefusedError: a target has epochs that the timeline has not.
     """
-    require_whole(opened)
-    opened.require_owner()
-    if opened.identity is None:
-        return Recovery()
-    refuse_ahead(build_job(opened))
-    return _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))[0]
+    examined = _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))
+    return examined.recovery if examined is not None else Recovery()
 
 
 def run_recovery(
@@ -69,7 +68,7 @@ def run_recovery(
     Args:
         opened: the job's timeline.
         force: do not wait for a writer that may be alive.
-        on_wait: told before the lease of a silent writer is watched, which takes up to its TTL.
+        on_wait: called before the lease of a silent writer is watched, which takes up to its TTL.
 
     Raises:
         ConfigError: a store does not create objects exclusively, or the timeline is another job's; nothing was touched.
@@ -78,14 +77,12 @@ def run_recovery(
         TargetError: a decided epoch could not be applied; it stays pending and decided. Or a target has epochs that
             the timeline has not; nothing was touched.
     """
-    require_whole(opened)
-    opened.require_owner()
-    if opened.identity is None:
-        return Recovery()
-    refuse_ahead(build_job(opened))
     observer = LeaseObserver(opened.store, opened.retry)
-    before, timeline = _examine(opened, force, observer)
-    if not before.leftovers and not len(_unsettled(timeline)):
+    examined = _examine(opened, force, observer)
+    if examined is None:
+        return Recovery()
+    job, seen, before = examined.job, examined.seen, examined.recovery
+    if not before.leftovers and not seen.timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants:
         return before
     if before.is_waiting and observer.writer is not None and on_wait is not None:
         on_wait(observer.writer)
@@ -96,51 +93,46 @@ def run_recovery(
         return replace(before, is_waiting=True)
     lease.keep()
     try:
-        checked = {} if before.is_waiting else _checked(before)  # whoever waited for the lease looks again
-        job = build_job(opened)
-        settled = settle_all(job, lease, whole=timeline.settled is None, checked=checked)
-        losses = lost_epochs(job)
+        done = settle_all(job, lease, seen=seen)
+        losses = lost_epochs(job, done.timeline, done.decisions)
     finally:
         lease.release()
     return replace(
         before,
         losses=losses,
-        settled=[each for each in settled if each.is_done],
-        replays=[each for each in settled if not each.is_done],
+        settled=[each for each in done.settled if each.is_done],
+        replays=[each for each in done.settled if not each.is_done],
         is_waiting=False,
     )
 
 
-def _examine(opened: Opened, force: bool, observer: LeaseObserver) -> tuple[Recovery, ActiveTimeline]:
-    """What recovery would do, and the view of the timeline that shows it."""
+@dataclass(frozen=True)
+class _Examined:
+    """A job, its pending work, and that in words."""
+
+    job: Job
+    seen: PendingWork
+    recovery: Recovery
+
+
+def _examine(opened: Opened, force: bool, observer: LeaseObserver) -> _Examined | None:
+    """What recovery would do; None where the timeline has not been created."""
+    recent = ActiveTimeline.recent(opened.store, opened.retry)
+    require_whole(opened, recent)
+    opened.require_owner()
+    if opened.identity is None:
+        return None
     job = build_job(opened)
-    lease = _look(observer)
-    timeline = ActiveTimeline.recent(job.store, job.retry)
-    if not len(_unsettled(timeline)):
-        # Whoever asks has a reason: something that woke up late may have been left before the mark.
-        timeline = ActiveTimeline.load(job.store, job.retry)
-    found = []
-    for time in pending_commits(job, timeline):
-        evidence = gather(job, time, lease)
-        found.append((evidence, next_step(evidence, force=force)))
+    refuse_ahead(job)
+    seen = look(job, recent, _look(observer), force=force)
     recovery = Recovery(
-        found=found,
+        found=seen.found,
         writer=observer.writer,
-        leftovers=_leftovers(job, timeline),
-        is_waiting=any(step.kind is StepKind.WAIT for _, step in found),
-        losses=lost_epochs(job),
+        leftovers=_leftovers(job, seen.timeline),
+        is_waiting=seen.is_waiting,
+        losses=lost_epochs(job, seen.timeline),
     )
-    return recovery, timeline
-
-
-def _checked(before: Recovery) -> dict[str, Manifest]:
-    """Manifests of which everything was there a moment ago."""
-    manifests = {evidence.instant: evidence.manifest for evidence, _ in before.found if evidence.decision is None}
-    return {instant: manifest for instant, manifest in manifests.items() if isinstance(manifest, Manifest)}
-
-
-def _unsettled(timeline: ActiveTimeline) -> ActiveTimeline:
-    return timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK)
+    return _Examined(job, seen, recovery)
 
 
 def _look(observer: LeaseObserver) -> LeaseState | Unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from ingest.driver.build import Opened, check_result, known_schema, open_source
 from ingest.driver.epoch import Pipeline
 from ingest.execution.runner import Runner
+from sinks.base import in_turn
 
 if TYPE_CHECKING:
     from ingest.sources.quarantine import WithQuarantine
@@ -71,6 +72,10 @@ class Writers:
 
             self._query = open_query(self._started(), opened.config, decoded, self._stop)
         return self._query
+
+    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See `sinks.base.Spread`: on the engine where it was started, here where not."""
+        (in_turn if self._runner is None else self._runner.spread)(calls)
 
     def close(self) -> None:
         """Stop the engine, where it was started."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -181,6 +182,16 @@ Listener: TypeAlias = Callable[[Event], None]
 
 def no_listener(event: Event) -> None:
     """The `Listener` of those that nobody watches."""
+
+
+@contextmanager
+def within(phase: Phase, notify: Listener) -> Iterator[None]:
+    """Notify of a phase's begin and end, however it ends."""
+    notify(PhaseBegan(phase))
+    try:
+        yield
+    finally:
+        notify(PhaseDone(phase))
 
 
 class EventBus:

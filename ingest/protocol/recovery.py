@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ingest.protocol.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, no_listener
@@ -30,6 +30,7 @@ from ingest.protocol.steps import (
     read_plan,
     read_rollback,
     roll_back,
+    rollback_is_completed,
 )
 from timeline.active import ActiveTimeline
 from timeline.decision import Decision, Outcome
@@ -60,6 +61,21 @@ class Cause:
 
 DIED = Cause("", is_crash=True)
 """Of an epoch that another process finds open: its writer is gone."""
+
+
+@dataclass(frozen=True)
+class Settler:
+    """The process that settles a pending instant.
+
+    Attributes:
+        lease: what it knows of the timeline's latest writer.
+        generation: its own writer generation.
+        cause: what made the instant's writer give it up, where that is known.
+    """
+
+    lease: LeaseState
+    generation: int
+    cause: Cause = DIED
 
 
 class StepKind(enum.Enum):
@@ -159,10 +175,8 @@ class Settled:
 def settle(
     job: Job,
     instant: str,
-    lease: LeaseState,
-    generation: int,
+    settler: Settler,
     *,
-    cause: Cause = DIED,
     notify: Listener = no_listener,
     checked: Manifest | None = None,
 ) -> Settled:
@@ -171,9 +185,7 @@ def settle(
     Args:
         job: the job.
         instant: the pending instant.
-        lease: what is known of the timeline's latest writer.
-        generation: of the process that settles it.
-        cause: what made its writer give it up, where that is known.
+        settler: this process.
         notify: called for an epoch that is completed, rolled back, or left pending by an error.
         checked: see `gather`.
 
@@ -185,16 +197,16 @@ def settle(
     """
     evidence: Evidence | None = None
     try:
-        evidence = gather(job, instant, lease, checked)
+        evidence = gather(job, instant, settler.lease, checked)
         while True:
-            answer = _take_step(job, evidence, generation, cause, notify)
+            answer = _take_step(job, evidence, settler, notify)
             if isinstance(answer, Settled):
                 return answer
-            # A manifest that was there and whole a moment ago is not looked at again; a missing one may have come.
+            # Reuse a verified manifest; read a missing one again.
             is_known = isinstance(evidence.manifest, Manifest)
-            evidence = replace(evidence, decision=answer) if is_known else gather(job, instant, lease)
+            evidence = replace(evidence, decision=answer) if is_known else gather(job, instant, settler.lease)
     except BaseException:
-        notify(_left(evidence, instant, generation))
+        notify(_left(evidence, instant, settler.generation))
         raise
 
 
@@ -211,9 +223,9 @@ def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
         )
 
 
-def _take_step(job: Job, evidence: Evidence, generation: int, cause: Cause, notify: Listener) -> Settled | Decision:
+def _take_step(job: Job, evidence: Evidence, settler: Settler, notify: Listener) -> Settled | Decision:
     """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
-    step = next_step(evidence)
+    step, generation, cause = next_step(evidence), settler.generation, settler.cause
     of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
     log.info("%s: %s: %s", of, step.kind.value, step.reason)
     manifest = evidence.manifest if isinstance(evidence.manifest, Manifest) else None
@@ -296,60 +308,134 @@ def recover(job: Job, lease: WriterLease, notify: Listener = no_listener) -> Seq
             settled, as far as order allows.
         TargetError: a decided epoch could not be applied.
     """
-    settled = settle_all(job, lease, notify)
+    settled = settle_all(job, lease, notify).settled
     for each in settled:
         if not each.is_done:
             raise ReplayNeededError(each.step.reason)
     return settled
 
 
+@dataclass(frozen=True)
+class PendingWork:
+    """Pending commit instants as storage showed them before this process was the timeline's writer.
+
+    Attributes:
+        timeline: the listing that shows them.
+        found: the evidence and the step of each, in the order in which they have to be settled.
+    """
+
+    timeline: ActiveTimeline
+    found: Sequence[tuple[Evidence, RecoveryStep]] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole timeline was listed, and not only what is behind the settled mark."""
+        return self.timeline.settled is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an instant is left to a writer that may be alive."""
+        return any(step.kind is StepKind.WAIT for _, step in self.found)
+
+    def verified(self, instant: str) -> Manifest | None:
+        """The manifest of an undecided instant of which every file was there; None where that may have changed since.
+
+        A process that waited for the lease looks again.
+        """
+        if self.is_waiting:
+            return None
+        manifests = (each.manifest for each, _ in self.found if each.instant == instant and each.decision is None)
+        return next((manifest for manifest in manifests if isinstance(manifest, Manifest)), None)
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """Outcome of `settle_all`.
+
+    Attributes:
+        timeline: the listing that was gone by.
+        settled: each instant that was pending in it, by epoch.
+    """
+
+    timeline: ActiveTimeline
+    settled: Sequence[Settled]
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """Decisions of the instants that are settled now."""
+        decisions = (each.evidence.decision for each in self.settled if each.is_done)
+        return [decision for decision in decisions if isinstance(decision, Decision)]
+
+
+def look(job: Job, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False) -> PendingWork:
+    """What is pending, and what recovery would do with it; reads only.
+
+    Lists all of the timeline where nothing is pending behind the settled mark: an instant of a late writer may be
+    before it.
+
+    Args:
+        job: the job.
+        recent: the timeline from the settled mark on.
+        lease: what is known of the timeline's latest writer.
+        force: see `next_step`.
+
+    Raises:
+        StoreUnavailableError: storage does not answer.
+    """
+    timeline = recent
+    if not timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants and timeline.settled is not None:
+        timeline = ActiveTimeline.load(job.store, job.retry)
+    found = []
+    for time in pending_commits(job, timeline):
+        evidence = gather(job, time, lease)
+        found.append((evidence, next_step(evidence, force=force)))
+    return PendingWork(timeline, found)
+
+
 def settle_all(
-    job: Job,
-    lease: WriterLease,
-    notify: Listener = no_listener,
-    *,
-    whole: bool = False,
-    checked: Mapping[str, Manifest] | None = None,
-) -> Sequence[Settled]:
+    job: Job, lease: WriterLease, notify: Listener = no_listener, seen: PendingWork | None = None
+) -> Settlement:
     """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
 
-    Epochs are applied in order, so those that are decided behind it wait as well. Looks behind the settled mark
-    (`timeline.settled`), every `WHOLE_LOOK_EVERY`-th writer at the whole timeline.
+    Epochs are applied in order, so those that are decided behind it wait as well. Lists the timeline from the settled
+    mark on (`timeline.settled`); every `WHOLE_LOOK_EVERY`-th writer lists all of it, to find instants of late writers.
 
     Args:
         job: the job.
         lease: this writer's lease.
         notify: called for what is pending, and of what becomes of it.
-        whole: look at the whole timeline, whoever's turn it is.
-        checked: by instant, see `gather`.
+        seen: what this process saw before it took the lease.
     """
-    whole = whole or lease.generation % WHOLE_LOOK_EVERY == 0
     job.store.sweep()
-    settled: list[Settled] = []
-    timeline = _load(job, whole=whole)
+    is_whole = lease.generation % WHOLE_LOOK_EVERY == 0 or (seen is not None and seen.is_whole)
+    timeline = _load(job, is_whole=is_whole)
     pending = pending_commits(job, timeline)
     notify(Found(tuple(pending)))
+    settled: list[Settled] = []
+    settler = Settler(LeaseState.MINE, lease.generation)
     for time in pending:
         try:
-            known = checked.get(time) if checked else None
-            settled.append(settle(job, time, LeaseState.MINE, lease.generation, notify=notify, checked=known))
+            known = seen.verified(time) if seen is not None else None
+            settled.append(settle(job, time, settler, notify=notify, checked=known))
         except ReplayNeededError as lost:
             log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
             step = RecoveryStep(StepKind.REPLAY, str(lost))
             settled.append(Settled(gather(job, time, LeaseState.MINE), step, False))
-    timeline = _load(job, whole=whole) if settled else timeline
+    done = frozenset(each.evidence.instant for each in settled if each.is_done)
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         rollback = read_rollback(job, instant.time)
-        if rollback is not None:
+        # Two processes may each have requested a rollback of one instant: settling it has ended one of them.
+        is_ended = rollback is not None and rollback.plan.instant in done and rollback_is_completed(job, rollback)
+        if rollback is not None and not is_ended:
             ref = EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation)
             drive_rollback(job, rollback, ref, None)
             notify(RolledBack(ref, rollback.plan.reason))
-    clean_leftovers(job, timeline, just_settled=frozenset(each.evidence.instant for each in settled if each.is_done))
-    return settled
+    clean_leftovers(job, timeline, just_settled=done)
+    return Settlement(timeline, settled)
 
 
-def _load(job: Job, *, whole: bool) -> ActiveTimeline:
-    timeline = ActiveTimeline.load(job.store, job.retry) if whole else ActiveTimeline.recent(job.store, job.retry)
+def _load(job: Job, *, is_whole: bool) -> ActiveTimeline:
+    timeline = ActiveTimeline.load(job.store, job.retry) if is_whole else ActiveTimeline.recent(job.store, job.retry)
     if timeline.latest_time is not None:
         job.clock.observe(timeline.latest_time)
     return timeline

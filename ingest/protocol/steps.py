@@ -330,6 +330,12 @@ def read_rollback(job: Job, time: str) -> Rollback | None:
     return Rollback(time, ROLLBACK_PLAN.load(path, body)) if body else None
 
 
+def rollback_is_completed(job: Job, rollback: Rollback) -> bool:
+    """Whether a rollback was brought to its end."""
+    completed = Instant(rollback.time, Action.ROLLBACK, State.COMPLETED, rollback.plan.completion_time)
+    return job.retry.call(partial(job.store.size, completed.path)) is not None
+
+
 def _find_rollback(job: Job, instant: str) -> Rollback | None:
     """The latest rollback that was requested for a commit instant, in whatever state it is."""
     # A rollback's time is later than that of the instant that it is for.

@@ -8,7 +8,7 @@ import threading
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ingest.driver.epoch import run_epoch
+from ingest.driver.epoch import NextEpoch, run_epoch
 from ingest.execution.spark.rows import SHARD, BatchRows, make_rows
 from ingest.protocol.job import Job
 from ingest.stream.checkpoint import CheckpointFiles, read_batch
@@ -83,11 +83,9 @@ class BatchIngest:
         result = run_epoch(
             self._job,
             BatchRows(rows, self._schema),
-            self._chain,
+            NextEpoch(self._chain, (offsets,), self._applied_through),
             self._lease,
-            (offsets,),
             stop=self.stop,
-            applied_through=self._applied_through,
         )
         self._applied_through = self._chain.next_epoch
         self._chain = self._chain.advanced(result.decision)

@@ -14,7 +14,7 @@ import pytest
 from hudi import HudiInstant, HudiReadOptions, HudiTableBuilder
 
 from ingest.check_store.numbers import NumberDecoder, NumberReader, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.execution.task import Outputs, TaskSpec, run_task
 from ingest.protocol.job import Job
@@ -107,7 +107,13 @@ class World:
         source = RowSource({"a": until}, most=until)
         pipeline = Pipeline(source, SCHEMA, False, LocalRunner())
         chain = self.chain
-        run_epoch(self.job, pipeline, chain, self.lease, source.plan(chain.positions).ranges, stop=threading.Event())
+        run_epoch(
+            self.job,
+            pipeline,
+            NextEpoch(chain, source.plan(chain.positions).ranges),
+            self.lease,
+            stop=threading.Event(),
+        )
 
     def leave_written(self, until: int) -> Plan:
         """An epoch whose writer dies before it is prepared: data files are there, nothing is decided."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
@@ -98,7 +98,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
                 pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
                 # A new one each time: who was outrun in one epoch and goes on all the same does no harm either.
                 lease = make_lease(store, number)
-                result = run_epoch(job, pipeline, chain, lease, plan.ranges, stop=threading.Event())
+                result = run_epoch(job, pipeline, NextEpoch(chain, plan.ranges), lease, stop=threading.Event())
                 chain = chain.advanced(result.decision)
                 if is_marking:
                     move_settled(store, ActiveTimeline.recent(store, job.retry), result.decision.instant, job.retry)

@@ -14,7 +14,7 @@ import psutil
 
 from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import Job
 from tests.explore.protocol_world import make_lease
@@ -29,9 +29,8 @@ def main(folder: Path, epochs: int, every: int) -> None:
     source, lease = NumberSource({"s": epochs}, bad_every=3), make_lease(store, 1)
     pipeline, chain = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner()), Chain()
     while ranges := source.plan(chain.positions).ranges:
-        result = run_epoch(
-            job, pipeline, chain, lease, ranges, stop=threading.Event(), applied_through=chain.next_epoch - 1
-        )
+        epoch = NextEpoch(chain, ranges, chain.next_epoch - 1)
+        result = run_epoch(job, pipeline, epoch, lease, stop=threading.Event())
         chain = chain.advanced(result.decision)
         if chain.next_epoch % every == 0:
             gc.collect()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
@@ -66,7 +66,7 @@ def ingest(job: Job, epochs: int) -> Chain:
     chain = start(job)
     for _ in range(epochs):
         ranges = SOURCE.plan(chain.positions).ranges
-        result = run_epoch(job, PIPELINE, chain, lease(job), ranges, stop=threading.Event())
+        result = run_epoch(job, PIPELINE, NextEpoch(chain, ranges), lease(job), stop=threading.Event())
         chain = chain.advanced(result.decision)
         write_snapshot(job.store, chain, AT_ONCE)
     return chain
@@ -151,7 +151,9 @@ def test_the_mark_does_not_pass_what_is_pending(store: ScriptedStore) -> None:
     chain = ingest(job, 2)
     plan = Plan(EpochRef(0, format_time(1), 1), "numbers", "another", (), ("table",), {}, "another")
     store.put(commit_requested(plan.ref.instant).path, PLAN.dump(plan))
-    ingested = run_epoch(job, PIPELINE, chain, lease(job), SOURCE.plan(chain.positions).ranges, stop=threading.Event())
+    ingested = run_epoch(
+        job, PIPELINE, NextEpoch(chain, SOURCE.plan(chain.positions).ranges), lease(job), stop=threading.Event()
+    )
     write_snapshot(store, chain.advanced(ingested.decision), AT_ONCE)
     assert read_settled(store, AT_ONCE) is None
     chain = ingest(make_job(store), 3)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.config.load import JobConfig, load_config
-from ingest.driver.build import build_job, check_result, give_birth, known_schema, open_timeline
+from ingest.driver.build import build_job, check_result, create_timeline, known_schema, open_timeline
 from ingest.execution.runner import LocalRunner
 from ingest.execution.task import TASK_REPORT, TaskReport
 from ingest.transform.pipeline import open_query, reports_of
@@ -67,7 +67,7 @@ def test_a_stream_makes_its_rows_itself(tmp_path: Path) -> None:
 def test_the_columns_of_the_result_are_kept_and_recovery_needs_no_spark_for_them(tmp_path: Path) -> None:
     config = load(tmp_path, JOB)
     opened = open_timeline(config)
-    give_birth(opened, pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("host", pa.string())]), RESULT)
+    create_timeline(opened, pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("host", pa.string())]), RESULT)
     again = open_timeline(config)
     job = build_job(again)
     target = job.sinks[0]
@@ -80,7 +80,7 @@ def test_the_columns_of_the_result_are_kept_and_recovery_needs_no_spark_for_them
 def test_a_query_with_other_columns_than_at_birth_is_refused_by_their_names(tmp_path: Path) -> None:
     config = load(tmp_path, JOB)
     decoded = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("host", pa.string())])
-    opened = give_birth(open_timeline(config), decoded, RESULT)
+    opened = create_timeline(open_timeline(config), decoded, RESULT)
     check_result(opened, decoded, RESULT)
     other = pa.schema([RESULT.field("ts"), pa.field("name", pa.int64()), pa.field("more", pa.string())])
     with pytest.raises(ConfigError) as caught:
@@ -93,7 +93,7 @@ def test_a_query_that_comes_later_has_to_give_the_rows_that_the_table_has(tmp_pa
     config = load(tmp_path, JOB)
     decoded = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("host", pa.string())])
     plain = config.model_copy(update={"transform": None, "partition_by": ()})
-    opened = replace(give_birth(open_timeline(plain), decoded), config=config)
+    opened = replace(create_timeline(open_timeline(plain), decoded), config=config)
     check_result(opened, decoded, decoded)
     with pytest.raises(ConfigError, match="born with string"):
         check_result(opened, decoded, RESULT)

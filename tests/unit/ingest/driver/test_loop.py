@@ -15,7 +15,8 @@ from rich.console import Console
 from ingest.cli.console import ProgressLine, summary_text
 from ingest.config.load import load_config
 from ingest.driver.build import open_source, open_timeline
-from ingest.driver.loop import BUSY_TRIES, IngestLoop
+from ingest.driver.loop import IngestLoop
+from ingest.driver.next_action import MOST_TRIES
 from ingest.driver.summary import Mode, Summary
 from ingest.execution.runner import LocalRunner, Runner
 from ingest.execution.task import TaskReport, TaskSpec
@@ -171,7 +172,7 @@ class TestReplay:
 
 
 class TestBusy:
-    @pytest.mark.parametrize("times", [1, BUSY_TRIES])
+    @pytest.mark.parametrize("times", [1, MOST_TRIES])
     def test_an_epoch_is_tried_again_from_the_same_offsets(self, bench: Bench, times: int) -> None:
         tell(bench.store, BUSY, times)
         assert bench.run().rows == 3
@@ -180,17 +181,17 @@ class TestBusy:
         assert len(bench.stop.waits) == times
 
     def test_waits_grow(self, bench: Bench) -> None:
-        tell(bench.store, BUSY, BUSY_TRIES)
+        tell(bench.store, BUSY, MOST_TRIES)
         bench.run()
         for number, wait_s in enumerate(bench.stop.waits):
             assert 0.25 * 2**number <= wait_s <= 0.75 * 2**number
 
     def test_a_target_that_stays_busy_ends_the_run_with_nothing_left_open(self, bench: Bench) -> None:
-        tell(bench.store, BUSY, BUSY_TRIES + 1)
+        tell(bench.store, BUSY, MOST_TRIES + 1)
         with pytest.raises(TargetBusyError, match="someone else writes these rows"):
             bench.run()
         assert committed(bench.store) == []
-        assert bench.instants(Action.ROLLBACK) == BUSY_TRIES + 1
+        assert bench.instants(Action.ROLLBACK) == MOST_TRIES + 1
         assert bench.run().rows == 3
 
     def test_only_tries_in_a_row_count(self, bench: Bench) -> None:
@@ -203,16 +204,16 @@ class TestBusy:
             if isinstance(event, Planned):
                 behind = event.plan.behind
             elif isinstance(event, Completed) and behind:
-                tell(bench.store, BUSY, BUSY_TRIES)
+                tell(bench.store, BUSY, MOST_TRIES)
 
         bench.listener = busy_again
-        tell(bench.store, BUSY, BUSY_TRIES)
+        tell(bench.store, BUSY, MOST_TRIES)
         assert bench.run().epochs == 2
         assert committed(bench.store) == [1, 2, 3]
-        assert len(bench.stop.waits) == 2 * BUSY_TRIES
+        assert len(bench.stop.waits) == 2 * MOST_TRIES
 
     def test_a_stop_ends_the_wait(self, bench: Bench) -> None:
-        tell(bench.store, BUSY, BUSY_TRIES)
+        tell(bench.store, BUSY, MOST_TRIES)
         bench.stop = Waits(stop_at=2)
         summary = bench.run()
         assert summary.is_stopped

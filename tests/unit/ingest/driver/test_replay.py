@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.driver.replay import Replay
 from ingest.execution.runner import LocalRunner
 from ingest.execution.task import TaskReport, TaskSpec
@@ -95,7 +95,7 @@ def run_one(job: Job, source: NumberSource = SOURCE) -> None:
     """The next epoch, by its own writer."""
     chain = chain_of(job)
     ranges = source.plan(chain.positions).ranges
-    run_epoch(job, pipeline(source), chain, lease_of(job), ranges, stop=threading.Event())
+    run_epoch(job, pipeline(source), NextEpoch(chain, ranges), lease_of(job), stop=threading.Event())
 
 
 def decide_and_lose(world: World, source: NumberSource = SOURCE) -> str:
@@ -159,7 +159,7 @@ def test_no_pipeline_is_made_where_nothing_was_lost(world: World) -> None:
 def test_recovery_without_a_source_leaves_it_pending_and_says_why(world: World) -> None:
     instant = decide_and_lose(world)
     job = world.job(reads=False)
-    (left,) = settle_all(job, lease_of(job))
+    (left,) = settle_all(job, lease_of(job)).settled
     assert not left.is_done
     assert (left.evidence.instant, left.step.kind) == (instant, StepKind.REPLAY)
     assert "keyed: epoch 0" in left.step.reason and "was rolled back" in left.step.reason
@@ -178,7 +178,7 @@ def test_what_was_written_again_and_committed_is_not_lost_any_more(world: World)
     assert gather(job, instant, LeaseState.MINE).lost
     apply(job, manifest)
     assert gather(job, instant, LeaseState.MINE).lost == ()
-    (settled,) = settle_all(world.job(reads=False), lease_of(job))
+    (settled,) = settle_all(world.job(reads=False), lease_of(job)).settled
     assert (settled.step.kind, settled.is_done) == (StepKind.RECOMMIT, True)
     world.check(epochs=1)
 
@@ -215,9 +215,11 @@ def test_recovery_settles_what_does_not_wait_for_it(world: World) -> None:
     dying = Pipeline(SOURCE, NUMBER_SCHEMA, False, DiesInTheMiddle())
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("ingest.driver.epoch.settle", cannot_settle)
-        run_epoch(job, dying, chain, lease_of(job), SOURCE.plan(chain.positions).ranges, stop=threading.Event())
+        run_epoch(
+            job, dying, NextEpoch(chain, SOURCE.plan(chain.positions).ranges), lease_of(job), stop=threading.Event()
+        )
     assert len(world.pending()) == 2
-    first, second = settle_all(world.job(reads=False), lease_of(job))
+    first, second = settle_all(world.job(reads=False), lease_of(job)).settled
     assert (first.evidence.instant, first.step.kind, first.is_done) == (lost, StepKind.REPLAY, False)
     assert (second.step.kind, second.is_done) == (StepKind.ROLLBACK, True)
     assert world.pending() == [lost]
@@ -234,7 +236,7 @@ def test_epochs_behind_it_wait_until_it_is_written_again(world: World) -> None:
     with pytest.raises(ReplayNeededError, match="epoch 0"):
         run_one(job)
     assert len(world.pending()) == 2
-    first, second = settle_all(job, lease_of(job))
+    first, second = settle_all(job, lease_of(job)).settled
     assert [first.is_done, second.is_done] == [False, False]
     assert "epoch 0" in second.step.reason
     assert committed(world.keyed) == []

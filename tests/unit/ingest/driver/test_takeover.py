@@ -14,13 +14,13 @@ import yaml
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, build_job, give_birth, known_schema, open_timeline
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.build import Opened, build_job, create_timeline, known_schema, open_timeline
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.driver.takeover import examine, run_recovery
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.evidence import gather
 from ingest.protocol.job import Job
-from ingest.protocol.recovery import DIED, Cause, settle
+from ingest.protocol.recovery import DIED, Cause, Settler, settle
 from ingest.protocol.steps import open_instant, prepare
 from sinks.base import TaskAttempt
 from sinks.memory import MemorySink
@@ -55,7 +55,7 @@ def opened(tmp_path: Path) -> Opened:
     unborn = open_timeline(load_config(file))
     schema = known_schema(unborn)
     assert schema is not None
-    return give_birth(unborn, schema)
+    return create_timeline(unborn, schema)
 
 
 def lease(job: Job) -> WriterLease:
@@ -138,7 +138,7 @@ def test_files_of_an_epoch_are_asked_for_once_by_a_process_that_knows_its_manife
     assert sink.asked == [at]
     gather(job, at, LeaseState.EXPIRED, checked=replace(manifest, counts=()))
     assert sink.asked == [at, at], "another manifest than the one that was looked at"
-    settle(job, at, LeaseState.MINE, 2, checked=manifest)
+    settle(job, at, Settler(LeaseState.MINE, 2), checked=manifest)
     assert sink.asked == [at, at]
     assert sink.read().num_rows == 2
 
@@ -164,11 +164,11 @@ def test_a_writer_that_finds_its_epoch_committed_by_the_next_one_begins_no_other
 
     def settle_it() -> None:
         (instant,) = ActiveTimeline.load(store, AT_ONCE).pending()
-        settle(job, instant.time, LeaseState.EXPIRED, 2)
+        settle(job, instant.time, Settler(LeaseState.EXPIRED, 2))
 
     store.settle = settle_it
     pipeline = Pipeline(NumberSource({"a": 2}, most=2), NUMBER_SCHEMA, False, LocalRunner())
-    result = run_epoch(job, pipeline, Chain(), mine, ranges, stop=threading.Event())
+    result = run_epoch(job, pipeline, NextEpoch(Chain(), ranges), mine, stop=threading.Event())
     assert (result.decision.generation, sink.read().num_rows) == (2, 2)
     assert mine.is_lost, "its heart need not have beaten for it"
     with pytest.raises(FencedError):
@@ -184,7 +184,7 @@ def test_a_rollback_says_whether_a_crash_ended_the_epoch(cause: Cause, is_crash:
     sink = MemorySink("table", "app", store, AT_ONCE)
     job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
     plan = open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
-    settle(job, plan.ref.instant, LeaseState.MINE, 2, cause=cause)
+    settle(job, plan.ref.instant, Settler(LeaseState.MINE, 2, cause))
     decision = read_decision(store, 0, AT_ONCE)
     assert decision is not None and decision.is_crash is is_crash
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
-from ingest.driver.epoch import Pipeline, run_epoch
+from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import Job
 from ingest.protocol.late_files import clean_leftovers
@@ -46,7 +46,7 @@ def lease(of: Job) -> WriterLease:
 def commit(of: Job) -> None:
     chain = load_chain(of.store, ActiveTimeline.load(of.store, AT_ONCE), AT_ONCE)
     ranges = SOURCE.plan(chain.positions).ranges
-    run_epoch(of, PIPELINE, chain, lease(of), ranges, stop=threading.Event())
+    run_epoch(of, PIPELINE, NextEpoch(chain, ranges), lease(of), stop=threading.Event())
 
 
 def write_unprepared(of: Job) -> tuple[Plan, str]:
