@@ -122,8 +122,8 @@ class LeaseObserver:
         monotonic: Callable[[], float] = time.monotonic,
         process_is_gone: Callable[[ProcessId], bool] = is_gone,
     ) -> None:
-        self._store = store
-        self._retry = retry
+        self.store = store
+        self.retry = retry
         self._monotonic = monotonic
         self._process_is_gone = process_is_gone
         self._seen: WriterRecord | None = None
@@ -143,7 +143,7 @@ class LeaseObserver:
     def look(self) -> LeaseState:
         """Read the record once more. LIVE means: not known to be dead yet."""
         asked = self._monotonic()
-        record = latest_writer(self._store, self._retry)
+        record = latest_writer(self.store, self.retry)
         if record is None:
             return LeaseState.NONE
         if record != self._seen:
@@ -266,12 +266,10 @@ class WriterLease:
 
 
 def take_lease(
-    store: ObjectStore,
+    observer: LeaseObserver,
     *,
     job: str,
     ttl_ms: int,
-    retry: Retry,
-    observer: LeaseObserver,
     force: bool = False,
     process: Callable[[], ProcessId] = this_process,
     sleep: Callable[[float], None] = time.sleep,
@@ -281,17 +279,15 @@ def take_lease(
     A writer that shows a sign of life while it is watched ends the wait at once.
 
     Args:
-        store: the timeline's store.
+        observer: watches the present writer, in the timeline's store.
         job: the job's name, for the record.
         ttl_ms: TTL of the new lease in milliseconds.
-        retry: bounds of retries.
-        observer: watches the present writer.
         force: do not wait for a live writer; it will find itself fenced once it has settled what it has open.
-        process: who takes it.
+        process: the process that takes it.
         sleep: waits between looks.
 
     Raises:
-        WriterBusyError: the present writer lives; the message says who it is.
+        WriterBusyError: the present writer lives; the message names it.
         StoreUnavailableError: the store's listings do not show what it holds.
     """
     announced = False
@@ -301,15 +297,12 @@ def take_lease(
         writer = observer.writer
         if writer is None or state in (LeaseState.NONE, LeaseState.EXPIRED) or force:
             record = _next_record(writer, process(), job, ttl_ms)
-            body = WRITER.dump(record)
-            if create_or_read(store, writer_path(record.generation), body, retry) == body:
-                log.info("writer generation %d taken by %s", record.generation, record.process)
-                _prune(store, record.generation)
-                return WriterLease(store, record, retry)
-            # Someone was faster, and the next look shows who.
+            if _create(observer.store, record, observer.retry):
+                return WriterLease(observer.store, record, observer.retry)
+            # Another process was faster, and the next look shows it.
             unseen[record.generation] += 1
             if unseen[record.generation] >= _MOST_UNSEEN:
-                raise _unlisted(store, record.generation)
+                raise _unlisted(observer.store, record.generation)
             if unseen[record.generation] > 1:
                 sleep(_UNSEEN_PAUSE_S * unseen[record.generation])
             continue
@@ -320,13 +313,19 @@ def take_lease(
             )
         if not announced:
             announced = True
-            log.info(
-                "%s (generation %d) holds the lease; watching it for up to %.0f s",
-                writer.process,
-                writer.generation,
-                observer.remaining_s(),
-            )
+            held = f"{writer.process} (generation {writer.generation}) holds the lease"
+            log.info("%s; watching it for up to %.0f s", held, observer.remaining_s())
         sleep(min(observer.remaining_s(), max(0.05, writer.ttl_ms / 12000)))
+
+
+def _create(store: ObjectStore, record: WriterRecord, retry: Retry) -> bool:
+    """Create a generation; False where another process has it."""
+    body = WRITER.dump(record)
+    if create_or_read(store, writer_path(record.generation), body, retry) != body:
+        return False
+    log.info("writer generation %d taken by %s", record.generation, record.process)
+    _prune(store, record.generation)
+    return True
 
 
 def _unlisted(store: ObjectStore, generation: int) -> StoreUnavailableError:

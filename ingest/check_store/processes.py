@@ -177,7 +177,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     )
     process = ProcessId("host", "", number, 0, "")
     observer = LeaseObserver(store, retry, process_is_gone=lambda other: True)
-    lease = take_lease(store, job="numbers", ttl_ms=60_000, retry=retry, observer=observer, process=lambda: process)
+    lease = take_lease(observer, job="numbers", ttl_ms=60_000, process=lambda: process)
     failpoints.reach("lease-taken")
     recover(job, lease)
     chain = load_chain(store, ActiveTimeline.load(store, retry), retry, repair=True)

@@ -69,15 +69,8 @@ class Opened:
             WriterBusyError: the present writer lives.
         """
         self.require_owner()
-        lease = take_lease(
-            self.store,
-            job=self.config.name,
-            ttl_ms=round(self.config.writer.lease_ttl * 1000),
-            retry=self.retry,
-            observer=observer,
-            sleep=sleep,
-            force=force,
-        )
+        ttl_ms = round(self.config.writer.lease_ttl * 1000)
+        lease = take_lease(observer, job=self.config.name, ttl_ms=ttl_ms, sleep=sleep, force=force)
         try:
             if self.is_moved:
                 move_timeline(self.store, self._owner, self.retry)

@@ -69,15 +69,8 @@ def look_up(client: TikvClient, primary: bytes, start_ts: int, *, reader_ts: int
     Raises:
         StoreUnavailableError: nobody tells.
     """
-    answer = _check(
-        client,
-        primary,
-        start_ts,
-        current_ts=0,
-        rollback_if_missing=False,
-        patience=client.patience(),
-        reader_ts=reader_ts,
-    )
+    request = pb.CheckTxnStatusRequest(primary_key=primary, lock_ts=start_ts, caller_start_ts=reader_ts)
+    answer = _check(client, request, client.patience())
     return _status(answer, primary, start_ts)
 
 
@@ -98,15 +91,14 @@ def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience, *, whole_
         return
     now = client.pd.timestamp()
     is_expired = physical_ms(now) > physical_ms(lock.lock_version) + lock.lock_ttl
-    answer = _check(
-        client,
-        lock.primary_lock,
-        lock.lock_version,
+    request = pb.CheckTxnStatusRequest(
+        primary_key=lock.primary_lock,
+        lock_ts=lock.lock_version,
         # An async-commit transaction may be committed without its primary knowing: only its TTL's own rules end it.
         current_ts=0 if lock.use_async_commit else now,
-        rollback_if_missing=is_expired and not lock.use_async_commit,
-        patience=patience,
+        rollback_if_not_exist=is_expired and not lock.use_async_commit,
     )
+    answer = _check(client, request, patience)
     status = _status(answer, lock.primary_lock, lock.lock_version)
     if isinstance(status, Locked | Missing):
         if patience.left_s < Trouble.LOCKED.value[1]:
@@ -137,30 +129,14 @@ def resolve_key(
         raise InvariantError(f"TiKV does not resolve the lock of transaction {start_ts} on {key!r:.80}: {answer.error}")
 
 
-def _check(
-    client: TikvClient,
-    primary: bytes,
-    start_ts: int,
-    *,
-    current_ts: int,
-    rollback_if_missing: bool,
-    patience: Patience,
-    reader_ts: int = 0,
-) -> pb.CheckTxnStatusResponse:
-    return client.ask(
-        primary,
-        "KvCheckTxnStatus",
-        lambda context: pb.CheckTxnStatusRequest(
-            context=context,
-            primary_key=primary,
-            lock_ts=start_ts,
-            caller_start_ts=reader_ts,
-            current_ts=current_ts,
-            rollback_if_not_exist=rollback_if_missing,
-        ),
-        pb.CheckTxnStatusResponse,
-        patience,
-    )
+def _check(client: TikvClient, request: pb.CheckTxnStatusRequest, patience: Patience) -> pb.CheckTxnStatusResponse:
+    """Ask the primary's store what became of a transaction; `request` lacks the context only."""
+
+    def with_context(context: pb.Context) -> pb.CheckTxnStatusRequest:
+        request.context.CopyFrom(context)
+        return request
+
+    return client.ask(request.primary_key, "KvCheckTxnStatus", with_context, pb.CheckTxnStatusResponse, patience)
 
 
 def _status(answer: pb.CheckTxnStatusResponse, primary: bytes, start_ts: int) -> TxnStatus:

@@ -95,7 +95,7 @@ class World:
         options = DeltaOptions(type="delta", name="table", path=str(path))
         sink = DeltaSink.open(options, SinkContext("tideline-0", SCHEMA, partition_by))
         job = Job(name, store, identity, (sink, EmptySink()), "quarantine", "table", "a test")
-        lease = take_lease(store, job=name, ttl_ms=60_000, retry=Retry(), observer=LeaseObserver(store, Retry()))
+        lease = take_lease(LeaseObserver(store, Retry()), job=name, ttl_ms=60_000)
         return cls(path, job, lease)
 
     @property

@@ -183,10 +183,6 @@ class Timeline:
 
         return view_frame(self.history(), view)
 
-    def with_retry(self, retry: Retry) -> Timeline:
-        """The same, read with other bounds of retries."""
-        return replace(self, active=replace(self.active, retry=retry))
-
     def shares(self, size: int) -> Iterator[Timeline]:
         """The same in pieces of at most `size` instants, each with no more than it needs: to be sent elsewhere.
 

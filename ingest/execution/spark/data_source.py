@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -173,7 +173,8 @@ class TimelineReader(DataSourceReader):
         """See DataSourceReader."""
         assert isinstance(partition, Share)
         # A new one for its jitter: tasks that were sent the same random numbers would repeat in step.
-        table = partition.timeline.with_retry(Retry()).to_arrow(self._options.view)
+        share = partition.timeline
+        table = Timeline(replace(share.active, retry=Retry()), share.archive).to_arrow(self._options.view)
         yield from table.cast(pa.schema(map(_as_spark_reads_it, table.schema))).to_batches()
 
 

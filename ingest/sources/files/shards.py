@@ -342,27 +342,15 @@ class _Matching:
             return False
         elif place.archive is not None:
             content = self._contents.archive(file, place.archive, [offset])
-        self._put(shard, file, place, checked=checked, archive=place.archive, content=content)
+        self._put(ShardFile(shard, file, place=place, checked=checked, archive=place.archive, content=content))
         return True
 
-    def _put(
-        self,
-        shard: str,
-        file: FileInfo,
-        place: Place,
-        *,
-        checked: bool,
-        archive: str | None,
-        content: Archive | None,
-        is_to_keep: bool = False,
-    ) -> None:
-        offset = self._after[shard].offset
-        end = file.size if archive is None else offset if content is None else content.size
-        unchanged = checked and end == offset
-        self._found[shard] = ShardFile(
-            shard, file, offset, place, unchanged, checked, archive, content, is_to_keep=is_to_keep
-        )
-        self._taken.add(file.path)
+    def _put(self, file: ShardFile) -> None:
+        """Give a shard its file, of which all is known but how much of it is new."""
+        offset = self._after[file.shard].offset
+        end = file.file.size if file.archive is None else offset if file.content is None else file.content.size
+        self._found[file.shard] = replace(file, offset=offset, unchanged=file.checked and end == offset)
+        self._taken.add(file.file.path)
 
     def follow_rotations(self, now_s: float) -> tuple[float | None, str | None]:
         """Shards that go on in files that nobody knows, and copies.
@@ -392,7 +380,8 @@ class _Matching:
                     if offset and not (is_certain and (is_moved or self._is_certain(shard, file, archive))):
                         why = Why.MOVED if is_moved else Why.RENAMED
                         self._taken_for.append(Taken(file.path, file.state, place.path, offset, why, is_dated))
-                    self._put(shard, file, place, checked=True, archive=kind, content=archive, is_to_keep=is_moved)
+                    given = ShardFile(shard, file, place=place, checked=True, archive=kind, content=archive)
+                    self._put(replace(given, is_to_keep=is_moved))
                     self._torn.pop(shard, None)
                 case Unpacked() if file.path not in self._new:
                     self._unpack(file, found)

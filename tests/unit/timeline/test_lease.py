@@ -57,11 +57,9 @@ class World:
             meanwhile()
 
         return take_lease(
-            self.store,
+            observer or self.observer(),
             job="web",
             ttl_ms=TTL_MS,
-            retry=AT_ONCE,
-            observer=observer or self.observer(),
             force=force,
             process=lambda: process(number),
             sleep=sleep,
@@ -290,7 +288,7 @@ def test_a_heartbeat_thread_survives_an_outage_and_ends_with_the_release() -> No
     store = ScriptedStore()
     store.fail("put", no_answer, no_answer)
     observer = LeaseObserver(store, AT_ONCE)
-    lease = take_lease(store, job="web", ttl_ms=30, retry=AT_ONCE, observer=observer, process=lambda: process(1))
+    lease = take_lease(observer, job="web", ttl_ms=30, process=lambda: process(1))
     lease.keep()
     beats = 0
     while beats < 2:

@@ -130,9 +130,10 @@ def test_no_evidence_is_without_an_action_and_none_changes_how_the_run_was_asked
         *(EpochCommitted(is_behind, 1.0) for is_behind in (True, False)),
         *map(EpochGivenUp, GivenUp),
     ]
+    some = (True, False)
     states = (
-        LoopState(mode, 1.0, *flags, tries)
-        for mode, flags, tries in product(Mode, product((True, False), repeat=3), (0, MOST_TRIES))
+        LoopState(mode, 1.0, is_whole, has_waited, has_warned, tries)
+        for mode, is_whole, has_waited, has_warned, tries in product(Mode, some, some, some, (0, MOST_TRIES))
     )
     for state, seen in product(states, evidence):
         after, _ = next_action(state, seen)

@@ -84,7 +84,7 @@ def pipeline(source: NumberSource) -> Pipeline:
 
 def lease_of(job: Job) -> WriterLease:
     observer = LeaseObserver(job.store, AT_ONCE)
-    return take_lease(job.store, job=job.name, ttl_ms=60_000, retry=AT_ONCE, observer=observer, force=True)
+    return take_lease(observer, job=job.name, ttl_ms=60_000, force=True)
 
 
 def chain_of(job: Job) -> Chain:

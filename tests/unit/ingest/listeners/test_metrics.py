@@ -142,7 +142,7 @@ class TestCounts:
 
         def take(*, force: bool = False) -> Any:
             observer = LeaseObserver(store, Retry())
-            return take_lease(store, job="job", ttl_ms=60_000, retry=Retry(), observer=observer, force=force)
+            return take_lease(observer, job="job", ttl_ms=60_000, force=force)
 
         lease = take()
         of(Leased(lease))

@@ -38,9 +38,7 @@ def job(table: MemoryStore, timeline: MemoryStore, *, app_id: str = "app", targe
 
 
 def lease(of: Job) -> WriterLease:
-    return take_lease(
-        of.store, job=of.name, ttl_ms=60_000, retry=AT_ONCE, observer=LeaseObserver(of.store, AT_ONCE), force=True
-    )
+    return take_lease(LeaseObserver(of.store, AT_ONCE), job=of.name, ttl_ms=60_000, force=True)
 
 
 def commit(of: Job) -> None:
