@@ -86,31 +86,27 @@ class IngestLoop:
         lease.keep(lambda is_done: self._notify(Renewed(is_done)))
         self._notify(Leased(lease))
         reach("lease-taken")
-        with self._ending(lease), ActiveWriter(self._opened, lease, self._writers, self._stop, self._notify) as writer:
-            return self._drive(writer)
-
-    def _drive(self, writer: ActiveWriter) -> Summary:
-        """Do one action after the other."""
         config = self._opened.config
         state = LoopState(self._mode, config.epoch.interval, config.takes_whole_source)
         evidence: LoopEvidence = Started(self._opened.identity is not None)
-        while True:
-            state, action = next_action(state, evidence)
-            match action:
-                case RecoverPending():
-                    evidence = writer.recover(action)
-                case PlanEpoch():
-                    evidence = writer.plan(self._mode)
-                case IngestEpoch():
-                    evidence = writer.ingest(is_replay=self._mode is Mode.REJECTED)
-                case Pause():
-                    evidence = writer.pause(action)
-                case EndRun():
-                    return writer.ended(action)
-                case EndWithError():
-                    raise writer.given_up_for
-                case _:
-                    assert_never(action)
+        with self._ending(lease), ActiveWriter(self._opened, lease, self._writers, self._stop, self._notify) as writer:
+            while True:
+                state, action = next_action(state, evidence)
+                match action:
+                    case RecoverPending():
+                        evidence = writer.recover(action)
+                    case PlanEpoch():
+                        evidence = writer.plan(self._mode)
+                    case IngestEpoch():
+                        evidence = writer.ingest(is_replay=self._mode is Mode.REJECTED)
+                    case Pause():
+                        evidence = writer.pause(action)
+                    case EndRun():
+                        return writer.ended(action)
+                    case EndWithError():
+                        raise writer.given_up_for
+                    case _:
+                        assert_never(action)
 
     def _sleep(self, wait_s: float) -> None:
         if self._stop.wait(wait_s):

@@ -14,6 +14,7 @@ number of times, and two at once.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -218,19 +219,28 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
 
 
 def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
-    """The first half of `finish`: every target has the epoch, and all before it.
+    """The first half of `finish`: commit the epoch's parts to their targets, behind all epochs before it.
+
+    Args:
+        job: the job.
+        decision: a decision to commit.
+        manifest: the epoch's manifest, under the names of today.
+        applied_through: every target is known to have applied all epochs up to this one.
 
     Raises:
         TargetRefusedError: data files of an epoch before it are gone.
+        ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
     for earlier in decided_before(job, decision.epoch, applied_through):
         lagging = under_todays_names(job, manifest_of(job, earlier))
         gone = without_files(job, lagging)
         if gone:
             raise files_gone(lagging.ref, gone)
-        apply(job, lagging)
+        for part in lagging.parts:
+            _commit(job, lagging, part)
     reach("applying")
-    apply(job, manifest)
+    for part in manifest.parts:
+        _commit(job, manifest, part)
     reach("applied")
 
 
@@ -250,36 +260,26 @@ def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
     side_by_side(release, manifest.parts, job.store.requests_at_once)
 
 
-def apply(job: Job, manifest: Manifest) -> None:
-    """Commit an epoch's parts to their targets, in the manifest's order; what a target has lost is written again.
-
-    Raises:
-        ReplayNeededError: a target has lost its part, and this process cannot write it again.
-    """
-    for part in manifest.parts:
-        _commit(job, manifest, part)
-        reach("part-committed")
-
-
 def _commit(job: Job, manifest: Manifest, part: Part) -> None:
+    """Commit one part; where its target has lost what was prepared, write it there again."""
     sink, gap = job.sink(part.target), job.gaps.get(part.target)
     if gap is not None:
         bridged = gap.bridged(sink, part)
         if bridged is None:
             return
         part = bridged
-    for attempt in range(1, _MOST_REPLAYS + 1):
+    for attempt in itertools.count(1):
         try:
             sink.commit(part, job.spread)
-            return
+            break
         except ReplayNeededError as lost:
-            if job.rewrite is None:
+            if job.rewrite is None or attempt > _MOST_REPLAYS:
                 raise
             log.warning(
                 "%s is written to %s again (%d of %d): %s", part.epoch, part.target, attempt, _MOST_REPLAYS, lost
             )
             part = job.rewrite(job, manifest, part)
-    sink.commit(part, job.spread)
+    reach("part-committed")
 
 
 def roll_back(job: Job, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:

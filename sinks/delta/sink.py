@@ -214,7 +214,7 @@ class DeltaSink:
         try:
             looks: Sequence[Callable[[], Snapshot | None]] = (partial(self._tidy, part), self._glance)
             _, known = side_by_side(lambda look: look(), looks, self.store.requests_at_once)
-            self.commit_retry.call(lambda: self._commit_once(part, put, known))
+            self.commit_retry.call(partial(self._commit_once, part, put, known))
         except StoreUnavailableError as error:
             self._give_up(part, put, error)
 
