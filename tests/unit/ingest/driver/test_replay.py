@@ -17,12 +17,13 @@ from ingest.execution.task import TaskReport, TaskSpec
 from ingest.protocol.evidence import gather
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import Settled, StepKind, recover, settle_all
-from ingest.protocol.steps import apply, read_manifest
+from ingest.protocol.steps import apply_in_order, read_manifest
 from sinks.memory import MemorySink
 from tests.transaction_sink import LOSE, TransactionSink, committed, still_told, tell
 from tests.unit.timeline.scripted_store import AT_ONCE
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain
+from timeline.decision import read_decision
 from timeline.epoch import MANIFEST, EpochRef, Part, WriteReport
 from timeline.errors import InvariantError, ReplayNeededError, RowCountError, StoppedError
 from timeline.instant import Action, commit_inflight, commit_requested
@@ -176,7 +177,9 @@ def test_what_was_written_again_and_committed_is_not_lost_any_more(world: World)
     manifest = read_manifest(job, instant)
     assert manifest is not None
     assert gather(job, instant, LeaseState.MINE).lost
-    apply(job, manifest)
+    decision = read_decision(job.store, 0, AT_ONCE)
+    assert decision is not None
+    apply_in_order(job, decision, manifest)
     assert gather(job, instant, LeaseState.MINE).lost == ()
     (settled,) = settle_all(world.job(reads=False), lease_of(job)).settled
     assert (settled.step.kind, settled.is_done) == (StepKind.RECOMMIT, True)
