@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
-PACKAGES := timeline sinks ingest
+PACKAGES := timeline sinks ingest tideline
 # More than cores: tests of servers wait for half of their time.
 WORKERS ?= 3
 # Tests that share a server share a worker (tests/turns.py).

@@ -39,7 +39,10 @@ def wait_until_frozen(process: Command) -> None:
 
     def is_frozen() -> bool:
         tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
-        return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+        try:
+            return {task.read_text().rpartition(")")[2].split()[0] for task in tasks} == {"T"}
+        except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
+            return False
 
     wait_for(is_frozen, process)
 

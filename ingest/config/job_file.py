@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -73,6 +73,7 @@ class JobFile:
 
     values: dict[str, Value] = field(default_factory=dict, repr=False)
     problems: list[Problem] = field(default_factory=list)
+    _has_lines: bool = True
     _lines: dict[KeyPath, int] = field(default_factory=dict, repr=False)
     _written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
@@ -81,7 +82,8 @@ class JobFile:
         near = path
         while near and near not in self._lines:
             near = near[:-1]
-        self.problems.append(Problem(path, message, self._lines.get(near), self._shown(path) if show else None))
+        line = self._lines.get(near) if self._has_lines else None
+        self.problems.append(Problem(path, message, line, self._shown(path) if show else None))
 
     def add_once(self, path: KeyPath, message: str, *, show: bool = True) -> None:
         """Note a problem unless one is noted for this value; a validator's inner path is cut to what is written."""
@@ -92,6 +94,12 @@ class JobFile:
             # What is said of a whole block is Tideline's own; of a value in it, the validator may quote the value.
             may_quote = len(path) > 1 and is_secret(path) and path in self._written
             self.add(path, "not a valid value" if may_quote else message, show=show)
+
+    def without_lines(self) -> JobFile:
+        """The same, of a text that nobody has written by hand: problems name no line."""
+        self.problems = [replace(problem, line=None) for problem in self.problems]
+        self._has_lines = False
+        return self
 
     def _shown(self, path: KeyPath) -> str | None:
         """The value as written: a reference is shown as one, a secret not at all."""
@@ -128,6 +136,20 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
         raise ConfigError(f"{path}: not UTF-8 text at byte {error.start}") from error
     if len(body) > _LARGEST_BYTES:
         raise ConfigError(f"{path}: too large for a job file: {_TOO_LARGE}")
+    return parse_job_file(text, str(path), environment)
+
+
+def parse_job_file(text: str, path: str, environment: Mapping[str, str]) -> JobFile:
+    """Parse a job file's text.
+
+    Args:
+        text: YAML.
+        path: of the file, for messages.
+        environment: what ``${NAME}`` refers to.
+
+    Raises:
+        ConfigError: it is no YAML mapping; the message names file and line.
+    """
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:

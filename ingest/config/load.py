@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ingest.config.checks import CHECKS
-from ingest.config.job_file import JobFile, KeyPath, Value, read_job_file
+from ingest.config.job_file import JobFile, KeyPath, Value, parse_job_file, read_job_file
 from ingest.config.key_hints import did_you_mean, keys_at, places, unknown_key
 from ingest.config.models import JobConfig, TimelineConfig, place_of
 from ingest.config.registry import SOURCES, load_sink, sink_types
@@ -30,7 +30,7 @@ from sinks.base import TargetOptions
 from timeline.errors import ConfigError
 from timeline.formatting import count
 
-__all__ = ["JobConfig", "load_config"]
+__all__ = ["JobConfig", "config_of_text", "load_config"]
 
 TModel = TypeVar("TModel", bound=BaseModel)
 
@@ -61,12 +61,30 @@ def load_config(path: str | os.PathLike[str], environment: Mapping[str, str] | N
         ConfigError: something is wrong; the message lists every problem with its key path, line and value.
     """
     file = read_job_file(Path(path), os.environ if environment is None else environment)
+    return _config_of(file, os.fspath(path))
+
+
+def config_of_text(text: str, name: str, environment: Mapping[str, str]) -> JobConfig:
+    """Check a job file's text that nobody has written by hand, so that line numbers say nothing.
+
+    Args:
+        text: YAML.
+        name: what messages call it.
+        environment: variables that ``${NAME}`` refers to.
+
+    Raises:
+        ConfigError: something is wrong; the message lists every problem with its key path and value.
+    """
+    return _config_of(parse_job_file(text, name, environment).without_lines(), name)
+
+
+def _config_of(file: JobFile, name: str) -> JobConfig:
     job = _Resolver(file).job()
     if file.problems:
         found = sorted(file.problems, key=lambda problem: problem.line or 0)
         lines = "".join(f"\n  {problem}" for problem in found[:_MOST_PROBLEMS])
         more = f"\n  … and more; these are the first {_MOST_PROBLEMS}" if len(found) > _MOST_PROBLEMS else ""
-        raise ConfigError(f"{os.fspath(path)}: {count(len(found), 'problem')}, nothing was started{lines}{more}")
+        raise ConfigError(f"{name}: {count(len(found), 'problem')}, nothing was started{lines}{more}")
     return job
 
 

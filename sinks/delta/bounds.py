@@ -14,7 +14,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from sinks.parquet.stats import INDEXED_LEAVES
+from sinks.parquet.table_files import INDEXED_LEAVES
 from timeline.epoch import Json
 
 _INDEXED_COUNT = "delta.dataSkippingNumIndexedCols"

@@ -25,11 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sinks.parquet.table_files import INDEXED_LEAVES
 from timeline.epoch import Json
 from timeline.units import count
-
-INDEXED_LEAVES = 32
-"""Leaf columns that get statistics, from the left: Delta's default of ``delta.dataSkippingNumIndexedCols``."""
 
 STRING_PREFIX = 32
 """Characters of a string bound that are kept, as Delta's own writer does."""

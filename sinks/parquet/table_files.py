@@ -10,6 +10,9 @@ from sinks.parquet.markers import Markers
 from sinks.partition import PartitionField
 from timeline.stores.base import ObjectStore
 
+INDEXED_LEAVES = 32
+"""Leaf columns that get statistics, from the left: Delta's default of ``delta.dataSkippingNumIndexedCols``."""
+
 
 @dataclass(frozen=True)
 class ParquetSettings:

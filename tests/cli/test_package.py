@@ -59,7 +59,7 @@ def test_package_holds_the_code_with_its_resources_and_nothing_that_was_compiled
     assert {"timeline/errors.py", "sinks/delta/sink.py", "ingest/execution/spark/log4j2.properties"} <= set(names)
     assert len(names) == len(set(names))
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
-    code = [path for folder in ("timeline", "sinks", "ingest") for path in (ROOT / folder).rglob("*.py")]
+    code = [path for folder in ("timeline", "sinks", "ingest", "tideline") for path in (ROOT / folder).rglob("*.py")]
     assert {path.relative_to(ROOT).as_posix() for path in code} <= set(names)
 
 

@@ -3,7 +3,7 @@
 ::
 
     tideline.zip
-    ├── timeline/ sinks/ ingest/           as this process runs them, with their resources
+    ├── timeline/ sinks/ ingest/ tideline/  as this process runs them, with their resources
     └── tideline-<version>.dist-info/      version and entry points, by which sinks are found
 
 The same code makes the same bytes. Third-party packages are not in it: they hold native libraries,
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from timeline.errors import ConfigError
 
-PACKAGES = ("timeline", "sinks", "ingest")
+PACKAGES = ("timeline", "sinks", "ingest", "tideline")
 """What is packed."""
 
 _NAME = "tideline"

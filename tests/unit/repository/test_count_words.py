@@ -55,7 +55,7 @@ def uncounted(text: str) -> Iterator[tuple[int, str]]:
 def test_numbers_beside_plural_nouns_are_written_by_the_one_function() -> None:
     found = [
         (name, line, shown)
-        for folder in ("timeline", "sinks", "ingest")
+        for folder in ("timeline", "sinks", "ingest", "tideline")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for name in [path.relative_to(ROOT).as_posix()]
         for line, shown in uncounted(path.read_text())

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("timeline", "sinks", "ingest")
+PACKAGES = ("timeline", "sinks", "ingest", "tideline")
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for package in PACKAGES

@@ -62,7 +62,7 @@ def test_a_wrong_setting_is_refused_before_anything_runs(setting: str) -> None:
 def test_every_name_is_reached_somewhere_in_the_code_and_no_other() -> None:
     reached = {
         name
-        for package in ("timeline", "sinks", "ingest")
+        for package in ("timeline", "sinks", "ingest", "tideline")
         for path in (ROOT / package).rglob("*.py")
         for name in re.findall(r'\breach\("([a-z-]+)"\)', path.read_text())
     }

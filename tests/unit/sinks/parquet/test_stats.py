@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.parquet.stats import INDEXED_LEAVES, ValueStatistics, file_statistics, leaves
+from sinks.parquet.stats import ValueStatistics, file_statistics, leaves
+from sinks.parquet.table_files import INDEXED_LEAVES
 from timeline.epoch import Json
 
 UTC = datetime.UTC

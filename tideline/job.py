@@ -1,0 +1,144 @@
+"""A job that is built in Python: the same keys, checks and messages as a job file has."""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from os import PathLike
+from typing import TypeAlias
+
+import pyarrow as pa
+import yaml
+
+from ingest.config.load import JobConfig, config_of_text, load_config
+from sinks.sql_types import type_name
+from tideline.blocks import Source, Target
+
+Concern: TypeAlias = Mapping[str, object]
+"""A block of a job file as its keys and values."""
+
+AnyJob: TypeAlias = "Job | JobConfig | str | PathLike[str]"
+"""A job, a loaded one, or the path of a job file."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf"})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job; its keys are those of a job file (docs/job-file.md), and are checked by `config`, `run` and `recover`.
+
+    Texts may refer to the environment as in a job file, ``${NAME}``, which keeps secrets out of code and YAML.
+
+    Attributes:
+        name: the job's name.
+        source: where records come from.
+        targets: where rows go, in the order in which an epoch is applied.
+        schema: type of each column, by its SQL name or as Arrow's; None: inferred at the first epoch, then kept.
+        on_unknown_field: ``drop``, ``quarantine`` or ``fail``.
+        transform: a query of Spark SQL over the decoded rows, its table ``source``.
+        partition_by: columns, ``date(column)`` or ``hour(column)``.
+        on_empty_partition: ``quarantine`` or ``to_null``.
+        quarantine: the target that takes rejected rows; None: beside the first table.
+        timeline: where the job's state lies; None: at the first table.
+        epoch: ``{"interval": …}``.
+        writer: ``{"lease_ttl": …}``.
+        storage: fsspec options for every path of the job; may hold secrets.
+        spark: ``{"master": …, "conf": {…}, …}``; may hold secrets.
+        lineage: whether each row carries shard, offset and epoch.
+        metrics: ``{"port": …, "host": …}``.
+        on_commit: callbacks after each epoch; may hold secrets.
+    """
+
+    name: str
+    source: Source
+    targets: Sequence[Target]
+    schema: Mapping[str, str | pa.DataType] | None = None
+    on_unknown_field: str | None = None
+    transform: str | None = None
+    partition_by: Sequence[str] = ()
+    on_empty_partition: str | None = None
+    quarantine: Target | None = None
+    timeline: str | None = None
+    epoch: Concern = field(default_factory=dict)
+    writer: Concern = field(default_factory=dict)
+    storage: Concern = field(default_factory=dict, repr=False)
+    spark: Concern = field(default_factory=dict, repr=False)
+    lineage: bool = False
+    metrics: Concern = field(default_factory=dict)
+    on_commit: Concern | Sequence[Concern] = field(default=(), repr=False)
+
+    def to_yaml(self) -> str:
+        """The job file that says the same. References to the environment stay references."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.timeline is not None:
+            values["timeline"] = {"path": self.timeline}
+        given = {name: _plain(value) for name, value in values.items() if not _is_left_out(value)}
+        return yaml.dump(given, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+    def config(self, environment: Mapping[str, str] | None = None) -> JobConfig:
+        """The job with all checks made and all defaults filled in.
+
+        Args:
+            environment: variables that ``${NAME}`` refers to; None: those of this process.
+
+        Raises:
+            ConfigError: something is wrong; the message lists every problem with its key path and value.
+        """
+        variables = os.environ if environment is None else environment
+        return config_of_text(self.to_yaml(), f"job {self.name}", variables)
+
+
+def config_of(job: AnyJob) -> JobConfig:
+    """A job's configuration, from whatever form it has.
+
+    Raises:
+        ConfigError: something is wrong with it; nothing was started.
+    """
+    match job:
+        case Job():
+            return job.config()
+        case JobConfig():
+            return job
+        case _:
+            return load_config(job)
+
+
+def _is_left_out(value: object) -> bool:
+    return value is None or value is False or (isinstance(value, Mapping | Sequence) and not len(value))
+
+
+def _plain(value: object) -> object:
+    """A value as YAML has it."""
+    match value:
+        case Source(type=kind, keys=keys) | Target(type=kind, keys=keys):
+            return {"type": kind} | {key: _plain(inner) for key, inner in keys.items()}
+        case pa.DataType():
+            return type_name(value)
+        case enum.Enum():
+            return value.value
+        case PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return {str(key): _plain(inner) for key, inner in value.items()}
+        case str() | bytes():
+            return value
+        case Sequence():
+            return [_plain(inner) for inner in value]
+        case _:
+            return value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes each text that any YAML reader could take for something else."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
+
+
+_Dumper.add_representer(str, _represent_text)

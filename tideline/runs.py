@@ -1,0 +1,173 @@
+"""Runs and recoveries from Python, and their results as values that show themselves in a notebook."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingest.config.models import JobConfig
+from ingest.driver.build import open_timeline
+from ingest.driver.loop import IngestLoop
+from ingest.driver.summary import Mode, Summary
+from ingest.driver.takeover import Recovery, examine, run_recovery
+from ingest.execution.runner import Runner, open_runner
+from ingest.execution.spark.cluster import needed_modules
+from ingest.listeners.watchers import watched
+from ingest.protocol.events import Listener
+from ingest.reports.recovery_html import recovery_html
+from ingest.reports.recovery_text import recovery_lines
+from tideline.job import AnyJob, config_of
+from timeline.formatting import count, duration
+from timeline.html import element, facts_table
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outcome of one run.
+
+    Attributes:
+        job: the job's name.
+        epochs: epochs that were completed.
+        read: records read.
+        rows: rows accepted.
+        rejected: records and rows in the quarantine.
+        is_stopped: whether it was stopped, and did not end because the source had nothing more.
+        seconds: how long it took.
+        last_word: what became of the epoch that was open when it was stopped; "" where none was.
+    """
+
+    job: str
+    epochs: int
+    read: int
+    rows: int
+    rejected: int
+    is_stopped: bool
+    seconds: float
+    last_word: str = ""
+
+    @classmethod
+    def of(cls, job: str, summary: Summary, seconds: float) -> RunResult:
+        """The result of a loop's summary.
+
+        Args:
+            job: the job's name.
+            summary: what the loop did.
+            seconds: how long it took.
+        """
+        numbers = (summary.epochs, summary.read, summary.rows, summary.rejected)
+        return cls(job, *numbers, summary.is_stopped, seconds, summary.last_word)
+
+    def __str__(self) -> str:
+        """One sentence."""
+        ending = "stopped" if self.is_stopped else "done"
+        return (
+            f"{self.job}: {ending}: {count(self.epochs, 'epoch')}, {count(self.rows, 'row')} accepted, "
+            f"{self.rejected:,} quarantined in {duration(self.seconds)}"
+        )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a small table."""
+        numbers = (("epochs", self.epochs), ("read", self.read), ("rows", self.rows), ("quarantined", self.rejected))
+        facts: list[tuple[str, object]] = [(name, f"{number:,}") for name, number in numbers]
+        facts += [("took", duration(self.seconds)), ("open epoch", self.last_word)]
+        ending = "stopped" if self.is_stopped else "done"
+        return element("div", element("b", f"{self.job}: {ending}"), facts_table(facts))
+
+
+@dataclass(frozen=True)
+class RecoveryResult:
+    """Outcome of one recovery, or with ``dry_run`` what it would do.
+
+    Attributes:
+        recovery: evidence, steps, and what was settled.
+        is_dry_run: whether nothing was touched.
+    """
+
+    recovery: Recovery
+    is_dry_run: bool = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is left to a writer that may be alive."""
+        return self.recovery.is_waiting
+
+    @property
+    def losses(self) -> Sequence[str]:
+        """Epochs that targets have lost, in words; `tideline replay` puts them back."""
+        return self.recovery.losses
+
+    def __str__(self) -> str:
+        """The lines of `tideline recover`."""
+        return "\n".join(recovery_lines(self.recovery, dry_run=self.is_dry_run))
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the evidence, the step and the outcome of each pending instant."""
+        return recovery_html(self.recovery)
+
+
+def run(
+    job: AnyJob,
+    *,
+    once: bool = True,
+    accept_loss: bool = False,
+    stop: threading.Event | None = None,
+    listeners: Sequence[Listener] = (),
+) -> RunResult:
+    """Recover what is pending, then ingest, as `tideline run` does.
+
+    Args:
+        job: a job, or the path of a job file.
+        once: end when the source has nothing new; else go on until `stop` is set.
+        accept_loss: go on behind records that the source no longer has, and record the hole.
+        stop: set from another thread to end the run; the open epoch is settled.
+        listeners: called with every event of the run (`ingest.protocol.events`); none of them can fail it.
+
+    Raises:
+        ConfigError: something is wrong with the job; nothing was touched.
+        WriterBusyError: another process writes this timeline.
+        TidelineError: the error that ended the run; its message says what to do.
+    """
+    config = config_of(job)
+    stop = stop or threading.Event()
+    started_s = time.monotonic()
+    with watched(config, accept_loss=accept_loss) as watchers:
+        loop = IngestLoop(
+            open_timeline(config),
+            lambda: open_runner(config, lambda: _spark(config, stop)),
+            mode=Mode.ONCE if once else Mode.CONTINUOUS,
+            stop=stop,
+            listeners=(*watchers.listeners, *listeners),
+            accept_loss=accept_loss,
+        )
+        summary = loop.run()
+    return RunResult.of(config.name, summary, time.monotonic() - started_s)
+
+
+def _spark(config: JobConfig, stop: threading.Event) -> Runner:
+    from ingest.execution.spark.runner import SparkRunner
+
+    runner = SparkRunner(config.name, config.spark, runs_queries=config.transform is not None)
+    if config.spark.is_cluster:
+        runner.check_executors(needed_modules(config), stop)
+    return runner
+
+
+def recover(job: AnyJob, *, dry_run: bool = False, force: bool = False) -> RecoveryResult:
+    """Bring every pending instant to its end from storage alone, as `tideline recover` does.
+
+    Args:
+        job: a job, or the path of a job file.
+        dry_run: say what would be done; touch nothing.
+        force: do not wait for a writer that may be alive.
+
+    Raises:
+        ConfigError: something is wrong with the job; nothing was touched.
+        HaltError: storage gives no clear answer; nothing was touched.
+        TargetError: a decided epoch could not be applied; it stays pending and decided.
+    """
+    opened = open_timeline(config_of(job))
+    if dry_run:
+        return RecoveryResult(examine(opened, force=force), is_dry_run=True)
+    return RecoveryResult(run_recovery(opened, force=force))
