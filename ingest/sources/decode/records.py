@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
-from ingest.sources.decode.lines import TextBlock
+from ingest.sources.decode.lines import Lines, TextBlock, split_lines
 
 
 class Records(Protocol):
@@ -90,6 +90,39 @@ class TextRecords:
         # An empty line at the end would not be counted, and one that a record has inside would make up for it.
         is_whole = lines.bounds.rows == len(lines.bounds.starts) == self.rows and not data.endswith(b"\n")
         return lines if is_whole else None
+
+
+@dataclass(frozen=True)
+class LineRecords:
+    """Records that are the lines of a block; lines are split when `texts` or `offsets` is read. See Records.
+
+    Attributes:
+        shard: the shard of the block.
+        start: offset of the block's first byte.
+        rows: number of lines that are not blank.
+        joined: the lines.
+    """
+
+    shard: str
+    start: int
+    rows: int
+    joined: TextBlock
+    header: str | None = None
+    times_ms: pa.Array | int | None = None
+
+    @property
+    def texts(self) -> pa.Array:
+        """See Records."""
+        return self._lines.texts
+
+    @property
+    def offsets(self) -> pa.Array:
+        """See Records."""
+        return self._lines.offsets
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return split_lines(self.joined, self.start)
 
 
 def join_lines(texts: pa.Array) -> bytes:

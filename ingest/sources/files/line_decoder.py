@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoded, halves_of_batch
-from ingest.sources.decode.lines import Lines, TextBlock, split_lines
-from ingest.sources.decode.records import RecordDecoder, Records, TextRecords
+from ingest.sources.decode.lines import TextBlock
+from ingest.sources.decode.records import LineRecords, RecordDecoder, Records, TextRecords
 from ingest.sources.decode.rows import HEADER, HEADER_FAULT, refuse_all, unreadable
 from ingest.sources.files.read import MTIME
 
@@ -61,10 +60,12 @@ class LineDecoder:
 
 
 def _records_of(block: Block) -> Records:
-    if not isinstance(block.data, pa.RecordBatch):
-        return _BlockOfLines(block)
-    texts, offsets = block.data.column("raw"), block.data.column("offset")
-    return TextRecords(block.shard, texts, offsets, _header_of(block), _time_of(block))
+    header, times_ms = _header_of(block), _time_of(block)
+    if isinstance(block.data, pa.RecordBatch):
+        texts, offsets = block.data.column("raw"), block.data.column("offset")
+        return TextRecords(block.shard, texts, offsets, header, times_ms)
+    assert isinstance(block.data, TextBlock)
+    return LineRecords(block.shard, block.start, block.rows, block.data, header, times_ms)
 
 
 def _header_of(block: Block) -> str | None:
@@ -93,47 +94,3 @@ def lines_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
     for context in pc.unique(headers).to_pylist():
         lines = rejected.filter(pc.equal(headers, context)).select(["offset", "raw"])
         yield Block(shard, int(lines.column("offset")[0].as_py()), lines.num_rows, lines, json.loads(context))
-
-
-@dataclass(frozen=True)
-class _BlockOfLines:
-    """A block's lines as `Records`; they are taken apart only where a decoder asks for that."""
-
-    block: Block
-
-    @property
-    def shard(self) -> str:
-        return self.block.shard
-
-    @property
-    def start(self) -> int:
-        return self.block.start
-
-    @property
-    def rows(self) -> int:
-        return self.block.rows
-
-    @property
-    def header(self) -> str | None:
-        return _header_of(self.block)
-
-    @property
-    def times_ms(self) -> int | None:
-        return _time_of(self.block)
-
-    @property
-    def joined(self) -> TextBlock:
-        assert isinstance(self.block.data, TextBlock)
-        return self.block.data
-
-    @property
-    def texts(self) -> pa.Array:
-        return self._lines.texts
-
-    @property
-    def offsets(self) -> pa.Array:
-        return self._lines.offsets
-
-    @cached_property
-    def _lines(self) -> Lines:
-        return split_lines(self.joined, self.block.start)
