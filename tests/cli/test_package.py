@@ -87,7 +87,7 @@ def test_what_asks_an_executor_needs_nothing_but_python(package: Path, tmp_path:
 def test_tasks_import_no_more_than_executors_are_asked_for(package: Path, tmp_path: Path) -> None:
     modules = (
         "ingest.execution.spark.executors, ingest.execution.task, "
-        "ingest.sources.files.source, ingest.sources.decode.json_records, "
+        "ingest.sources.files.source, ingest.sources.decode.json.decoder, "
         "sinks.parquet.writer"
     )
     program = f"import {modules}, sys; print(*{{name.partition('.')[0] for name in sys.modules}})"

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.sources.decode.fields import entries, take_apart
-from ingest.sources.decode.json_blocks import JsonBlocks
+from ingest.sources.decode.json.line_block import JsonColumns, LineBlock
+from ingest.sources.decode.json.object_fields import map_entries, parse_objects
+from ingest.sources.decode.json.ways import decode_block
 from ingest.sources.decode.options import UnknownField
 from tests.unit.ingest.sources.rows import block_of, outcome, schema_of, source_of
 
@@ -182,13 +183,13 @@ _STYLES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 @given(st.lists(st.dictionaries(_TEXTS, _JSON, max_size=4), min_size=1, max_size=5), _STYLES, _ENDS)
 def test_fields_of_valid_objects_are_all_found(objects: list[dict[str, Any]], style: dict[str, Any], end: str) -> None:
     lines = [json.dumps(one, **style) for one in objects]
-    found = entries(pa.array([line.encode() for line in lines]))
+    found = map_entries(pa.array([line.encode() for line in lines]))
     pairs = zip(found.names.to_pylist(), (json.loads(value) for value in found.values.to_pylist()), strict=True)
     assert repr([dict(islice(pairs, count)) for count in found.counts]) == repr(objects)
-    taken = take_apart(end.join(lines).encode(), len(lines), schema_of({"a": "string", "b": "string"}), strict=False)
+    taken = parse_objects(end.join(lines).encode(), len(lines), schema_of({"a": "string", "b": "string"}), strict=False)
     assert taken.lines.tolist() == list(range(len(objects)))
     for name in ("a", "b"):
-        column = taken.column(name)
+        column = taken.raw_values(name)
         assert column.rows.tolist() == [row for row, one in enumerate(objects) if name in one]
         assert [json.loads(value) for value in column.texts.to_pylist()] == [
             one[name] for one in objects if name in one
@@ -210,9 +211,9 @@ def test_what_is_nested_deeply_is_judged_by_the_same_depth_in_a_block_and_alone(
 def test_maps_and_texts_of_valid_lines_are_taken_as_blocks(objects: list[dict[str, Any]]) -> None:
     lines = [json.dumps(one) for one in objects]
     schema = schema_of({"s": "string", "ms": "map<string,string>"})
-    taken = JsonBlocks({}, strict=True).take("\n".join(lines).encode(), len(lines), schema)
+    taken = decode_block(LineBlock("\n".join(lines).encode(), len(lines), JsonColumns(schema, {}, strict=True)))
     assert np.array_equal(taken.lines, np.arange(len(lines)))
-    for text, one in zip(taken.column(0, schema.field(0).type).to_pylist(), objects, strict=True):
+    for text, one in zip(taken.columns[0].to_pylist(), objects, strict=True):
         assert text == one["s"] if isinstance(one["s"], str) or one["s"] is None else text == json.dumps(one["s"])
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ingest.sources.decode.csv_records import CsvDecoder
 from ingest.sources.decode.dated import DatedDecoder
-from ingest.sources.decode.json_records import JsonDecoder
+from ingest.sources.decode.json.decoder import JsonDecoder
 from ingest.sources.decode.options import EPOCH_UNITS, RecordFormat, SourceOptions, UnknownField, YearOf
 from ingest.sources.decode.raw_records import RawDecoder, check_raw
 from ingest.sources.decode.records import RecordDecoder

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.sources.base import Block
 from ingest.sources.decode.decimals import exact, to_decimals
-from ingest.sources.decode.exponents import row_of_exponent
+from ingest.sources.decode.json.exponents import rows_of_exponents
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.values import Number, to_value
 from ingest.sources.files.parquet import ParquetDecoder
@@ -97,8 +97,8 @@ def test_a_tiny_exponent_in_a_field_that_is_no_column_is_passed_over() -> None:
 
 
 def test_an_ordinary_exponent_is_left_to_arrow() -> None:
-    assert row_of_exponent(b'{"v":1.5e-05,"id":"9e-20","u":"e7b8-7e-99"}\n{"v":"5e-99-1","w":"x5e-99"}', 28) is None
-    assert row_of_exponent(b'{"v":1}\n{"v":1e-29}\n', 28) == 1
+    assert not rows_of_exponents(b'{"v":1.5e-05,"id":"9e-20","u":"e7b8-7e-99"}\n{"v":"5e-99-1","w":"x5e-99"}', 28)
+    assert rows_of_exponents(b'{"v":1}\n{"v":1e-29}\n', 28) == {1}
 
 
 @pytest.mark.parametrize(
