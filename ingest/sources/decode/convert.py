@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.decode.as_written import with_texts
 from ingest.sources.decode.decimals import to_decimals
 from ingest.sources.decode.lines import positions_of
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.timestamp_columns import day_column, format_column, iso_column
 from ingest.sources.decode.values import Number, Rejection, expected_map, expected_time, mismatch, parse_json, to_value
+from ingest.sources.decode.verbatim_text import with_verbatim_texts
 
 _INTEGER = r"\A-?[0-9]{1,19}\z"
 _FLOAT = r"\A[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))\z"
@@ -131,7 +131,7 @@ def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) ->
 
 def _nested(text: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """An array, struct or map of its JSON text."""
-    return to_value(with_texts(text, parse_json(text), kind), column, kind, timestamp_format)
+    return to_value(with_verbatim_texts(text, parse_json(text), kind), column, kind, timestamp_format)
 
 
 def _alone(text: str, kind: pa.DataType) -> object:

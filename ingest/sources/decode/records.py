@@ -1,4 +1,4 @@
-"""What the decoders of all sources take: consecutive raw records of one shard, wherever they were read."""
+"""Raw records, the input of all decoders: consecutive records of one shard, from any source."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Records(Protocol):
 
     @property
     def shard(self) -> str:
-        """Whose records."""
+        """The shard of the records."""
 
     @property
     def start(self) -> int:
-        """Offset of the first record, or one before it."""
+        """Offset of the first record, or an offset before it."""
 
     @property
     def rows(self) -> int:
-        """How many records."""
+        """Number of records."""
 
     @property
     def header(self) -> str | None:
@@ -34,16 +34,16 @@ class Records(Protocol):
 
     @property
     def times_ms(self) -> pa.Array | int | None:
-        """When they were written, milliseconds since 1970: int64 of each, or one for all; None where that is not known.
+        """Write times in milliseconds since 1970: int64 of each record, or one for all; None where unknown.
 
-        For all it is when the last one was written, or later.
+        One time for all is that of the last record, or a later one.
         """
 
     @property
     def joined(self) -> TextBlock | None:
         r"""The records as lines, each ended by ``\n`` or ``\r\n`` but perhaps the last.
 
-        None where a record runs over several lines, or is none; then only `texts` tells records apart.
+        None where a record spans several lines or is empty; then only `texts` separates records.
         """
 
     @property
@@ -57,10 +57,10 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class TextRecords:
-    """Records that are apart already; see Records.
+    """Records that a source reads one by one; see Records.
 
     Attributes:
-        shard: whose records.
+        shard: the shard of the records.
         texts: binary, one value a record, none null.
         offsets: int64, the offset of each record.
         times_ms: see Records.
@@ -87,7 +87,7 @@ class TextRecords:
         """See Records."""
         data = join_lines(self.texts)
         lines = TextBlock.of(data)
-        # An empty line at the end would not be counted, and one that a record has inside would make up for it.
+        # An empty last record is no line, and a line end inside another record would make up for it in the count.
         is_whole = lines.bounds.rows == len(lines.bounds.starts) == self.rows and not data.endswith(b"\n")
         return lines if is_whole else None
 
@@ -126,18 +126,18 @@ class LineRecords:
 
 
 def join_lines(texts: pa.Array) -> bytes:
-    """Binary values as lines, without an end after the last."""
+    """Binary values as lines, the last without a line end."""
     lists = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     joined: bytes = pc.binary_join(lists, b"\n")[0].as_buffer().to_pybytes()  # as_py takes ten times as long
     return joined
 
 
 class RecordDecoder(Protocol):
-    """Picklable: turns records into rows; what `ingest.sources.base.Decoder` is for blocks."""
+    """Picklable decoder of records; `ingest.sources.base.Decoder` is its counterpart for blocks."""
 
     def decode(self, records: Records) -> Decoded:
-        """Their rows; a record that cannot be decoded is rejected alone, with the reason.
+        """The rows of records; a record that cannot be decoded is rejected alone, with the reason.
 
         Raises:
-            DataError: a record stops the job because the job file says so.
+            DataError: the job file says that such a record stops the job.
         """

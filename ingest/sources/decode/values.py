@@ -168,7 +168,7 @@ def expected_time(value: object, kind: pa.DataType, written: TimeFormat | None) 
 def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
     """What Arrow takes for this value in a column of this type; timestamps as microseconds.
 
-    Objects and arrays fit a string column as texts only: `as_written.with_texts` makes them so.
+    Objects and arrays fit a string column as texts only: see `verbatim_text`.
 
     Raises:
         Rejection: the value does not fit.
@@ -240,7 +240,7 @@ def _scalar(value: object, kind: pa.DataType, timestamp_format: TimeFormat | Non
 
 
 def _text(value: object) -> str | None:
-    """Strings, numbers and booleans; objects and arrays are texts by now (`as_written`)."""
+    """Strings, numbers and booleans; objects and arrays were replaced by their texts before (`verbatim_text`)."""
     if isinstance(value, (dict, list)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Decodes the blocks that a line reader makes: their lines are the records. And lines that were rejected before."""
+"""Decodes blocks of a line reader, whose lines are the records, and lines of the quarantine."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def _header_of(block: Block) -> str | None:
 
 
 def _time_of(block: Block) -> int | None:
-    """Milliseconds since 1970 at which the lines' file was changed last when they were planned."""
+    """Modification time of the lines' file when they were planned, milliseconds since 1970."""
     mtime_s = block.detail.get(MTIME)
     return int(mtime_s * 1000) if isinstance(mtime_s, int | float) else None
 
 
 def _with_context(found: Decoded, block: Block) -> Decoded:
-    """Rejected lines with what is needed to decode them again: the detail of their block."""
+    """Rejected lines with the detail of their block, which decoding them again needs."""
     if not found.rejected.num_rows or not block.detail:
         return found
     context = pa.repeat(json.dumps(dict(block.detail), ensure_ascii=False), found.rejected.num_rows)

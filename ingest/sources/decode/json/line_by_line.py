@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from ingest.sources.decode.as_written import with_texts
 from ingest.sources.decode.json.line_block import DecodedLines
 from ingest.sources.decode.lines import Positions, invalid_utf8
 from ingest.sources.decode.options import UnknownField
@@ -17,6 +16,7 @@ from ingest.sources.decode.records import Records
 from ingest.sources.decode.rows import unknown_field_error
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import Rejection, declared_type, parse_object, printable, to_value
+from ingest.sources.decode.verbatim_text import with_verbatim_texts
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class LineByLineDecoder:
                 raise unknown_field_error(shard, offset, unknown)
             if unknown is not None:
                 raise Rejection(f"{unknown}: the schema has no such field")
-        whole = with_texts(text, found, pa.struct(list(self.schema)))
+        whole = with_verbatim_texts(text, found, pa.struct(list(self.schema)))
         values = cast(dict[str, object], whole)
         return [
             to_value(values.get(field.name), field.name, field.type, self.timestamp_formats.get(field.name))

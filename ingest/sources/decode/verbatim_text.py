@@ -1,8 +1,8 @@
-"""Objects and arrays that a string column keeps: as the text that they are written as.
+"""Objects and arrays in string columns: their JSON text verbatim.
 
-The parser of `values` gives values without their places in the text, so where a string column meets an
-object or an array the text is read once more, guided by the declared type. Blanks, escapes, digits and
-repeated fields stay as they are: what was logged is what is stored.
+The parser of `values` does not give the place of a value in the text. Where a string column has an object or an array,
+the text is therefore parsed once more, guided by the declared type. Blanks, escapes, digits and repeated fields are
+stored as they were logged.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 class _Constant(Exception):
-    """NaN, Infinity or -Infinity was found: it is not JSON, so no column keeps it."""
+    """NaN, Infinity or -Infinity was found: it is not JSON, so no column has it."""
 
 
-def with_texts(text: str, value: object, kind: pa.DataType) -> object:
-    """A value in which objects and arrays that stand where the type has a string are texts.
+def with_verbatim_texts(text: str, value: object, kind: pa.DataType) -> object:
+    """The value, with objects and arrays replaced by their texts where the type has a string.
 
     Args:
-        text: JSON, the value and nothing but blanks besides.
-        value: what `values` parsed of it.
+        text: the JSON text of the value, with or without blanks around it.
+        value: the value that `values` parsed from the text.
         kind: the declared type.
     """
-    if not _keeps_text(value, kind):
+    if not _has_verbatim_text(value, kind):
         return value
-    return _Reader(text).read(_skip(text, 0), kind)[0]
+    return _TextReader(text).read(_skip(text, 0), kind)[0]
 
 
-def _keeps_text(value: object, kind: pa.DataType) -> bool:
+def _has_verbatim_text(value: object, kind: pa.DataType) -> bool:
     if not isinstance(value, (dict, list)):
         return False
     if pa.types.is_string(kind):
         return True
     if pa.types.is_struct(kind) and isinstance(value, dict):
-        return any(_keeps_text(value.get(field.name), field.type) for field in kind)
+        return any(_has_verbatim_text(value.get(field.name), field.type) for field in kind)
     if pa.types.is_list(kind) and isinstance(value, list):
-        return any(_keeps_text(item, kind.value_type) for item in value)
+        return any(_has_verbatim_text(item, kind.value_type) for item in value)
     if pa.types.is_map(kind) and isinstance(value, dict):
-        return any(_keeps_text(item, kind.item_type) for item in value.values())
+        return any(_has_verbatim_text(item, kind.item_type) for item in value.values())
     return False
 
 
-class _Reader:
-    """Reads text that is known to be JSON."""
+class _TextReader:
+    """Parses a text that is known to be JSON."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._any = value_decoder().raw_decode
-        # Only where a value ends is asked; a number of thousands of digits has an end too.
+        # Only the end of a value is used, so numbers of any length are kept as strings.
         self._strictly = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
 
     def read(self, at: int, kind: pa.DataType | None) -> tuple[object, int]:
-        """The value that begins there, and where it ends."""
+        """The value that begins at a place, and the place behind it."""
         first = self._text[at]
         if first == "{" and kind is not None and (pa.types.is_struct(kind) or pa.types.is_map(kind)):
             return self._object(at + 1, kind)
