@@ -35,7 +35,7 @@ from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain, write_snapshot
 from timeline.epoch import EpochRef, Part, ShardCount, WriteReport
 from timeline.lease import WriterLease
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 INSTANTS = (10, 1_000, 10_000)
 _COMMANDS = ("start", "recover")

@@ -23,7 +23,7 @@ from timeline.chain import load_chain
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, take_lease
 from timeline.process import ProcessId
-from timeline.stores.base import ObjectInfo, ObjectStore, ObjectWriter, Retry
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter, Retry
 
 
 class Crashed(BaseException):
@@ -37,8 +37,10 @@ class Mortal:
     is_dead: bool = False
 
 
-class MortalStore:
+class MortalStore(BaseStore):
     """A store that a dead process cannot reach."""
+
+    url = ""
 
     def __init__(self, inner: ObjectStore, life: Mortal) -> None:
         self._inner = inner
@@ -98,6 +100,10 @@ class MortalStore:
     def abandon(self, paths: Collection[str]) -> None:
         """See ObjectStore."""
         self._alive().abandon(paths)
+
+    def make_durable(self, paths: Collection[str]) -> None:
+        """See ObjectStore."""
+        self._alive().make_durable(paths)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
 from sinks.delta.entry import LogEntry
-from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
+from sinks.delta.location import delta_location, delta_storage_options, is_delta_place, trusted_authorities
 from sinks.delta.log import DeltaLog
 from timeline.errors import StoreUnavailableError
 from timeline.failpoints import CRASH_POINTS
@@ -27,7 +27,7 @@ _OF_A_ROLLBACK = tuple(point for point in CRASH_POINTS if point.startswith("roll
 
 def one_table_version_wins(ground: Ground) -> Outcome:
     """Of two commits of the same version exactly one lands."""
-    if ground.protocol == "memory":
+    if not is_delta_place(ground.url):
         return skipped("delta-rs does not write here")
     url, barrier = f"{ground.url}/versions", threading.Barrier(2)
     _log(url, ground.storage, "first").create(NUMBER_SCHEMA, [], _entry(0))
@@ -78,9 +78,9 @@ def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> Outcome:
 
 def _lake(ground: Ground, name: str) -> Lake:
     url = f"{ground.url}/crash-{name}"
-    if ground.protocol == "memory":
-        return ObjectLake(open_store(f"{url}/table"), open_store(f"{url}/quarantine"))
-    return DeltaLake(url, ground.storage)
+    if is_delta_place(url):
+        return DeltaLake(url, ground.storage)
+    return ObjectLake(*(open_store(f"{url}/{table}", ground.storage) for table in ("table", "quarantine")))
 
 
 def _log(url: str, storage: Mapping[str, Any], app_id: str) -> DeltaLog:

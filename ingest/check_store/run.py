@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import shutil
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -24,7 +22,6 @@ from ingest.check_store.checks import RACERS, Ground, Outcome, Verdict
 from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
 from timeline.failpoints import COMMON_POINTS
 from timeline.stores.base import ObjectStore, Retry
-from timeline.stores.local import LocalStore
 from timeline.stores.opening import open_store
 
 log = logging.getLogger(__name__)
@@ -188,7 +185,7 @@ def _tried(check: Check, ground: Ground) -> Outcome:
 def _scratch(url: str, storage: Mapping[str, Any]) -> Iterator[ObjectStore]:
     """A prefix below a URL that nobody else uses; removed afterwards, however it ends."""
     store = open_store(f"{open_store(url, storage).url.rstrip('/')}/tideline-check-{uuid.uuid4().hex[:12]}", storage)
-    made = _absent_folders(store)
+    made = store.absent_folders()
     try:
         yield store
     finally:
@@ -196,14 +193,6 @@ def _scratch(url: str, storage: Mapping[str, Any]) -> Iterator[ObjectStore]:
             _remove(store, made)
         except StoreError as error:
             log.warning("%s is left, remove it by hand: %s", store.url, error)
-
-
-def _absent_folders(store: ObjectStore) -> list[str]:
-    """The folders that checks of a local store will make, the deepest first."""
-    if not isinstance(store, LocalStore):
-        return []
-    folders = [store.root, *map(str, Path(store.root).parents)]
-    return list(itertools.takewhile(lambda folder: not os.path.exists(folder), folders))
 
 
 def _remove(store: ObjectStore, folders: Sequence[str]) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os.path
-
 from ingest.config.models import place_of
 from ingest.driver.build import Opened
-from timeline.stores.base import ObjectStore
-from timeline.stores.local import LocalStore
 from timeline.stores.opening import open_store
 from timeline.stores.probe import probe_exclusive_creation
 
@@ -24,15 +20,5 @@ def probe_stores(opened: Opened) -> None:
     config = opened.config
     places = [place for options in (*config.targets, config.quarantine) if (place := place_of(options))]
     stores = [opened.store, *(open_store(place, config.storage) for place in places)]
-    for store in {_medium(store): store for store in reversed(stores)}.values():
+    for store in {store.medium: store for store in reversed(stores)}.values():
         probe_exclusive_creation(store, opened.retry)
-
-
-def _medium(store: ObjectStore) -> str:
-    """What keeps the promise or not: the bucket that a store is in, or the file system."""
-    if isinstance(store, LocalStore):
-        folder = store.root
-        while not os.path.exists(folder):
-            folder = os.path.dirname(folder)
-        return f"device {os.stat(folder).st_dev}"
-    return "/".join(store.url.split("/")[:3])

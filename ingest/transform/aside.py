@@ -39,15 +39,12 @@ from sinks.partition import (
 )
 from sinks.refused import refused_rows
 from timeline.epoch import WriteReport
-from timeline.stores.local import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SHARD = "transform"
 """What stands for the shard of a row that a query made; its offset is its number among its task's rows."""
-_LONGEST_NAME_BYTES = 255
-"""Of one file or folder on the file systems of Linux (NAME_MAX)."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ class FolderRules:
             schema: the query's columns.
             writer: how its files are laid out.
         """
-        longest = _LONGEST_NAME_BYTES if isinstance(writer.store, LocalStore) else None
-        return cls(schema, writer.partition_by, writer.on_empty_partition is EmptyPartition.TO_NULL, longest)
+        takes_empty = writer.on_empty_partition is EmptyPartition.TO_NULL
+        return cls(schema, writer.partition_by, takes_empty, writer.store.longest_name_bytes)
 
     def reasons(self, rows: pa.RecordBatch) -> dict[int, str]:
         """Index and reason of each row that is refused.

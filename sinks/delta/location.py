@@ -29,6 +29,7 @@ _S3_OPTIONS = {
     "profile": "AWS_PROFILE",
 }
 
+_SCHEMES = ("file", "local", "s3", "s3a")
 _TRUST = "SSL_CERT_FILE"
 _trust_lock = threading.Lock()
 
@@ -57,6 +58,11 @@ def delta_location(path: str) -> str:
             return s3_root(rest)
         case _:
             raise ConfigError(f"delta target {without_credentials(path)!r}: allowed are local paths and s3:// URLs")
+
+
+def is_delta_place(path: str) -> bool:
+    """Whether delta-rs writes to paths of this scheme: a local path or S3."""
+    return "://" not in path or path.partition("://")[0] in _SCHEMES
 
 
 def delta_storage_options(location: str, storage: Mapping[str, Any]) -> dict[str, str]:

@@ -59,7 +59,6 @@ from sinks.delta.table import foreign_errors, is_missing, open_table, table_file
 from sinks.held import Base, Held, is_single, numbers_of, spans
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError, TargetRefusedError
 from timeline.stores.base import ObjectStore
-from timeline.stores.local import LocalStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -229,9 +228,8 @@ class DeltaLog:
                     app_transactions=_transactions(self.app_id, entry),
                 ),
             )
-        if isinstance(self.store, LocalStore):
-            # delta-rs leaves it to the system's cache.
-            self.store.make_durable([entry_path(0), LOG_FOLDER, ""])
+        # On a file system delta-rs leaves it to the system's cache.
+        self.store.make_durable([entry_path(0), LOG_FOLDER, ""])
 
     def append(self, after: Snapshot, entry: LogEntry) -> None:
         """Put the version that follows `after`, and no other.

@@ -28,7 +28,6 @@ from sinks.partition import NULL_SEGMENT, PartitionField, partitioned_schema
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import InvariantError
 from timeline.side_by_side import side_by_side
-from timeline.stores.local import LocalStore
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -147,12 +146,9 @@ class SparkFolder:
 
     def _make_durable(self, paths: Sequence[str]) -> None:
         """On a file system Spark leaves its files to the system's cache; everywhere else they are durable."""
-        store = self.markers.store
-        if not isinstance(store, LocalStore):
-            return
         folders = {os.path.dirname(path) for path in paths}
         above = {self.path, ""} if paths else set()
-        store.make_durable([*paths, *sorted(folders | above, key=len, reverse=True)])
+        self.markers.store.make_durable([*paths, *sorted(folders | above, key=len, reverse=True)])
 
 
 def abort(markers: Markers, epoch: EpochRef, part: Part | None) -> Sequence[str]:

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import ObjectInfo, ObjectStore, ObjectWriter
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter
 
 
 @dataclass
-class LosingReplies:
+class LosingReplies(BaseStore):
     """Answers the first `losses` creations that land with an error."""
 
     inner: ObjectStore
@@ -62,7 +62,7 @@ class LosingReplies:
 
 
 @dataclass
-class Unreachable:
+class Unreachable(BaseStore):
     """Answers nothing."""
 
     url: str = "nowhere://"

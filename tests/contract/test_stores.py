@@ -23,8 +23,9 @@ from timeline.errors import (
     StoreUnavailableError,
     TidelineError,
 )
-from timeline.stores.base import MemoryStore, ObjectStore
+from timeline.stores.base import ObjectStore
 from timeline.stores.local import TEMPORARY_FOLDER, LocalStore
+from timeline.stores.memory import MemoryStore
 from timeline.stores.opening import open_store
 
 

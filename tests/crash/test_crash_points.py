@@ -12,7 +12,7 @@ from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
 from timeline.failpoints import COMMON_POINTS
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
 """Two epochs of two shards; every second record is malformed."""

@@ -14,7 +14,8 @@ from sinks.base import Sink
 from sinks.memory import MemorySink
 from tests.transaction_sink import LOSE, TransactionSink, committed, still_told, tell
 from timeline.failpoints import CRASH_POINTS
-from timeline.stores.base import MemoryStore, ObjectStore
+from timeline.stores.base import ObjectStore
+from timeline.stores.memory import MemoryStore
 
 SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
 """Two epochs of two shards; every second record is malformed."""

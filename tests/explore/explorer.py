@@ -26,7 +26,8 @@ from timeline.chain import Chain, Snapshot
 from timeline.decision import Decision
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan
 from timeline.settled import Settled as Mark
-from timeline.stores.base import MemoryStore, ObjectInfo
+from timeline.stores.base import ObjectInfo
+from timeline.stores.memory import MemoryStore
 
 _LOCAL_STATE = (
     bool, int, float, str, bytes, type(None), tuple, list, dict, set, frozenset, enum.Enum,

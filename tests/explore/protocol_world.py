@@ -26,7 +26,8 @@ from timeline.errors import TidelineError
 from timeline.instant import Action, State, parse_file_name
 from timeline.lease import WriterLease, WriterRecord
 from timeline.process import ProcessId
-from timeline.stores.base import MemoryStore, ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.memory import MemoryStore
 
 START_MS = 1_700_000_000_000
 NEVER_AGAIN = Retry(attempts=3, first_pause_s=0, sleep=lambda pause_s: None, monotonic=lambda: 0.0)

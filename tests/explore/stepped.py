@@ -13,7 +13,8 @@ from typing import Any
 import greenlet
 
 from tests.explore.one_by_one import delete_one_by_one, sizes_one_by_one
-from timeline.stores.base import MemoryStore, ObjectInfo, ObjectWriter
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter
+from timeline.stores.memory import MemoryStore
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Answer:
         return tuple(self.result) if isinstance(self.result, list) else self.result
 
 
-class SteppedStore:
+class SteppedStore(BaseStore):
     """One process's view of a store."""
 
     url = "memory://stepped"

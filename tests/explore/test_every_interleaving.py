@@ -18,7 +18,7 @@ from tests.explore.protocol_world import (
 )
 from tests.explore.stepped import Body
 from tests.sampling import drawing, share
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -22,7 +22,8 @@ from tests.fakes import EmptySink
 from timeline.decision import DECISION, Decision, decision_path
 from timeline.epoch import EpochRef, Part
 from timeline.errors import InvariantError
-from timeline.stores.base import MemoryStore, ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -34,7 +34,8 @@ from timeline.instant import Action, Instant, State, format_time, parse_file_nam
 from timeline.lease import WRITER, WriterRecord
 from timeline.process import ProcessId
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
-from timeline.stores.base import MemoryStore, Retry
+from timeline.stores.base import Retry
+from timeline.stores.memory import MemoryStore
 
 T = TypeVar("T")
 

@@ -31,7 +31,8 @@ from timeline.active import ActiveTimeline
 from timeline.clock import InstantClock, wall_clock_ms
 from timeline.epoch import MANIFEST, PLAN, Part
 from timeline.instant import Action, commit_inflight, commit_requested
-from timeline.stores.base import MemoryStore, ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.memory import MemoryStore
 
 TTL_S = 10
 """Of locks. Nothing waits for it: whoever takes over ends what the dead left, and their hearts end with that."""

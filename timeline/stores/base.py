@@ -11,14 +11,15 @@ and a body carries a token that tells its author.
 
 from __future__ import annotations
 
+import abc
+import enum
 import io
 import random
-import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import BinaryIO, Protocol, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from timeline.errors import (
     AlreadyExistsError,
@@ -48,6 +49,19 @@ class ObjectInfo:
     modified_ms: int = field(default=0, compare=False)
 
 
+class UnfinishedUpload(enum.Enum):
+    """Where a streaming upload's bytes are before it is closed."""
+
+    NOWHERE = "nowhere"
+    """Not in the store."""
+
+    AT_ITS_PATH = "at its path"
+    """In a partial object that everybody sees."""
+
+    IN_PARTS = "in parts"
+    """In parts that nobody sees, that cost storage, and that the writer or `ObjectStore.abandon` removes."""
+
+
 class ObjectWriter(Protocol):
     """A streaming upload of one object."""
 
@@ -65,7 +79,8 @@ class ObjectWriter(Protocol):
 class ObjectStore(Protocol):
     """Objects below one root. Paths are relative to it, with ``/`` and no leading slash.
 
-    Every method may raise StoreUnavailableError: the call may or may not have taken effect.
+    Every method may raise StoreUnavailableError: the call may or may not have taken effect. A new store extends
+    `BaseStore`, which implements all but the five calls that only the store can answer.
     """
 
     @property
@@ -75,6 +90,22 @@ class ObjectStore(Protocol):
     @property
     def requests_at_once(self) -> int:
         """How many objects are best read or deleted at the same time; 1 where that waits for nothing."""
+
+    @property
+    def medium(self) -> str:
+        """The bucket or file system that the root lies on: exclusive creation is probed once for each medium."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes on other machines reach the same objects; a job on a cluster needs that."""
+
+    @property
+    def longest_name_bytes(self) -> int | None:
+        """The longest name between two slashes of a path, in bytes of UTF-8; None where there is no such bound."""
+
+    @property
+    def unfinished_upload(self) -> UnfinishedUpload:
+        """Where the bytes of `open_write` are before the upload is closed."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Create one object whole, or fail leaving the existing one untouched.
@@ -150,6 +181,115 @@ class ObjectStore(Protocol):
         for its uploads keeps them; they are invisible and only cost storage.
         """
 
+    def make_durable(self, paths: Collection[str]) -> None:
+        """Bring to disk objects that another program wrote; nothing is done where a finished object is durable.
+
+        Args:
+            paths: of objects, and of the folders that they are named in; "" is the root.
+
+        Raises:
+            StoreUnavailableError: one is not there, or the disk does not take it.
+        """
+
+    def clock(self) -> datetime | None:
+        """The store's clock, for people; None where the store has none of its own."""
+
+    def absent_folders(self) -> Sequence[str]:
+        """Folders of this machine that the first object will make, the deepest first; none where there are no folders.
+
+        `tideline check-store` removes them at its end.
+        """
+
+
+class BaseStore(abc.ABC):
+    """An `ObjectStore` that needs five calls and a URL from its subclass; the rest follows from them.
+
+    What follows is right everywhere, and slow where a store could do better: one request for each object, whole
+    objects in memory. Override what the store answers faster: `size` and `sizes` first, then `open_write` (an upload
+    in parts), `delete_all` and `requests_at_once`.
+    """
+
+    requests_at_once: int = 1
+    is_shared: bool = True
+    longest_name_bytes: int | None = None
+    unfinished_upload: UnfinishedUpload = UnfinishedUpload.NOWHERE
+
+    if TYPE_CHECKING:  # a dataclass would take a property of its base for a field's default
+
+        @property
+        def url(self) -> str:
+            """See ObjectStore; the subclass has it as a field or a property."""
+
+    @property
+    def medium(self) -> str:
+        """See ObjectStore; the root itself: each root is probed."""
+        return self.url
+
+    @abc.abstractmethod
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+
+    @abc.abstractmethod
+    def put(self, path: str, body: bytes) -> None:
+        """See ObjectStore."""
+
+    @abc.abstractmethod
+    def get(self, path: str) -> bytes:
+        """See ObjectStore."""
+
+    @abc.abstractmethod
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        """See ObjectStore."""
+
+    @abc.abstractmethod
+    def delete(self, path: str) -> None:
+        """See ObjectStore."""
+
+    def size(self, path: str) -> int | None:
+        """See ObjectStore; reads the object."""
+        try:
+            return len(self.get(path))
+        except NotFoundError:
+            return None
+
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore; asks for one after another."""
+        asked = ((path, self.size(path)) for path in paths)
+        return {path: size for path, size in asked if size is not None}
+
+    def delete_all(self, paths: Collection[str]) -> None:
+        """See ObjectStore; one after another."""
+        for path in paths:
+            self.delete(path)
+
+    def open_write(self, path: str) -> ObjectWriter:
+        """See ObjectStore; the object is collected in memory."""
+        return BufferedWriter(self, path)
+
+    def prune(self, folder: str) -> None:
+        """See ObjectStore; there are no folders."""
+        return
+
+    def sweep(self) -> None:
+        """See ObjectStore; a put leaves nothing unfinished."""
+        return
+
+    def abandon(self, paths: Collection[str]) -> None:
+        """See ObjectStore; nothing of an upload is in the store before it is closed."""
+        return
+
+    def make_durable(self, paths: Collection[str]) -> None:
+        """See ObjectStore; every object is durable."""
+        return
+
+    def clock(self) -> datetime | None:
+        """See ObjectStore; there is none."""
+        return None
+
+    def absent_folders(self) -> Sequence[str]:
+        """See ObjectStore; there are no folders."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Retry:
@@ -220,80 +360,6 @@ def read_or_none(store: ObjectStore, path: str, retry: Retry) -> bytes | None:
         return retry.call(lambda: store.get(path))
     except NotFoundError:
         return None
-
-
-@dataclass
-class MemoryStore:
-    """A store in this process's memory: the reference for the contract, and what the explorer runs on."""
-
-    url: str = "memory://"
-    objects: dict[str, bytes] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    requests_at_once = 1
-
-    def put_if_absent(self, path: str, body: bytes) -> None:
-        """See ObjectStore."""
-        with self.lock:
-            if path in self.objects:
-                raise AlreadyExistsError(f"{self.url}/{path} exists")
-            self.objects[path] = body
-
-    def put(self, path: str, body: bytes) -> None:
-        """See ObjectStore."""
-        with self.lock:
-            self.objects[path] = body
-
-    def get(self, path: str) -> bytes:
-        """See ObjectStore."""
-        with self.lock:
-            try:
-                return self.objects[path]
-            except KeyError:
-                raise NotFoundError(f"{self.url}/{path} does not exist") from None
-
-    def size(self, path: str) -> int | None:
-        """See ObjectStore."""
-        with self.lock:
-            return len(self.objects[path]) if path in self.objects else None
-
-    def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """See ObjectStore."""
-        with self.lock:
-            return {path: len(self.objects[path]) for path in paths if path in self.objects}
-
-    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
-        """See ObjectStore."""
-        prefix = f"{folder}/" if folder else ""
-        with self.lock:
-            found = [
-                ObjectInfo(path, len(body))
-                for path, body in self.objects.items()
-                if path > after and path.startswith(prefix) and (recursive or "/" not in path[len(prefix) :])
-            ]
-        return sorted(found, key=attrgetter("path"))[: limit or None]
-
-    def delete(self, path: str) -> None:
-        """See ObjectStore."""
-        with self.lock:
-            self.objects.pop(path, None)
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        """See ObjectStore; one after another, as each is an object of its own to whoever looks meanwhile."""
-        for path in paths:
-            self.delete(path)
-
-    def open_write(self, path: str) -> ObjectWriter:
-        """See ObjectStore."""
-        return BufferedWriter(self, path)
-
-    def prune(self, folder: str) -> None:
-        """See ObjectStore; a folder is nothing here."""
-
-    def sweep(self) -> None:
-        """See ObjectStore; nothing is ever left here."""
-
-    def abandon(self, paths: Collection[str]) -> None:
-        """See ObjectStore; nothing of an upload is here before it is closed."""
 
 
 class BufferedWriter:

@@ -21,14 +21,13 @@ import errno
 import fcntl
 import io
 import os
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from timeline.errors import (
     AlreadyExistsError,
@@ -37,7 +36,8 @@ from timeline.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from timeline.stores.base import ObjectInfo, ObjectWriter
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, UnfinishedUpload
+from timeline.stores.local_folders import flocked, lock, make_folder, remove_folder, sync, sync_folder
 from timeline.stores.refusals import store_error
 
 if TYPE_CHECKING:
@@ -52,13 +52,15 @@ _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
 _FOLDERS_IN_A_ROW = 100
-_LOCK_WAIT_S, _LOCK_PAUSE_S = 1.0, 0.001
+_LOCK_WAIT_S = 1.0
 """Folders are removed in far less; a process that was stopped meanwhile would be waited for without end."""
 _BUFFER_BYTES = 1 << 20
+_LONGEST_NAME_BYTES = 255
+"""Of one file or folder on the file systems of Linux (NAME_MAX)."""
 
 
 @dataclass(frozen=True)
-class LocalStore:
+class LocalStore(BaseStore):
     """An `ObjectStore` on a file system with hard links.
 
     Attributes:
@@ -66,12 +68,22 @@ class LocalStore:
     """
 
     root: str
-    requests_at_once = 1
+    is_shared = False
+    longest_name_bytes = _LONGEST_NAME_BYTES
+    unfinished_upload = UnfinishedUpload.AT_ITS_PATH
 
     @property
     def url(self) -> str:
         """See ObjectStore."""
         return f"file://{self.root}"
+
+    @property
+    def medium(self) -> str:
+        """See ObjectStore: the file system."""
+        folder = self.root
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return f"device {os.stat(folder).st_dev}"
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""
@@ -158,7 +170,7 @@ class LocalStore:
         with _translated(folder, writing=True), contextlib.suppress(FileNotFoundError):
             for name in os.listdir(folder):
                 with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
-                    if _lock(file):
+                    if lock(file):
                         os.unlink(file.name)
             self._remove_empty_folders([folder])
 
@@ -166,20 +178,18 @@ class LocalStore:
         """See ObjectStore; an unfinished upload is a visible file here, and cannot be closed once that is deleted."""
 
     def make_durable(self, paths: Collection[str]) -> None:
-        """Bring to disk what another program wrote and left to the system's cache.
-
-        Args:
-            paths: of files, and of the folders that they are named in; "" is the root.
-
-        Raises:
-            StoreUnavailableError: one is not there, or the disk does not take it.
-        """
+        """See ObjectStore; delta-rs and Spark leave their files to the system's cache."""
         for path in paths:
             try:
-                _sync(os.path.join(self.root, path), os.O_RDONLY)
+                sync(os.path.join(self.root, path), os.O_RDONLY)
             except OSError as error:
                 what = f"{self.url}/{path}: cannot be made durable"
                 raise store_error(what, error, str(error)) from error
+
+    def absent_folders(self) -> Sequence[str]:
+        """See ObjectStore."""
+        folders = [self.root, *map(str, PurePosixPath(self.root).parents)]
+        return list(takewhile(lambda folder: not os.path.exists(folder), folders))
 
     def _file(self, path: str) -> str:
         """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
@@ -209,17 +219,17 @@ class LocalStore:
         """Give the temporary file its final name, durably."""
         folder = os.path.dirname(target)
         self._in_folder(place, folder)
-        _sync_folder(folder)
+        sync_folder(folder)
 
     def _in_folder(self, action: Callable[[], T], folder: str) -> T:
         """Run an action that needs a folder. While one is made and used, no delete of a `LocalStore` removes any."""
         with contextlib.suppress(FileNotFoundError):
             return action()
-        changed = set() if os.path.isdir(self.root) else _make_folder(self.root)
-        with _flocked(self.root, fcntl.LOCK_SH | fcntl.LOCK_NB, wait_s=_LOCK_WAIT_S):
+        changed = set() if os.path.isdir(self.root) else make_folder(self.root)
+        with flocked(self.root, fcntl.LOCK_SH | fcntl.LOCK_NB, wait_s=_LOCK_WAIT_S):
             # Again and again all the same: other programs remove folders too, and who holds the lock may be stopped.
             for _ in range(_FOLDER_ATTEMPTS):
-                changed |= _make_folder(folder)
+                changed |= make_folder(folder)
                 with contextlib.suppress(FileNotFoundError):
                     result = action()
                     break
@@ -227,7 +237,7 @@ class LocalStore:
                 raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
         # Only now: nobody waits for the disk while folders are kept.
         for above in changed:
-            _sync_folder(above)
+            sync_folder(above)
         return result
 
     def _remove_empty_folders(self, folders: Collection[str]) -> None:
@@ -237,9 +247,9 @@ class LocalStore:
         """
         deepest_first = sorted(folders, reverse=True)
         for first in range(0, len(deepest_first), _FOLDERS_IN_A_ROW):
-            with contextlib.suppress(FileNotFoundError), _flocked(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_mine:
+            with contextlib.suppress(FileNotFoundError), flocked(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_mine:
                 for folder in deepest_first[first : first + _FOLDERS_IN_A_ROW] if is_mine else ():
-                    while folder != self.root and _remove_folder(folder):
+                    while folder != self.root and remove_folder(folder):
                         folder = os.path.dirname(folder)
 
 
@@ -272,7 +282,7 @@ class LocalWriter:
             self._sink.close()
             if status.st_nlink == 0:
                 raise StoreUnavailableError(f"{name}: deleted by another process while it was written")
-            _sync_folder(os.path.dirname(self._raw.name))
+            sync_folder(os.path.dirname(self._raw.name))
         self._done = True
         return status.st_size
 
@@ -297,41 +307,17 @@ class _TranslatingFile(io.FileIO):
             return super().write(data)
 
 
-def _make_folder(folder: str) -> set[str]:
-    """Make a folder and those above it; returns the folders whose entries changed, which are to be made durable."""
-    missing, above = [folder], os.path.dirname(folder)
-    while not os.path.isdir(above):
-        missing.append(above)
-        above = os.path.dirname(above)
-    # As close together as can be: a delete beside it removes a folder as soon as it sees it empty.
-    for each in reversed(missing):
-        try:
-            os.mkdir(each)
-        except (FileExistsError, FileNotFoundError):
-            continue  # someone else made it, or removed one above, or a file is in the way: the action tells
-    return {*missing[1:], above}
-
-
 def _open_locked(folder: str) -> tuple[str, io.FileIO]:
     """A new temporary file, locked for as long as it is open, so that a sweep knows its writer to be alive."""
     while True:
         temporary = os.path.join(folder, uuid.uuid4().hex)
         file = io.FileIO(temporary, "x")
         # A sweep may have locked and removed it before it was locked here: then it has no name any more.
-        if _lock(file) and os.fstat(file.fileno()).st_nlink > 0:
+        if lock(file) and os.fstat(file.fileno()).st_nlink > 0:
             return temporary, file
         file.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-
-
-def _lock(file: IO[bytes] | io.FileIO) -> bool:
-    """Whether this open file has the lock now; the system gives it back when the process ends, however it ends."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[ObjectInfo]:
@@ -359,57 +345,6 @@ def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[Obj
         with contextlib.suppress(FileNotFoundError):
             status = entry.stat()
             yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000_000)
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; one that is gone by now has none."""
-    with contextlib.suppress(FileNotFoundError):
-        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _flocked(folder: str, operation: int, *, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold a lock on a folder; whether it was had in time. A file system without locks never refuses one."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield _lock_in_time(descriptor, operation, time.monotonic() + wait_s)
-    finally:
-        os.close(descriptor)
-
-
-def _lock_in_time(descriptor: int, operation: int, deadline: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, operation)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_LOCK_PAUSE_S)
-            continue
-        except OSError:
-            pass
-        return True
-
-
-def _remove_folder(folder: str) -> bool:
-    """Remove a folder if it is empty; whether it is gone."""
-    try:
-        os.rmdir(folder)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY):
-            return False
-        raise
-    return True
 
 
 @contextlib.contextmanager

@@ -5,15 +5,37 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from timeline.errors import ConfigError
-from timeline.stores.base import MemoryStore, ObjectStore
+from timeline.stores.base import ObjectStore
 from timeline.stores.local import LocalStore
+from timeline.stores.memory import MemoryStore
+
+STORE_GROUP = "tideline.stores"
+"""Entry points by which packages of their own bring stores: a URL scheme, and a `StoreOpener`."""
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
+
+
+class StoreOpener(Protocol):
+    """The object that an entry point of the group ``tideline.stores`` names; for example a store's class method."""
+
+    def __call__(self, url: str, options: Mapping[str, Any]) -> ObjectStore:
+        """The store below a URL; touches no storage.
+
+        Args:
+            url: with the entry point's scheme, without credentials and without a slash at its end. What is behind
+                another slash is a folder in the store: ``scheme://place/a`` has all objects of ``scheme://place/a/b``.
+            options: the job file's ``storage``; may hold secrets.
+
+        Raises:
+            ConfigError: the URL or an option is wrong.
+        """
 
 
 def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
@@ -23,9 +45,10 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
     ``lake/web``, ``file:///lake/web``  files; a relative path is below the current directory
     ``s3://bucket/web``                 S3, or a store that honours ``If-None-Match: *``
     ``memory://web``                    this process's memory, one store for each URL
+    another scheme                      a store of that name in the group ``tideline.stores``
     ==================================  =====================================================
 
-    Stores of files and S3 can be pickled and opened in another process.
+    Stores can be pickled and opened in another process, all but those in memory.
 
     Args:
         url: root of the store, without credentials.
@@ -54,10 +77,36 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
                 raise ConfigError(f"{url}: S3 needs the package s3fs: pip install 'tideline[s3]'") from error
             return S3Store(s3_root(path), dict(options or {}))
         case _:
-            raise ConfigError(
-                f"{protocol}://: no store that creates objects exclusively is known for this protocol; "
-                "allowed are local paths, file://, s3://, memory://"
-            )
+            return _open_installed(protocol, url, options or {})
+
+
+@cache
+def installed_stores() -> EntryPoints:
+    """Looked up once in a process: a file of every package that is installed is read for it."""
+    return entry_points(group=STORE_GROUP)
+
+
+def store_package(url: str) -> str | None:
+    """The package that the store of a URL is in; None for Tideline's own, and where there is none."""
+    found = installed_stores().select(name=url.partition("://")[0]) if "://" in url else ()
+    return next((entry.module.partition(".")[0] for entry in found), None)
+
+
+def _open_installed(scheme: str, url: str, options: Mapping[str, Any]) -> ObjectStore:
+    found = installed_stores().select(name=scheme)
+    if not found:
+        more = "".join(f", {name}://" for name in sorted(installed_stores().names))
+        raise ConfigError(
+            f"{scheme}://: no store that creates objects exclusively is known for this protocol; "
+            f"allowed are local paths, file://, s3://, memory://{more}"
+        )
+    if "@" in url.partition("://")[2].split("/", 1)[0]:
+        raise ConfigError(f"{scheme}://…: credentials in a URL end up in logs; give them in storage")
+    try:
+        opener = cast(StoreOpener, next(iter(found)).load())
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"the store of {scheme}:// cannot be imported: {error}; install what it needs") from error
+    return opener(url.rstrip("/"), options)
 
 
 def local_root(path: str) -> str:

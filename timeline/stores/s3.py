@@ -46,7 +46,7 @@ from timeline.errors import (
 )
 from timeline.redact import without_secrets
 from timeline.side_by_side import SIDE_BY_SIDE
-from timeline.stores.base import ObjectInfo, ObjectWriter
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, UnfinishedUpload
 from timeline.stores.refusals import refusal
 from timeline.stores.s3_bulk import delete_keys, find_sizes
 from timeline.stores.s3_listing import read_listings_fast
@@ -69,7 +69,7 @@ CALL_TIMEOUT_S = 120.0
 
 
 @dataclass
-class S3Store:
+class S3Store(BaseStore):
     """An `ObjectStore` in a bucket, or below a prefix of one.
 
     Attributes:
@@ -82,6 +82,7 @@ class S3Store:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     call_timeout_s: float = CALL_TIMEOUT_S
     requests_at_once = SIDE_BY_SIDE
+    unfinished_upload = UnfinishedUpload.IN_PARTS
     _client: s3fs.S3FileSystem | None = field(default=None, init=False, repr=False, compare=False)
     _client_pid: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -95,6 +96,11 @@ class S3Store:
     def __reduce__(self) -> tuple[type[S3Store], tuple[str, dict[str, Any], float]]:
         """Pickled as what it was made of: a connection belongs to its process."""
         return S3Store, (self.url, dict(self.options), self.call_timeout_s)
+
+    @property
+    def medium(self) -> str:
+        """See ObjectStore: the bucket."""
+        return f"s3://{self._bucket}"
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""
@@ -175,7 +181,7 @@ class S3Store:
             self._abort_uploads(prefix, lambda upload: upload["Key"] in keys)
 
     def clock(self) -> datetime:
-        """The server's clock, to the second; requests are refused where it is far from this machine's."""
+        """See ObjectStore: the server's, to the second; requests are refused where it is far from this machine's."""
         answer = self._call("list_objects_v2", "", {"Prefix": self._prefix, "MaxKeys": 1})
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import MemoryStore, ObjectInfo, ObjectStore, ObjectWriter, Retry
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter, Retry
+from timeline.stores.memory import MemoryStore
 
 AT_ONCE = Retry(attempts=4, first_pause_s=0.0, sleep=lambda pause_s: None)
 """Retries that follow each other without a pause."""
@@ -18,8 +19,10 @@ Fault = Callable[[Call], None]
 """Runs in the place of a write, which it is given and may let through; before a read, given nothing to do."""
 
 
-class ScriptedStore:
+class ScriptedStore(BaseStore):
     """Counts calls by name, and objects listed; faults queued for a call have their way with the next, one each."""
+
+    url = ""
 
     def __init__(self, inner: ObjectStore | None = None) -> None:
         self.inner: ObjectStore = inner or MemoryStore()

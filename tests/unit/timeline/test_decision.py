@@ -19,7 +19,8 @@ from timeline.errors import (
     NotFoundError,
     StoreUnavailableError,
 )
-from timeline.stores.base import MemoryStore, Retry, create_or_read, read_or_none
+from timeline.stores.base import Retry, create_or_read, read_or_none
+from timeline.stores.memory import MemoryStore
 
 COMMIT = Decision(
     7, Outcome.COMMIT, "20240101000000000", "20240101000000001", 1, "writer", "written", "w", 5, 1, {"a": Position(9)}

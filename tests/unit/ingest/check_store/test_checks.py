@@ -12,7 +12,8 @@ from ingest.check_store.processes import MortalStore
 from ingest.check_store.run import Check, Finding, Report, check_store, report_json, storage_options
 from timeline.errors import ConfigError, StoppedError
 from timeline.failpoints import COMMON_POINTS
-from timeline.stores.base import BufferedWriter, MemoryStore, ObjectInfo, ObjectWriter
+from timeline.stores.base import BufferedWriter, ObjectInfo, ObjectWriter
+from timeline.stores.memory import MemoryStore
 from timeline.stores.opening import open_store
 
 

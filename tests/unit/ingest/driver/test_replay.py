@@ -28,7 +28,7 @@ from timeline.epoch import MANIFEST, EpochRef, Part, WriteReport
 from timeline.errors import InvariantError, ReplayNeededError, RowCountError, StoppedError
 from timeline.instant import Action, commit_inflight, commit_requested
 from timeline.lease import LeaseObserver, LeaseState, WriterLease, take_lease
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 SOURCE = NumberSource({"a": 4}, most=2, bad_every=2)
 """Two epochs; every second record is malformed."""

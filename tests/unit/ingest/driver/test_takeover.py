@@ -36,7 +36,7 @@ from timeline.instant import commit_completed, commit_inflight, commit_requested
 from timeline.lease import LeaseState, WriterLease, WriterRecord
 from timeline.process import ProcessId
 from timeline.settled import SETTLED, SETTLED_PATH, Settled
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 OLD, MARK, NEW = (format_time(1_700_000_000_000 + number) for number in range(3))
 

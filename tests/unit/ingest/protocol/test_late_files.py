@@ -26,7 +26,7 @@ from timeline.chain import load_chain
 from timeline.clock import InstantClock
 from timeline.epoch import EpochRef, Manifest, Part, Plan, WriteReport
 from timeline.lease import LeaseObserver, WriterLease, take_lease
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 SOURCE = NumberSource({"a": 4}, most=4)
 PIPELINE = Pipeline(SOURCE, NUMBER_SCHEMA, False, LocalRunner())

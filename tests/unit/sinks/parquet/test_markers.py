@@ -11,7 +11,8 @@ from sinks.parquet.markers import Markers, file_id
 from tests.unit.timeline.scripted_store import AT_ONCE, ScriptedStore, no_answer
 from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import MemoryStore, ObjectInfo
+from timeline.stores.base import ObjectInfo
+from timeline.stores.memory import MemoryStore
 
 INSTANT = "20260301000000000"
 EPOCH = EpochRef(0, INSTANT, 1)

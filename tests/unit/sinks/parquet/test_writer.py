@@ -32,7 +32,8 @@ from sinks.partition import (
 )
 from timeline.epoch import WrittenFile
 from timeline.errors import ConfigError, DataError, InvariantError, StoreUnavailableError, TargetRefusedError
-from timeline.stores.base import MemoryStore, ObjectStore, ObjectWriter
+from timeline.stores.base import ObjectStore, ObjectWriter
+from timeline.stores.memory import MemoryStore
 from timeline.stores.opening import open_store
 
 INSTANT = "20240101000000000"

@@ -7,7 +7,7 @@ from timeline.active import ActiveTimeline
 from timeline.history.html_views import instant_html, timeline_html
 from timeline.history.timeline import Timeline
 from timeline.instant import Action, Instant, State, commit_completed, commit_requested
-from timeline.stores.base import MemoryStore
+from timeline.stores.memory import MemoryStore
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from tests.contract.broken_stores import Unreachable
 from tests.unit.timeline.scripted_store import AT_ONCE, Call, Fault, ScriptedStore, delayed, lost_reply, no_answer
 from timeline.errors import AlreadyExistsError, ConfigError, StoreUnavailableError
-from timeline.stores.base import MemoryStore, ObjectStore
+from timeline.stores.base import ObjectStore
+from timeline.stores.memory import MemoryStore
 from timeline.stores.probe import PROBE, probe_exclusive_creation
 
 

@@ -1,0 +1,90 @@
+"""Folders and locks of a file system: made, synchronized and removed beside other processes that do the same."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import time
+from collections.abc import Iterator
+from typing import IO
+
+_LOCK_PAUSE_S = 0.001
+
+
+def make_folder(folder: str) -> set[str]:
+    """Make a folder and those above it; returns the folders whose entries changed, which are to be made durable."""
+    missing, above = [folder], os.path.dirname(folder)
+    while not os.path.isdir(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    # As close together as can be: a delete beside it removes a folder as soon as it sees it empty.
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except (FileExistsError, FileNotFoundError):
+            continue  # someone else made it, or removed one above, or a file is in the way: the action tells
+    return {*missing[1:], above}
+
+
+def lock(file: IO[bytes] | io.FileIO) -> bool:
+    """Whether this open file has the lock now; the system gives it back when the process ends, however it ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable; one that is gone by now has none."""
+    with contextlib.suppress(FileNotFoundError):
+        sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync(path: str, flags: int) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def flocked(folder: str, operation: int, *, wait_s: float = 0.0) -> Iterator[bool]:
+    """Hold a lock on a folder; whether it was had in time. A file system without locks never refuses one."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _lock_in_time(descriptor, operation, time.monotonic() + wait_s)
+    finally:
+        os.close(descriptor)
+
+
+def _lock_in_time(descriptor: int, operation: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, operation)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOCK_PAUSE_S)
+            continue
+        except OSError:
+            pass
+        return True
+
+
+def remove_folder(folder: str) -> bool:
+    """Remove a folder if it is empty; whether it is gone."""
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY):
+            return False
+        raise
+    return True
