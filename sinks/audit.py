@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from sinks.base import Sink
 from timeline.epoch import Part
 
 
@@ -127,6 +128,11 @@ class AuditedSink(Protocol):
 
     def delete(self, findings: Sequence[Finding]) -> None:
         """Delete what fixable findings of this target name. The caller is the timeline's writer."""
+
+
+def audited(sink: Sink) -> AuditedSink | None:
+    """The sink, where its target can be compared with the timeline."""
+    return sink if isinstance(sink, AuditedSink) else None
 
 
 def fixable(findings: Sequence[Finding]) -> Iterator[Finding]:

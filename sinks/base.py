@@ -10,6 +10,11 @@ A *part* is a target's share of an epoch in its prepared state: durable, complet
 travels through the manifest as JSON, so any process can commit or abort it without the one that
 wrote it. The contract suite in `tests/contract/sink_contract.py` is the definition; a new sink is
 one module, one entry point in the group ``tideline.sinks`` and one class that inherits that suite.
+
+More than `Sink` asks for is offered by methods that functions of this package look for; nothing outside of it asks
+for a class: `sinks.held` (which epochs a target has, where it lies, copies of its files), `sinks.audit` (fsck),
+`sinks.reading` (rows read back), `sinks.writer_kinds` (rows with keys, rows that are refused), and `sinks.options` (the
+job file's block).
 """
 
 from __future__ import annotations
@@ -20,17 +25,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, field_validator
 
+from sinks.options import TargetOptions
 from sinks.partition import EmptyPartition, PartitionField
 from timeline.epoch import EpochRef, Json, Part, Plan, WriteReport, WrittenFile
-from timeline.units import visible_path
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["EpochRef", "Json", "Part", "Plan", "WriteReport", "WrittenFile"]
+__all__ = ["EpochRef", "Json", "Part", "Plan", "TargetOptions", "WriteReport", "WrittenFile"]
 
 LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
 """Columns that say where a row came from, behind the job's own ones when ``lineage: true``."""
@@ -49,31 +53,6 @@ REJECTED_SCHEMA = pa.schema(
 ``context`` is a JSON object of what the source knew of the record besides, without which it cannot be
 decoded again: a CSV file's header, a message's key, time and headers. Null where the bytes are enough.
 """
-
-
-class TargetOptions(BaseModel):
-    """A target's block in a job file; every sink type extends it with its own keys.
-
-    Attributes:
-        type: the sink's entry point name.
-        name: the target's name in the job; None means one made of type and place.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    type: str
-    name: str | None = None
-
-    @field_validator("path", check_fields=False)
-    @classmethod
-    def _is_visible(cls, path: str | None) -> str | None:
-        """Of every sink that has a path."""
-        return visible_path(path) if isinstance(path, str) else path
-
-    @property
-    def takes_whole_source(self) -> bool:
-        """Whether the target takes everything that the source has as one epoch, whatever the source's limits say."""
-        return False
 
 
 @dataclass(frozen=True)

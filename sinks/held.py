@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import TypeAdapter
 
-from sinks.base import Sink
+from sinks.base import RememberingSink, Sink
 from timeline.epoch import Json, Part, WriteReport, WrittenFile
 
 BASE_DETAIL = "base"
@@ -172,6 +172,11 @@ def copying(sink: Sink) -> CopyingSink | None:
 def naming(sink: Sink) -> NamingSink | None:
     """The sink, where it tells which data files are named by its table and gone."""
     return sink if isinstance(sink, NamingSink) else None
+
+
+def remembering(sink: Sink) -> RememberingSink | None:
+    """The sink, where it knows which timelines of its job have written to it."""
+    return sink if isinstance(sink, RememberingSink) else None
 
 
 def base_of(part: Part) -> Base | None:

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from sinks.base import (
     in_turn,
 )
 from sinks.held import RESTORE_TIMELINE, Base, Held
+from sinks.options import LakeOptions, QueryRows
 from sinks.parquet.markers import Markers, draw_file_id, file_id
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
@@ -40,10 +41,10 @@ from timeline.stores.base import ObjectStore, Retry, create_or_read
 from timeline.stores.opening import open_store
 
 
-class MemoryOptions(TargetOptions):
+class MemoryOptions(LakeOptions):
     """``{type: memory, path: memory://name}``: rows are kept in this process."""
 
-    path: str
+    query_rows: ClassVar[QueryRows] = QueryRows.REFUSED
 
 
 @dataclass(frozen=True)

@@ -156,26 +156,26 @@ def recover(
         raise typer.Exit(9)
 
 
-@app.command(short_help="Print rows of a TiKV target.")
+@app.command(short_help="Print rows of a TiKV target, or of another whose sink reads them.")
 def read(
     conf: Conf,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many rows.")] = 20,
     target: Annotated[str | None, typer.Option("--target", help="Which one, where the job has several.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
-    """Print rows of a TiKV target in the order of their keys, from one snapshot, as another client sees them.
+    """Print rows of a target from one snapshot, as another client sees them; of TiKV in the order of their keys.
 
     Where an epoch is open the snapshot is one from before it.
     """
     opened = open_timeline(load_config(conf))
-    from ingest.cli.read import rows_as_json, rows_table, tikv_target
+    from ingest.cli.read import readable_target, rows_as_json, rows_table
 
-    place = tikv_target(opened, target)
+    sink = readable_target(opened, target)
     if as_json:
-        for line in rows_as_json(place, limit):
+        for line in rows_as_json(sink, limit):
             typer.echo(line)
     else:
-        output().print(rows_table(place, limit))
+        output().print(rows_table(sink, limit))
 
 
 @app.command(short_help="See the promise kept, on generated logs.")

@@ -1,4 +1,4 @@
-"""`tideline read`: rows of a TiKV target, as another client sees them."""
+"""`tideline read`: rows of a target that can be read back, as another client sees them."""
 
 from __future__ import annotations
 
@@ -11,43 +11,41 @@ from rich.text import Text
 
 from ingest.driver.build import Opened, build_job
 from sinks.json_text import to_json
-from sinks.tikv.place import TikvPlace
-from sinks.tikv.reader import read_rows
+from sinks.reading import ReadableSink, readable
 from timeline.errors import ConfigError
 
 
-def tikv_target(opened: Opened, name: str | None) -> TikvPlace:
-    """The TiKV target of a job.
+def readable_target(opened: Opened, name: str | None) -> ReadableSink:
+    """The target of a job whose rows are read.
 
     Args:
         opened: the job's timeline.
         name: which one; None where there is only one.
 
     Raises:
-        ConfigError: there is none, or several, or none of this name.
+        ConfigError: there is none whose sink reads its rows, or several, or none of this name.
     """
     if opened.identity is None:
         raise ConfigError(f"{opened.store.url}: no epoch was written yet; tideline run {opened.config.name} first")
-    places = {sink.target: sink for sink in build_job(opened).sinks if isinstance(sink, TikvPlace)}
-    if name is None and len(places) == 1:
-        return next(iter(places.values()))
-    if name in places:
-        return places[name]
-    has = f"its TiKV targets are {', '.join(places)}" if places else "it has none of type tikv"
+    sinks = {sink.target: sink for each in build_job(opened).sinks if (sink := readable(each)) is not None}
+    if name is None and len(sinks) == 1:
+        return next(iter(sinks.values()))
+    if name in sinks:
+        return sinks[name]
+    has = f"targets whose rows are read: {', '.join(sinks)}" if sinks else "it has none whose rows are read (type tikv)"
     wanted = f"target {name!r} is none" if name is not None else "which target is meant?"
-    raise ConfigError(f"job {opened.config.name}: {wanted}; {has}" + ("; name one by --target" if places else ""))
+    raise ConfigError(f"job {opened.config.name}: {wanted}; {has}" + ("; name one by --target" if sinks else ""))
 
 
-def rows_as_json(place: TikvPlace, limit: int | None) -> Iterator[str]:
-    """Each row as one line of JSON, in the order of the keys."""
-    for batch in read_rows(place, limit):
+def rows_as_json(sink: ReadableSink, limit: int | None) -> Iterator[str]:
+    """Each row as one line of JSON, in the sink's order: in TiKV that of the keys."""
+    for batch in sink.read_rows(limit):
         yield from to_json(batch.to_struct_array())
 
 
-def rows_table(place: TikvPlace, limit: int) -> Table:
+def rows_table(sink: ReadableSink, limit: int) -> Table:
     """The first rows, for people; where there are none, the names of the columns."""
-    nothing = pa.table({"key": pa.array([], pa.binary()), "value": pa.array([], pa.binary())})
-    rows = pa.Table.from_batches(list(read_rows(place, limit)) or [place.stager.restore(nothing)])
+    rows = pa.Table.from_batches(list(sink.read_rows(limit)), sink.row_schema)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in rows.column_names:
         table.add_column(name, overflow="fold")

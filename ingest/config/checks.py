@@ -11,23 +11,22 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from ingest.config.job_file import KeyPath, dotted
-from ingest.config.models import JobConfig, place_of, resolved_place, written_place
+from ingest.config.models import JobConfig, resolved_place, written_place
 from ingest.config.registry import load_sink
 from ingest.sources.decode.options import RecordFormat, SourceOptions
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.options import StreamOptions
 from sinks.base import LINEAGE_COLUMNS, SinkContext, TargetOptions
-from sinks.delta.sink import DeltaOptions
+from sinks.options import Keyspace, QueryRows
 from sinks.partition import partitioned_schema
 from sinks.sql_types import type_name
-from sinks.tikv.options import TikvOptions
 from timeline.errors import ConfigError
-from timeline.stores.opening import absolute, open_store, s3_root
+from timeline.stores.opening import absolute, open_store, s3_root, store_package
 
 Finding: TypeAlias = tuple[KeyPath, str]
 Check: TypeAlias = Callable[[JobConfig], Iterator[Finding]]
@@ -131,7 +130,7 @@ def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
     if not isinstance(job.source, StreamOptions):
         return
     for number, target in enumerate(job.targets):
-        if isinstance(target, TikvOptions) or target.takes_whole_source:
+        if target.may_need_replay or target.takes_whole_source:
             yield (
                 ("targets", number, "type"),
                 f"{target.type} takes no stream: an epoch may have to be written to it again from its offsets, and a "
@@ -141,13 +140,13 @@ def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_transform(job: JobConfig) -> Iterator[Finding]:
-    """A query's rows are written by Spark, as files, once."""
+    """A query's rows go to one target, that takes them."""
     if job.transform is None:
         return
     if isinstance(job.source, StreamOptions):
         yield ("transform",), "not for a stream: its query makes the rows that it wants; leave it out"
     for number, target in enumerate(job.targets):
-        if not isinstance(target, DeltaOptions):
+        if target.query_rows is QueryRows.REFUSED:
             yield (
                 ("targets", number, "type"),
                 f"{target.type} does not take the rows of a query (transform): delta is allowed",
@@ -158,34 +157,21 @@ def check_transform(job: JobConfig) -> Iterator[Finding]:
 
 def check_keyspaces(job: JobConfig) -> Iterator[Finding]:
     """Rows of one target must not be rows of another one, nor its transactions' records."""
-    seen: list[tuple[int, TikvOptions]] = []
+    seen: list[tuple[int, Keyspace]] = []
     for number, target in enumerate(job.targets):
-        if not isinstance(target, TikvOptions):
+        keyspace = target.keyspace
+        if keyspace is None:
             continue
         for other_number, other in seen:
-            shared = sorted({*target.pd} & {*other.pd})
-            if shared and _is_prefix(target.prefix, other.prefix):
+            shared = keyspace.shared_servers(other)
+            if shared:
                 other_path = dotted(("targets", other_number, "prefix"))
                 yield (
                     ("targets", number, "prefix"),
                     f"overlaps with {other.prefix!r} of {other_path} on {', '.join(shared)}: "
                     "one must not begin with the other, for example events_ and users_",
                 )
-        seen.append((number, target))
-
-
-def _is_prefix(one: str, other: str) -> bool:
-    """Whether one of two prefixes begins with the other, or they are the same."""
-    short, long = sorted((_prefix_bytes(one), _prefix_bytes(other)), key=len)
-    return long.startswith(short)
-
-
-def _prefix_bytes(prefix: str) -> bytes:
-    """A prefix's bytes: text, or hex digits behind 0x; what is neither is refused by the target itself."""
-    with contextlib.suppress(ValueError):
-        if prefix.startswith("0x"):
-            return bytes.fromhex(prefix[2:])
-    return prefix.encode()
+        seen.append((number, keyspace))
 
 
 def check_places(job: JobConfig) -> Iterator[Finding]:
@@ -193,7 +179,7 @@ def check_places(job: JobConfig) -> Iterator[Finding]:
     tables: list[tuple[KeyPath, str]] = []
     apart = True
     for path, options in _tables(job):
-        place = place_of(options)
+        place = options.lake_path
         if place is None:
             continue
         place = resolved_place(place)
@@ -222,18 +208,27 @@ def check_cluster_places(job: JobConfig) -> Iterator[Finding]:
     if not job.spark.is_cluster:
         return
     shared = [resolved_place(folder) for folder in job.spark.shared_folders]
-    tables = [((*path, "path"), place) for path, options in _tables(job) if (place := place_of(options)) is not None]
+    tables = [((*path, "path"), place) for path, options in _tables(job) if (place := options.lake_path) is not None]
     places: list[tuple[KeyPath, str]] = [*tables, (("timeline", "path"), job.timeline.path)]
     if isinstance(job.source, FilesOptions):
         places.insert(0, (("source", "path"), job.source.path))
     for path, place in places:
         place = resolved_place(place)
-        if place.startswith(("file://", "memory://")) and not any(_inside(place, folder) for folder in shared):
+        if _is_on_this_machine(place, job.storage) and not any(_inside(place, folder) for folder in shared):
             yield (
                 path,
                 f"{place} is on this machine, the tasks are on {job.spark.master}: s3:// is allowed, "
                 "or a folder that all machines mount and spark.shared_folders names",
             )
+
+
+def _is_on_this_machine(place: str, storage: Mapping[str, Any]) -> bool:
+    """Whether other machines do not reach a place; a store that a package brought says it itself."""
+    if store_package(place) is None:
+        return place.startswith(("file://", "memory://"))
+    with contextlib.suppress(ConfigError):  # of its URL `check_targets` tells
+        return not open_store(place, storage).is_shared
+    return False
 
 
 def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str]]) -> Iterator[Finding]:
@@ -279,7 +274,7 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
         try:
             named.append((path, load_sink(options.type).open(options, context).target))
         except ConfigError as error:
-            yield path if place_of(options) is None else (*path, "path"), str(error)
+            yield path if options.lake_path is None else (*path, "path"), str(error)
     counts = Counter(name for _, name in named)
     for path, name in named:
         if counts[name] > 1:

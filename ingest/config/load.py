@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from ingest.config.checks import CHECKS
 from ingest.config.job_file import JobFile, KeyPath, Value, parse_job_file, read_job_file
 from ingest.config.key_hints import did_you_mean, keys_at, places, unknown_key
-from ingest.config.models import JobConfig, TimelineConfig, place_of
+from ingest.config.models import JobConfig, TimelineConfig
 from ingest.config.registry import SOURCES, load_sink, sink_types
 from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.options import FilesOptions
@@ -151,16 +151,19 @@ class _Resolver:
             self._problem((QUARANTINE,), "{path: …} is allowed; it cannot be turned off, rejected rows would be lost")
             return None
         kind = given.get("type")
-        if isinstance(kind, str) and kind in sink_types() and not _lies_at_a_path(kind):
+        options = _options_of(kind)  # what is wrong is said where its options are read
+        if options is not None and not options.takes_rejected:
             self._problem(
-                (QUARANTINE, "type"), "a type with a path is allowed, for example delta: rejected rows have no key"
+                (QUARANTINE, "type"),
+                f"{kind} does not take rejected rows, which have no key; a type that does is allowed: delta, for one",
             )
             return None
-        lake = next((target for target in targets if place_of(target)), None)
+        lake = next((target for target in targets if target.lake_path and target.takes_rejected), None)
         defaults: dict[str, Value] = {"type": lake.type if lake else "delta", "name": QUARANTINE}
-        if lake is not None:
-            defaults["path"] = f"{(place_of(lake) or '').rstrip('/')}_quarantine"
-        elif "path" not in given:
+        needs_path = options is None or options.lies_at_a_path
+        if lake is not None and needs_path:
+            defaults["path"] = f"{(lake.lake_path or '').rstrip('/')}_quarantine"
+        elif needs_path and "path" not in given:
             if targets and "targets" not in self._failed:
                 self._problem(
                     (QUARANTINE, "path"),
@@ -176,7 +179,7 @@ class _Resolver:
         given = self._values.get("timeline")
         if given is not None:
             return given
-        place = next((place for target in targets if (place := place_of(target))), None)
+        place = next((place for target in targets if (place := target.lake_path)), None)
         if place is None:
             if targets and "targets" not in self._failed:
                 self._problem(
@@ -256,11 +259,6 @@ class _Resolver:
                     message = detail["msg"][:1].lower() + detail["msg"][1:]
             # The value behind an unknown key says nothing, and may be a secret behind a name with a typo.
             self._file.add_once(path, message, show=detail["type"] != "extra_forbidden")
-
-
-def _lies_at_a_path(kind: str) -> bool:
-    options = _options_of(kind)
-    return options is None or "path" in options.model_fields  # what is wrong is said where its options are read
 
 
 def _options_of(kind: Value) -> type[TargetOptions] | None:

@@ -299,12 +299,6 @@ def is_cluster(master: str) -> bool:
     return master == "yarn" or master.startswith(("spark://", "k8s://"))
 
 
-def place_of(options: TargetOptions) -> str | None:
-    """The path or URL of a lake target; None for a target that lies elsewhere, for example in TiKV."""
-    path = getattr(options, "path", None)
-    return path if isinstance(path, str) else None
-
-
 def resolved_place(path: str) -> str:
     """One spelling for one place, links followed: two paths are the same place when these are equal."""
     place = written_place(path)

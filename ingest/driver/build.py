@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingest.config.load import JobConfig
-from ingest.config.models import place_of, resolved_place, written_place
+from ingest.config.models import resolved_place, written_place
 from ingest.config.registry import load_sink
 from ingest.execution.task import QUARANTINE_SCHEMA
 from ingest.protocol.job import Job
@@ -21,9 +21,10 @@ from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.options import StreamOptions
 from sinks.avro_schema import avro_schema
-from sinks.base import DeletedFiles, RememberingSink, Sink, SinkContext, TargetOptions
-from sinks.delta.sink import DeltaOptions
+from sinks.base import DeletedFiles, Sink, SinkContext, TargetOptions
+from sinks.held import remembering
 from sinks.partition import partitioned_schema
+from sinks.reading import snapshots_of
 from sinks.sql_types import parse_type, type_name
 from timeline import wholeness
 from timeline.active import ActiveTimeline
@@ -184,11 +185,8 @@ def open_source(
         ConfigError: this source does not go on behind a loss, or a package for it is missing.
     """
     from ingest.sources.quarantine import WithQuarantine  # with all that decodes, of which recovery needs nothing
-    from sinks.delta.reader import DeltaRows
 
-    quarantine = config.quarantine
-    own = None if identity is None else app_id_of(identity)
-    rejected = DeltaRows.at(quarantine.path, config.storage, own) if isinstance(quarantine, DeltaOptions) else None
+    rejected = snapshots_of(_open_quarantine(config, identity))
     return WithQuarantine(_open_own_source(config, accept_loss=accept_loss), rejected)
 
 
@@ -305,10 +303,6 @@ def create_timeline(opened: Opened, schema: pa.Schema, result: pa.Schema | None 
     return born
 
 
-def _other_timeline(sink: Sink) -> str | None:
-    return sink.other_timeline() if isinstance(sink, RememberingSink) else None
-
-
 def app_id_of(identity: TableIdentity) -> str:
     """Key of a timeline's markers in its targets."""
     return f"tideline-{identity.timeline_id}"
@@ -321,7 +315,8 @@ def lost_timeline(opened: Opened) -> str | None:
     config = opened.config
     context = SinkContext("", pa.schema([]), storage=config.storage, job=config.name)
     for options in (*config.targets, config.quarantine):
-        found = _other_timeline(_open_sink(options, context)) if place_of(options) is not None else None
+        sink = remembering(_open_sink(options, context)) if options.lake_path is not None else None
+        found = sink.other_timeline() if sink is not None else None
         if found is not None:
             return (
                 f"{found} has rows of job {config.name!r} from another timeline than {opened.store.url}, which is new: "
@@ -354,14 +349,17 @@ def build_job(opened: Opened, on_deleted: Callable[[DeletedFiles], None] | None 
     config, identity = opened.config, opened.identity
     schema = known_schema(opened)
     assert schema is not None
-    app_id = app_id_of(identity)
-    rows = table_rows(opened, schema)
-    shared = SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage, job=config.name, on_deleted=on_deleted)
-    context = replace(
-        shared, schema=rows, partition_by=config.partition_by, on_empty_partition=config.on_empty_partition
+    context = SinkContext(
+        app_id=app_id_of(identity),
+        schema=table_rows(opened, schema),
+        partition_by=config.partition_by,
+        storage=config.storage,
+        on_empty_partition=config.on_empty_partition,
+        job=config.name,
+        on_deleted=on_deleted,
     )
     sinks = [_open_sink(options, context) for options in config.targets]
-    quarantine = _open_sink(config.quarantine, shared)
+    quarantine = _open_quarantine(config, identity, on_deleted)
     return Job(
         name=config.name,
         store=opened.store,
@@ -408,8 +406,17 @@ def _base_target(config: JobConfig, sinks: Sequence[Sink]) -> str | None:
 
 
 def _is_at(options: TargetOptions, path: str) -> bool:
-    place = place_of(options)
+    place = options.lake_path
     return place is not None and resolved_place(place) == resolved_place(path)
+
+
+def _open_quarantine(
+    config: JobConfig, identity: TableIdentity | None, on_deleted: Callable[[DeletedFiles], None] | None = None
+) -> Sink:
+    """The sink of rejected rows; without an identity it has no key of the job, and is only read."""
+    app_id = "" if identity is None else app_id_of(identity)
+    context = SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage, job=config.name, on_deleted=on_deleted)
+    return _open_sink(config.quarantine, context)
 
 
 def _open_sink(options: TargetOptions, context: SinkContext) -> Sink:

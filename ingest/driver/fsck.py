@@ -20,7 +20,7 @@ from ingest.protocol.counts import TargetRows, misfits
 from ingest.protocol.gone_files import without_files
 from ingest.protocol.job import Job
 from ingest.protocol.names import part_of, quarantine_of
-from sinks.audit import Audit, AuditedSink, Expected, Fate, Finding, Problem, fixable
+from sinks.audit import Audit, Expected, Fate, Finding, Problem, audited, fixable
 from sinks.base import Sink
 from sinks.held import in_spans, span_words
 from timeline.active import ActiveTimeline, states_before
@@ -121,9 +121,10 @@ def fix(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord]
         wanted = list(fixable(found.findings))
         for sink in job.sinks:
             own = [finding for finding in wanted if finding.where == sink.target]
-            if own and isinstance(sink, AuditedSink):
+            auditor = audited(sink)
+            if own and auditor is not None:
                 lease.check()
-                sink.delete(own)
+                auditor.delete(own)
         after = check(opened)
     finally:
         lease.release()
@@ -168,9 +169,8 @@ def _compare(job: Job, timeline: ActiveTimeline, *, is_deep: bool) -> Checkup:
 
 
 def _audit(sink: Sink, expected: Expected) -> Audit:
-    if not isinstance(sink, AuditedSink):
-        return Audit("nothing: it has no way to be compared", ())
-    return sink.audit(expected)
+    auditor = audited(sink)
+    return Audit("nothing: it has no way to be compared", ()) if auditor is None else auditor.audit(expected)
 
 
 def _settled(past: Sequence[Read], target: str) -> frozenset[str]:

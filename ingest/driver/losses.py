@@ -19,7 +19,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.config.models import place_of
 from ingest.driver.build import Opened, build_job, require_whole
 from ingest.protocol.committed import Committed, Read, committed_in, left_out, read_committed
 from ingest.protocol.job import Job
@@ -145,7 +144,7 @@ def require_known(opened: Opened) -> None:
     with contextlib.suppress(ConfigError, StoreError):  # of the job file and of targets others tell
         job = build_job(opened)
         options = (*opened.config.targets, opened.config.quarantine)
-        at_paths = (sink for sink, each in zip(job.sinks, options, strict=True) if place_of(each) is not None)
+        at_paths = (sink for sink, each in zip(job.sinks, options, strict=True) if each.lake_path is not None)
         refuse_ahead(replace(job, sinks=tuple(at_paths)))
 
 

@@ -9,7 +9,6 @@ from ingest.driver.build import Opened, build_job, known_schema, open_source, re
 from ingest.driver.losses import refuse_ahead, refuse_lost
 from ingest.execution.isolated import IsolatedDecoder
 from ingest.execution.reasons import Reasons
-from sinks.delta.sink import DeltaOptions
 from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.errors import ConfigError
@@ -71,14 +70,6 @@ def _records(count: int) -> str:
     return f"{count:,} record{'' if count == 1 else 's'}"
 
 
-def _check_readable(opened: Opened) -> None:
-    quarantine = opened.config.quarantine
-    if not isinstance(quarantine, DeltaOptions):
-        raise ConfigError(f"quarantine.type {quarantine.type}: only a quarantine of type delta can be replayed")
-    if opened.identity is None:
-        raise ConfigError(f"{opened.store.url}: no epoch was written yet; tideline run {opened.config.name} first")
-
-
 def _refuse_gaps(opened: Opened) -> None:
     job = build_job(opened)
     refuse_ahead(job)
@@ -89,17 +80,19 @@ def try_rejected(opened: Opened) -> Trial:
     """Decode what was rejected, and write nothing; what a replay refuses before it begins, this refuses as well.
 
     Raises:
-        ConfigError: nothing was ingested yet, the quarantine is no Delta table, the timeline is another job's, or it
-            was born with other columns.
+        ConfigError: nothing was ingested yet, the quarantine's rows cannot be read back, the timeline is another job's,
+            or it was born with other columns.
         InvariantError: something of the timeline is gone.
         TargetRefusedError: a target, the quarantine for one, lacks epochs or has some that the timeline has not.
         StoreUnavailableError: the quarantine cannot be read.
     """
     require_whole(opened)
     opened.require_owner()
-    _check_readable(opened)
-    _refuse_gaps(opened)
+    if opened.identity is None:
+        raise ConfigError(f"{opened.store.url}: no epoch was written yet; tideline run {opened.config.name} first")
     source = open_source(opened.config, identity=opened.identity)
+    source.require_quarantine()
+    _refuse_gaps(opened)
     chain = load_chain(opened.store, ActiveTimeline.load(opened.store, opened.retry), opened.retry)
     schema = known_schema(opened)
     assert schema is not None, "the timeline was born"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ingest.config.models import place_of
 from ingest.driver.build import Opened
 from timeline.stores.opening import open_store
 from timeline.stores.probe import probe_exclusive_creation
@@ -18,7 +17,7 @@ def probe_stores(opened: Opened) -> None:
         StoreUnavailableError: one that gives no clear answer, or may not be written to.
     """
     config = opened.config
-    places = [place for options in (*config.targets, config.quarantine) if (place := place_of(options))]
+    places = [place for options in (*config.targets, config.quarantine) if (place := options.lake_path)]
     stores = [opened.store, *(open_store(place, config.storage) for place in places)]
     for store in {store.medium: store for store in reversed(stores)}.values():
         probe_exclusive_creation(store, opened.retry)

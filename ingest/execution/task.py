@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Self, TypeGuard
+from typing import Self
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from sinks.base import (
     SelectiveWriter,
     TaskAttempt,
 )
+from sinks.writer_kinds import WritersByKind, refusing
 from timeline import errors
 from timeline.body import BodyFormat
 from timeline.epoch import OffsetRange, ShardCount, WriteReport
@@ -91,27 +92,16 @@ class Outputs:
             begun: name and writer of each target of the job, in the order of application.
             quarantine: which of them takes rejected rows.
         """
-        accepting: list[tuple[str, PartitionWriter]] = []
-        keyed: list[tuple[str, KeyedWriter]] = []
-        selective: list[tuple[str, SelectiveWriter]] = []
-        for name, writer in begun.items():
-            if name == quarantine:
-                continue
-            if isinstance(writer, KeyedWriter):
-                keyed.append((name, writer))
-            elif isinstance(writer, SelectiveWriter):
-                selective.append((name, writer))
-            else:
-                accepting.append((name, writer))
-        rejecting = begun[quarantine]
-        if isinstance(rejecting, SelectiveWriter):
+        targets = WritersByKind.of({name: writer for name, writer in begun.items() if name != quarantine})
+        rejecting = WritersByKind.of({quarantine: begun[quarantine]}).plain
+        if not rejecting:
             raise InvariantError(f"{quarantine}: a quarantine that refuses rows would lose them")
-        return cls(tuple(accepting), (quarantine, rejecting), tuple(keyed), tuple(selective))
+        return cls(targets.plain, rejecting[0], targets.keyed, targets.selective)
 
     @property
     def may_refuse(self) -> bool:
         """Whether a target may refuse rows that were accepted: then their offsets are needed."""
-        return bool(self.keyed or self.selective) or any(_may_refuse(writer) for _, writer in self.accepting)
+        return bool(self.keyed or self.selective) or any(refusing(writer) for _, writer in self.accepting)
 
 
 @dataclass
@@ -130,8 +120,9 @@ class OpenOutputs:
         try:
             for name, writer in [*outputs.accepting, outputs.quarantine]:
                 batches = writer.open(attempt)
-                if name != opened.quarantine and _may_refuse(writer):
-                    opened.selective[name] = _Refusing(writer, batches)
+                rules = refusing(writer)
+                if name != opened.quarantine and rules is not None:
+                    opened.selective[name] = _Refusing(rules, batches)
                 else:
                     opened.writers[name] = batches
             for name, keyed in outputs.keyed:
@@ -179,10 +170,6 @@ class OpenOutputs:
     @property
     def _all(self) -> Mapping[str, BatchWriter | SelectiveBatchWriter | KeyedBatchWriter]:
         return {**self.writers, **self.selective, **self.keyed}
-
-
-def _may_refuse(writer: PartitionWriter) -> TypeGuard[RefusingWriter]:
-    return isinstance(writer, RefusingWriter) and writer.may_refuse
 
 
 class _Refusing:

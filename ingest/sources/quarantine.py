@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, Source, SourcePlan, Unit
 from ingest.sources.replays import REPLAY_SHARD
-from sinks.delta.reader import DeltaRows
+from sinks.reading import SnapshotRows
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, RangeGoneError
 
@@ -45,7 +45,20 @@ class WithQuarantine:
     """
 
     source: Source
-    quarantine: DeltaRows | None
+    quarantine: SnapshotRows | None
+
+    def require_quarantine(self) -> SnapshotRows:
+        """The quarantine's rows.
+
+        Raises:
+            ConfigError: its sink does not offer to read them back.
+        """
+        if self.quarantine is None:
+            raise ConfigError(
+                "quarantine.type: rows of such a target cannot be read back, so its records cannot be replayed; a "
+                "quarantine of type delta can, or of another type whose sink offers snapshots()"
+            )
+        return self.quarantine
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
         """See Source; the quarantine is read only when it is asked for."""
@@ -59,15 +72,15 @@ class WithQuarantine:
             epoch: the epoch that will replay them.
 
         Raises:
+            ConfigError: see `require_quarantine`.
             StoreUnavailableError: the quarantine cannot be read.
         """
-        if self.quarantine is None:
-            raise ConfigError("only a quarantine of type delta can be replayed; quarantine.type is another one")
+        quarantine = self.require_quarantine()
         start = after[QUARANTINE_SHARD].offset if QUARANTINE_SHARD in after else 0
-        version = self.quarantine.newest()
+        version = quarantine.newest()
         if version is None:
             return SourcePlan((), unit=Unit.RECORDS)
-        found = self.quarantine.read(version, ["epoch"], _replayable(start, epoch))
+        found = quarantine.read(version, ["epoch"], _replayable(start, epoch))
         if not any(batch.num_rows for batch in found):
             return SourcePlan((), unit=Unit.RECORDS)
         return SourcePlan((OffsetRange(QUARANTINE_SHARD, start, epoch, detail={_VERSION: version}),), unit=Unit.RECORDS)
@@ -115,7 +128,7 @@ class WithQuarantine:
 @dataclass(frozen=True)
 class _Reader:
     own: RangeReader
-    quarantine: DeltaRows
+    quarantine: SnapshotRows
     requeue: Requeue
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:

@@ -1,5 +1,7 @@
 """Writes an epoch as a query's result: tasks decode, Spark runs the query and writes its files.
 
+A target that takes no files (`sinks.options.QueryRows`) is given rows, see `ingest.transform.to_writer`.
+
 ::
 
     task numbers ── mapInArrow ──▶ read, decode ──▶ view source ──▶ query ──▶ <t>-<owner>/part-….parquet
@@ -15,33 +17,38 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ingest.config.models import JobConfig
 from ingest.execution.isolated import IsolatedDecoder
 from ingest.execution.runner import Runner
-from ingest.execution.task import TASK_REPORT, Outputs, TaskReport, TaskSpec, assign, merge_counts
+from ingest.execution.task import Outputs, TaskReport, TaskSpec, assign, merge_counts
 from ingest.sources.base import Source
-from ingest.transform.analysis import VIEW, Analysis, analyze, spark_schema
+from ingest.transform.analysis import analyze, spark_schema
 from ingest.transform.aside import FolderRules, SetAside
 from ingest.transform.failed_rows import failed_row
-from ingest.transform.layout import added_columns, quoted
+from ingest.transform.layout import added_columns
+from ingest.transform.query import SparkQuery, observed, reports_of, result_of
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
+from ingest.transform.to_writer import WriterWrite, give_rows
 from sinks.delta.footers import footer_reader
-from sinks.delta.sink import DeltaOptions
 from sinks.delta.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
-from sinks.parquet.partition_writer import ParquetPartitionWriter
+from sinks.options import QueryRows
+from sinks.parquet.partition_writer import ParquetPartitionWriter, parquet_writer
 from timeline.epoch import Json, OffsetRange, Plan
-from timeline.errors import ConfigError, InvariantError, SparkJobError
-from timeline.units import count
+from timeline.errors import ConfigError, SparkJobError
+
+__all__ = ["QueryPipeline", "SparkQuery", "open_query"]
+
+TResult = TypeVar("TResult")
 
 _KEPT = "kept"
 _REFUSED = "refused"
@@ -57,27 +64,6 @@ _COMMITTER_OPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class SparkQuery:
-    """A job's query in its session, for all epochs of one run.
-
-    Attributes:
-        text: the query.
-        source: columns of the decoded rows.
-        analysis: what Spark says about it.
-        session: where it runs.
-        reports: gets the reports of decode tasks.
-        read_footer: reads a file's metadata, by its path below the table.
-    """
-
-    text: str
-    source: pa.Schema
-    analysis: Analysis
-    session: SparkSession
-    reports: Accumulator[list[Numbered]]
-    read_footer: Callable[[str], pq.FileMetaData]
-
-
 def open_query(runner: Runner, config: JobConfig, decoded: pa.Schema, stop: threading.Event) -> SparkQuery:
     """Look at a job's query, and make what its epochs share.
 
@@ -91,7 +77,8 @@ def open_query(runner: Runner, config: JobConfig, decoded: pa.Schema, stop: thre
         ConfigError: it cannot be this job's query, or cannot be run here.
     """
     text, target = config.transform, config.targets[0]
-    assert text is not None and isinstance(target, DeltaOptions)
+    assert text is not None
+    folder = target.lake_path if target.query_rows is QueryRows.FILES else None
     if not isinstance(runner, SessionRunner):
         raise ConfigError("transform: the query needs Spark, which this command does not start; use tideline run")
     try:
@@ -106,10 +93,10 @@ def open_query(runner: Runner, config: JobConfig, decoded: pa.Schema, stop: thre
     def look(started: SparkSession) -> list[SparkQuery]:
         session = open_session(started)
         analysis = analyze(session, text, source)
-        if target.path.startswith(("s3://", "s3a://")):
+        if folder is not None and folder.startswith(("s3://", "s3a://")):
             prepare_s3a(session, config.storage)
         reports = session.sparkContext.accumulator([], Collected())
-        read_footer = footer_reader(target.path, config.storage)
+        read_footer = None if folder is None else footer_reader(folder, config.storage)
         return [SparkQuery(text, source, analysis, session, reports, read_footer)]
 
     return runner.with_session(look, 0, stop)[0]
@@ -159,8 +146,6 @@ class QueryPipeline:
             DataError: the query failed on a row's value.
             SparkJobError: a task failed more often than Spark retries it.
         """
-        ((target, writer),) = outputs.accepting
-        assert isinstance(writer, ParquetPartitionWriter)
         ranges = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
         decoder = self.source.decoder(self.schema, lineage=self.lineage)
         template = TaskSpec(
@@ -171,9 +156,20 @@ class QueryPipeline:
             epoch=plan.ref.epoch,
             lineage=self.lineage,
         )
-        folder = SparkFolder(writer.markers, writer.instant)
+        read_footer = self.query.read_footer
+        if read_footer is None:
+            write = WriterWrite(self.query, template, ranges, outputs)
+            given = self._on_spark(plan, partial(give_rows, write), len(ranges), stop)
+            return write.task_reports(plan, given)
+        ((target, writer),) = outputs.accepting
+        files = parquet_writer(target, writer)
+        return self._write_files(plan, _Write(self.query, template, ranges, files, target), read_footer, stop)
+
+    def _write_files(
+        self, plan: Plan, write: _Write, read_footer: Callable[[str], pq.FileMetaData], stop: threading.Event
+    ) -> Sequence[TaskReport]:
+        folder = write.folder
         folder.announce()
-        write = _Write(self.query, template, ranges, writer, folder.url, target)
         result, reports = self._written(plan, write, stop)
         if result.refused and not any(report.failure is not None for report in reports):
             # What the first tasks set aside has no report: it goes as that of any lost attempt.
@@ -182,26 +178,30 @@ class QueryPipeline:
             result = replace(again, is_closed=again.is_closed and result.is_closed)
         if any(report.failure is not None for report in reports):
             return reports
-        written = folder.report(self.query.analysis.schema, writer.partition_by, self.query.read_footer)
+        written = folder.report(self.query.analysis.schema, write.writer.partition_by, read_footer)
         accepted = sum(count.accepted for count in merge_counts(reports))
         dropped = 0 if result.kept is None else accepted - result.kept
         detail: dict[str, Json] = {FOLDER_DETAIL: folder.path, CLOSED_DETAIL: result.is_closed}
-        return [*reports, TaskReport(reports={target: replace(written, dropped=dropped, detail=detail)})]
+        return [*reports, TaskReport(reports={write.target: replace(written, dropped=dropped, detail=detail)})]
 
     def _written(self, plan: Plan, write: _Write, stop: threading.Event) -> tuple[_Result, list[TaskReport]]:
-        assert isinstance(self.runner, SessionRunner)
         tasks = len(write.ranges)
+        result = self._on_spark(plan, partial(_run, write), tasks, stop)
+        reports = reports_of(plan, result.reports, write.name, tasks)
+        if write.sets_aside and not any(report.failure is not None for report in reports):
+            reports += reports_of(plan, result.reports, write.aside, tasks)
+        return result, reports
+
+    def _on_spark(self, plan: Plan, run: Callable[[], TResult], tasks: int, stop: threading.Event) -> TResult:
+        assert isinstance(self.runner, SessionRunner)
         try:
-            (result,) = self.runner.with_session(lambda _: [_run(write)], tasks, stop)
+            (result,) = self.runner.with_session(lambda _: [run()], tasks, stop)
         except SparkJobError as error:
             wrong_value = failed_row(plan, error)
             if wrong_value is None:
                 raise
             raise wrong_value from error
-        reports = reports_of(plan, result.reports, write.name, tasks)
-        if write.sets_aside and not any(report.failure is not None for report in reports):
-            reports += reports_of(plan, result.reports, write.aside, tasks)
-        return result, reports
+        return result
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,6 @@ class _Write:
         template: all of a decode task but the ranges.
         ranges: of each task.
         writer: how the table's files are laid out.
-        url: the folder that Spark writes into.
         target: the table.
         sets_aside: whether rows that cannot be in the table's folders are quarantined; else they are counted.
         name: tells this write's reports from those of another one.
@@ -223,10 +222,14 @@ class _Write:
     template: TaskSpec
     ranges: Sequence[tuple[OffsetRange, ...]]
     writer: ParquetPartitionWriter
-    url: str
     target: str
     sets_aside: bool = False
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def folder(self) -> SparkFolder:
+        """The folder that Spark writes into."""
+        return SparkFolder(self.writer.markers, self.writer.instant)
 
     @property
     def aside(self) -> str:
@@ -236,10 +239,10 @@ class _Write:
 
 def _run(write: _Write) -> _Result:
     """Run the query over what the tasks decode, and have Spark write its files; on the thread that speaks to Spark."""
-    query, writer = write.query, write.writer
+    query, writer, url = write.query, write.writer, write.folder.url
     query.reports.value = []
     decode = DecodeTask(write.template, write.ranges, query.analysis.columns, write.name, query.reports)
-    frame = _result(query, decode)
+    frame = result_of(query, decode)
     rules = FolderRules.of(query.analysis.schema, writer)
     refuses = None if write.sets_aside else rules.refuses()
     counted = {}
@@ -257,64 +260,16 @@ def _run(write: _Write) -> _Result:
         aside = SetAside(rules, query.analysis.schema, outputs, write.target, epoch, write.aside, query.reports)
         frame = frame.mapInArrow(aside, spark_schema(query.analysis.schema))
     frame = frame.select("*", *added_columns(query.analysis.schema, writer.partition_by))
-    options = _COMMITTER_OPTIONS | (_LOCAL_OPTIONS if write.url.startswith("file:") else {})
+    options = _COMMITTER_OPTIONS | (_LOCAL_OPTIONS if url.startswith("file:") else {})
     (
         frame.write.mode("append")
         .format("parquet")
         .options(compression=writer.settings.compression, **options)
         .partitionBy(*(by.column for by in writer.partition_by))
-        .save(write.url)
+        .save(url)
     )
     counts = {} if observation is None else observed(observation)
     return _Result(query.reports.value, counts.get(_KEPT), counts.get(_REFUSED, 0), _is_closed(query.session))
-
-
-def observed(observation: Observation, wait_s: float = 60.0) -> dict[str, int]:
-    """Rows behind the query, as Spark has counted them.
-
-    Args:
-        observation: of a write that has ended.
-        wait_s: Spark tells it by a queue of events that may be long, and that drops events once it is full.
-
-    Raises:
-        SparkJobError: Spark has not told it.
-    """
-    told: Future[dict[str, int]] = Future()
-
-    def ask() -> None:
-        try:
-            told.set_result({name: int(rows) for name, rows in observation.get.items()})
-        except BaseException as error:  # whatever it is, it is raised below
-            told.set_exception(error)
-
-    # Nobody can end the wait itself.
-    threading.Thread(target=ask, name="tideline-kept-rows", daemon=True).start()
-    try:
-        return told.result(wait_s)
-    except TimeoutError:
-        raise SparkJobError(
-            f"Spark has not told within {wait_s:.0f} s how many rows the query gave: its queue of events was full. "
-            "Raise spark.conf: spark.scheduler.listenerbus.eventqueue.capacity"
-        ) from None
-
-
-def _result(query: SparkQuery, decode: DecodeTask) -> DataFrame:
-    """The query's result, over a view that has all columns of the source but brings only those that it reads."""
-    tasks = len(decode.ranges)
-    read = pa.schema([query.source.field(name) for name in decode.columns])
-    schema = spark_schema(query.source)
-    rows = query.session.range(0, tasks, 1, tasks).mapInArrow(decode, spark_schema(read))
-    if len(read) < len(schema):
-        rows = rows.select(
-            *(
-                F.col(quoted(field.name))
-                if field.name in decode.columns
-                else F.lit(None).cast(field.dataType).alias(field.name)
-                for field in schema
-            )
-        )
-    rows.createOrReplaceTempView(VIEW)
-    return query.session.sql(query.text)
 
 
 def _is_closed(session: SparkSession) -> bool:
@@ -333,24 +288,3 @@ def _is_closed(session: SparkSession) -> bool:
         and stage.numActiveTasks == stage.numFailedTasks == stage.currentAttemptId == 0
         for stage in stages
     )
-
-
-def reports_of(plan: Plan, numbered: Sequence[Numbered], write: str, tasks: int) -> list[TaskReport]:
-    """The report of each task, in the order of their numbers.
-
-    Args:
-        plan: the epoch.
-        numbered: what came back, also of other writes.
-        write: which one is meant.
-        tasks: how many tasks it has.
-
-    Raises:
-        InvariantError: a task gave none, or several: its rows were not taken to their end, or taken twice.
-    """
-    found = {number: TASK_REPORT.load("task report", body) for of, number, body in numbered if of == write}
-    if sorted(number for of, number, _ in numbered if of == write) != list(range(tasks)):
-        raise InvariantError(
-            f"{plan.ref}: {count(tasks, 'task')} decoded rows, and reports came of {sorted(found)}. "
-            "Nothing of it was committed"
-        )
-    return [found[number] for number in range(tasks)]

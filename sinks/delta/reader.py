@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities, trusting
+from sinks.delta.location import trusting
 from sinks.parquet.markers import is_of_another
 from timeline.errors import StoreUnavailableError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaRows:
-    """A table to read; picklable.
+    """A table to read. See `sinks.reading.SnapshotRows`.
 
     Attributes:
         location: as delta-rs takes it.
@@ -37,16 +37,6 @@ class DeltaRows:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     authorities: str | None = None
     app_id: str | None = None
-
-    @classmethod
-    def at(cls, path: str, storage: Mapping[str, Any], app_id: str | None = None) -> Self:
-        """The table at a path of the job file.
-
-        Raises:
-            ConfigError: delta-rs does not take such a path.
-        """
-        location = delta_location(path)
-        return cls(location, delta_storage_options(location, storage), trusted_authorities(location, storage), app_id)
 
     def newest(self) -> int | None:
         """The newest version; None where there is no table.

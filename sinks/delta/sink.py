@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Self, cast
+from typing import ClassVar, Literal, Self, cast
 
 import pyarrow as pa
 from pydantic import ByteSize, Field
@@ -37,9 +37,11 @@ from sinks.delta.entry import INSTANT, MISSING, JobMarker, LogEntry
 from sinks.delta.lake_audit import LakeAudit, Table
 from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta.log import DeltaLog
+from sinks.delta.reader import DeltaRows
 from sinks.delta.rules import TableState, delta_schema, differences
 from sinks.delta.snapshot import Snapshot
 from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
+from sinks.options import LakeOptions, QueryRows
 from sinks.parquet.markers import Markers
 from sinks.parquet.partition_writer import ParquetPartitionWriter
 from sinks.parquet.table_files import ParquetSettings
@@ -62,7 +64,7 @@ from timeline.units import count
 _LOG = logging.getLogger(__name__)
 
 
-class DeltaOptions(TargetOptions):
+class DeltaOptions(LakeOptions):
     """``{type: delta, path: lake/events}``: a Delta table, created by the first rows.
 
     Attributes:
@@ -71,7 +73,8 @@ class DeltaOptions(TargetOptions):
         compression: codec of the data files.
     """
 
-    path: str
+    query_rows: ClassVar[QueryRows] = QueryRows.FILES
+
     target_file_bytes: ByteSize = Field(default=ByteSize(128 * 1024 * 1024), gt=0)
     compression: Literal["zstd", "snappy", "none"] = "zstd"
 
@@ -281,6 +284,11 @@ class DeltaSink:
     def leftovers(self) -> Sequence[str]:
         """See Sink."""
         return self._markers.instants()
+
+    def snapshots(self) -> DeltaRows:
+        """See SnapshotSink; of this job's data files, or of all where it has no key yet."""
+        log = self.log
+        return DeltaRows(log.location, log.storage_options, log.authorities, self.app_id or None)
 
     def other_timeline(self) -> str | None:
         """See RememberingSink."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sinks.base import BatchWriter, TaskAttempt
+from sinks.base import BatchWriter, PartitionWriter, TaskAttempt
 from sinks.parquet.table_files import TableFiles
 from sinks.partition import EmptyPartition, fraction_columns, text_columns
+from timeline.errors import InvariantError
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,21 @@ class ParquetPartitionWriter(TableFiles):
         from sinks.parquet.writer import ParquetBatchWriter  # with Arrow's encoder, which only tasks need
 
         return ParquetBatchWriter(self, attempt)
+
+
+def parquet_writer(target: str, writer: PartitionWriter) -> ParquetPartitionWriter:
+    """The writer of a target that takes files of Spark's; see `sinks.options.QueryRows`.
+
+    Args:
+        target: the target's name in the job.
+        writer: given by its sink's `begin`.
+
+    Raises:
+        InvariantError: the sink says that it takes files, and its writer does not tell how they are laid out.
+    """
+    if not isinstance(writer, ParquetPartitionWriter):
+        raise InvariantError(
+            f"{target}: its options say QueryRows.FILES, but its begin() gives {type(writer).__name__} and not "
+            "ParquetPartitionWriter: this is a mistake in the sink"
+        )
+    return writer

@@ -9,7 +9,7 @@ be written go to the quarantine, which has those of committed epochs, once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -86,6 +86,12 @@ class MinibatchSink(TikvPlace):
             self.records.write([(key, epoch_record(part.epoch, self.layout))], self.ttl_ms)
         except StoreUnavailableError as error:
             raise CommitUnknownError(f"{self.target}: {part.epoch} may be committed: {error}") from error
+
+    def read_rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """See ReadableSink; in the order of their keys, by tikv-client."""
+        from sinks.tikv.reader import read_rows  # with that client, which only readers need
+
+        return read_rows(self, limit)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink; rows of minibatches stay."""

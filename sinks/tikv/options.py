@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sinks.base import TargetOptions
+from sinks.options import Keyspace, QueryRows, TargetOptions
 from timeline.units import Duration
 
 
@@ -89,6 +90,9 @@ class TikvOptions(TargetOptions):
         patience: seconds for which a request is made again before the epoch fails.
     """
 
+    query_rows: ClassVar[QueryRows] = QueryRows.REFUSED
+    may_need_replay: ClassVar[bool] = True
+
     pd: tuple[str, ...] = Field(min_length=1)
     prefix: str
     key: tuple[str, ...] = Field(min_length=1)
@@ -123,3 +127,16 @@ class TikvOptions(TargetOptions):
     def takes_whole_source(self) -> bool:
         """See TargetOptions."""
         return self.transaction is TransactionLevel.GLOBAL
+
+    @property
+    def keyspace(self) -> Keyspace:
+        """See TargetOptions."""
+        return Keyspace(frozenset(self.pd), self.prefix, _prefix_bytes(self.prefix))
+
+
+def _prefix_bytes(prefix: str) -> bytes:
+    """A prefix's bytes: text, or hex digits behind 0x; what is neither is refused when the target is opened."""
+    with contextlib.suppress(ValueError):
+        if prefix.startswith("0x"):
+            return bytes.fromhex(prefix[2:])
+    return prefix.encode()

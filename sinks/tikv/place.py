@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sinks.base import Lookup, SinkContext, TargetOptions
 from sinks.held import Base, Held
@@ -19,6 +19,9 @@ from sinks.tikv.staged import Stager
 from sinks.tikv.writer import RowRules
 from timeline.epoch import EpochRef, Part
 from timeline.errors import ConfigError, StoreUnavailableError, TargetRefusedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,6 +77,11 @@ class TikvPlace:
     def records(self) -> Records:
         """What this job keeps below the prefix."""
         return Records(self.client, self.prefix, self.app_id)
+
+    @property
+    def row_schema(self) -> pa.Schema:
+        """See ReadableSink."""
+        return self.stager.row_schema
 
     @property
     def ttl_ms(self) -> int:

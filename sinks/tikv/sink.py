@@ -23,9 +23,9 @@ import logging
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from sinks.audit import Audit, Expected, Fate, Finding, Problem
 from sinks.base import KeyedWriter, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
@@ -50,6 +50,9 @@ from timeline.errors import (
 )
 from timeline.failpoints import reach
 from timeline.units import count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LOG = logging.getLogger(__name__)
 
@@ -175,6 +178,12 @@ class TransactionSink(TikvPlace):
             ) from error
         self._settled = {transaction.start_ts}
         _LOG.info("%s: %s: committed at %d, %s", self.target, part.epoch, commit_ts, count(part.rows, "row"))
+
+    def read_rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """See ReadableSink; in the order of their keys, by tikv-client."""
+        from sinks.tikv.reader import read_rows  # with that client, which only readers need
+
+        return read_rows(self, limit)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink: the transactions that were begun for this instant are rolled back, and their locks with them."""

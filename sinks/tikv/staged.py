@@ -150,6 +150,12 @@ class Stager:
         no_rejected = pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
         return Staged(one_batch(picked), pa.concat_batches(rejected) if rejected else no_rejected)
 
+    @property
+    def row_schema(self) -> pa.Schema:
+        """Columns of restored rows."""
+        marker = [] if self.delete_marker is None else [pa.field(self.delete_marker, pa.bool_())]
+        return pa.schema([*self._stored, *marker])
+
     def restore(self, staged: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """The rows that staged rows hold: key columns, other columns (null for a delete), delete marker.
 
@@ -166,11 +172,9 @@ class Stager:
             there = np.cumsum(~mask_of(is_delete)) - 1
             stored = stored.take(pa.array(there, mask=mask_of(is_delete)))
         columns = [*self.keys.decode(keys).columns, *stored.columns]
-        fields = list(self._stored)
         if self.delete_marker is not None:
             columns.append(is_delete)
-            fields.append(pa.field(self.delete_marker, pa.bool_()))
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays(columns, schema=self.row_schema)
 
     @cached_property
     def _stored(self) -> pa.Schema:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.cli.read import tikv_target
+from ingest.cli.read import readable_target
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
 from sinks.tikv.client import Endpoint, TikvClient, connection
@@ -56,7 +56,9 @@ class TikvJob(Job):
 
     def place(self, name: str | None = None) -> TikvPlace:
         """A target as a process that starts now sees it."""
-        return tikv_target(open_timeline(load_config(self.file)), name)
+        sink = readable_target(open_timeline(load_config(self.file)), name)
+        assert isinstance(sink, TikvPlace)
+        return sink
 
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:
         """A target's rows as another client sees them, by key."""

@@ -7,10 +7,11 @@ import pyarrow as pa
 from ingest.config.checks import check_cluster_places
 from ingest.config.job_file import dotted
 from ingest.config.load import JobConfig
-from ingest.config.models import place_of, resolved_place
+from ingest.config.models import resolved_place
 from ingest.config.registry import load_sink
 from ingest.execution.spark.package import PACKAGES
 from timeline.errors import ConfigError
+from timeline.stores.opening import store_package
 
 _SUBMIT_DEFAULT = "local[*]"
 """What spark-submit says where it was not told a master."""
@@ -53,9 +54,10 @@ def needed_modules(config: JobConfig) -> dict[str, str]:
     if config.source.type in _SOURCE_MODULES:
         needed[_SOURCE_MODULES[config.source.type]] = ""
     tables = (*config.targets, config.quarantine)
-    places = [getattr(config.source, "path", ""), *(place_of(options) or "" for options in tables)]
+    places = [getattr(config.source, "path", ""), *(options.lake_path or "" for options in tables)]
     if any(resolved_place(place).startswith("s3://") for place in places):
         needed["s3fs"] = ""
+    needed |= {package: "" for place in places if (package := store_package(place)) is not None}
     for options in tables:
         needed |= dict.fromkeys(_SINK_MODULES.get(options.type, ()), "")
     sinks = (load_sink(options.type).__module__ for options in tables)

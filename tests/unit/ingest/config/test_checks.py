@@ -89,7 +89,7 @@ class TestTargetsWithoutAPath:
     def test_a_quarantine_needs_a_type_with_a_path(self, file: Path, path: str) -> None:
         text = JOB.replace("{path: lake/bad}", f"{{type: transactions, place: 'memory://bad'{path}}}")
         (problem,) = problems(file, text)
-        assert "quarantine.type: a type with a path is allowed, for example delta" in problem
+        assert "quarantine.type: transactions does not take rejected rows" in problem
 
     def test_what_a_target_refuses_is_said_of_the_target(self, file: Path) -> None:
         text = JOB.replace("memory://keyed", "ftp://host/keyed")

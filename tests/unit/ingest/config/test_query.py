@@ -13,7 +13,8 @@ from ingest.config.load import JobConfig, load_config
 from ingest.driver.build import build_job, check_result, create_timeline, known_schema, open_timeline
 from ingest.execution.runner import LocalRunner
 from ingest.execution.task import TASK_REPORT, TaskReport
-from ingest.transform.pipeline import open_query, reports_of
+from ingest.transform.pipeline import open_query
+from ingest.transform.query import reports_of
 from ingest.transform.session import s3a_settings
 from timeline.epoch import EpochRef, Plan
 from timeline.errors import ConfigError, InvariantError

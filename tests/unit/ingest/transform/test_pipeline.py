@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 
-from ingest.transform.pipeline import observed
+from ingest.transform.query import observed
 from timeline.errors import SparkJobError
 
 
