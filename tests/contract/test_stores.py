@@ -23,7 +23,7 @@ from timeline.errors import (
     StoreUnavailableError,
     TidelineError,
 )
-from timeline.stores.base import ObjectStore
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, UnfinishedUpload
 from timeline.stores.local import TEMPORARY_FOLDER, LocalStore
 from timeline.stores.memory import MemoryStore
 from timeline.stores.opening import open_store
@@ -53,6 +53,44 @@ class TestMemoryStore(StoreContract):
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryStore()
+
+
+class FiveCalls(BaseStore):
+    """A store of which only what `BaseStore` asks for is there."""
+
+    url = "five://calls"
+
+    def __init__(self) -> None:
+        self._objects = MemoryStore()
+
+    def put_if_absent(self, path: str, body: bytes) -> None:
+        self._objects.put_if_absent(path, body)
+
+    def put(self, path: str, body: bytes) -> None:
+        self._objects.put(path, body)
+
+    def get(self, path: str) -> bytes:
+        return self._objects.get(path)
+
+    def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
+        return self._objects.list(folder, recursive=recursive, after=after, limit=limit)
+
+    def delete(self, path: str) -> None:
+        self._objects.delete(path)
+
+
+class TestBaseStore(StoreContract):
+    many = 200
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return FiveCalls()
+
+    def test_what_it_does_not_say_is_what_asks_least_of_it(self, store: ObjectStore) -> None:
+        store.make_durable(["nothing/here", ""])
+        assert (store.medium, store.requests_at_once, store.longest_name_bytes) == ("five://calls", 1, None)
+        assert (store.unfinished_upload, store.clock(), store.absent_folders()) == (UnfinishedUpload.NOWHERE, None, ())
+        assert store.is_shared
 
 
 class TestLocalStore(SharedStoreContract):

@@ -1,0 +1,1 @@
+"""A sink and a store on SQLite: what a package of its own brings to Tideline."""
