@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sinks.base import Sink
+
+if TYPE_CHECKING:
+    # Arrow's functions take a tenth of a second, which recovery needs not wait for.
+    import pyarrow.compute as pc
 
 
 @runtime_checkable

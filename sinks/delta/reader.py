@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sinks.delta.location import trusting
 from sinks.parquet.markers import is_of_another
 from timeline.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
-    # It brings pandas along: a tenth of a second at every start of the command line.
+    # Both take a tenth of a second at every start of the command line; datasets bring pandas along.
+    import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
 
