@@ -86,7 +86,6 @@ class ActiveWriter:
         self._notify = notify
         self._completions = Completions(notify, beside=True, check=self._require_timeline)
         self._job: Job | None = None
-        self._source: WithQuarantine | None = None
         self._chain: Chain | None = None
         self._plan = SourcePlan(())
         self._began_s = 0.0
@@ -231,16 +230,16 @@ class ActiveWriter:
 
     def _resumed(self) -> tuple[WithQuarantine, Chain]:
         """Source and chain; the first time, when nothing is pending any more, targets are asked for what they lack."""
-        if self._source is not None and self._chain is not None:
-            return self._source, self._chain
-        self._source = self._writers.source(self._opened)
+        source = self._writers.source(self._opened)  # opened once
+        if self._chain is not None:
+            return source, self._chain
         chain = self._load_chain()
         if self._job is not None:
             refuse_losses(self._job, chain)
             _ensure(self._job)
         self._notify(Resumed(chain))
         self._chain = chain
-        return self._source, chain
+        return source, chain
 
     def _load_chain(self) -> Chain:
         store, retry = self._opened.store, self._opened.retry

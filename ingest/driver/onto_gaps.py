@@ -18,7 +18,7 @@ from dataclasses import replace
 from ingest.driver.losses import Loss
 from ingest.protocol.committed import Committed
 from ingest.protocol.evidence import gather
-from ingest.protocol.gaps import Gap
+from ingest.protocol.gaps import MissingEpochs
 from ingest.protocol.gone_files import gone_words
 from ingest.protocol.job import Job
 from ingest.protocol.recovery import pending_commits
@@ -68,5 +68,5 @@ def onto_gaps(job: Job, losses: Sequence[Loss]) -> Job:
     for loss in losses:
         missing[loss.target] += (each.part.epoch.epoch for each in loss.epochs)
         without_files[loss.target] += loss.pending
-    gaps = {target: Gap(spans(epochs), tuple(without_files[target])) for target, epochs in missing.items()}
+    gaps = {target: MissingEpochs(spans(epochs), tuple(without_files[target])) for target, epochs in missing.items()}
     return replace(job, gaps=gaps)

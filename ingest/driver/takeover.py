@@ -10,10 +10,9 @@ from ingest.driver.losses import lost_epochs, refuse_ahead
 from ingest.driver.stores import probe_stores
 from ingest.protocol.evidence import Evidence, Unknown
 from ingest.protocol.job import Job
-from ingest.protocol.recovery import PendingWork, RecoveryStep, Settled, look, settle_all
+from ingest.protocol.recovery import PendingWork, RecoveryStep, Settled, has_pending_work, look, settle_all
 from timeline.active import ActiveTimeline
 from timeline.errors import StoreUnavailableError, WriterBusyError
-from timeline.instant import Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
 
 
@@ -82,7 +81,7 @@ def run_recovery(
     if examined is None:
         return Recovery()
     job, seen, before = examined.job, examined.seen, examined.recovery
-    if not before.leftovers and not seen.timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants:
+    if not before.leftovers and not has_pending_work(seen.timeline):
         return before
     if before.is_waiting and observer.writer is not None and on_wait is not None:
         on_wait(observer.writer)

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Gap:
+class MissingEpochs:
     """Epochs that one target has lost. The next commit to it names them, so that they are still known to be missing.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ingest.protocol.gaps import Gap
+from ingest.protocol.gaps import MissingEpochs
 from sinks.base import Sink, Spread, in_turn
 from timeline.clock import InstantClock
 from timeline.epoch import Manifest, Part
@@ -74,7 +74,7 @@ class Job:
     partitions: set[str] = field(default_factory=set, compare=False)
     reading: Mapping[str, str] = field(default_factory=dict)
     rewrite: Rewrite | None = None
-    gaps: Mapping[str, Gap] = field(default_factory=dict)
+    gaps: Mapping[str, MissingEpochs] = field(default_factory=dict)
 
     def sink(self, target: str) -> Sink:
         """The sink of a target that a manifest names.

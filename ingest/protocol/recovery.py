@@ -367,6 +367,11 @@ class Settlement:
         return [decision for decision in decisions if isinstance(decision, Decision)]
 
 
+def has_pending_work(timeline: ActiveTimeline) -> bool:
+    """Whether a commit or a rollback of this listing is pending."""
+    return bool(timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants)
+
+
 def look(job: Job, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False) -> PendingWork:
     """What is pending, and what recovery would do with it; reads only.
 
@@ -383,7 +388,7 @@ def look(job: Job, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force
         StoreUnavailableError: storage does not answer.
     """
     timeline = recent
-    if not timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants and timeline.settled is not None:
+    if not has_pending_work(timeline) and timeline.settled is not None:
         timeline = ActiveTimeline.load(job.store, job.retry)
     found = []
     for time in pending_commits(job, timeline):

@@ -83,7 +83,6 @@ def test_filters_answer_what_they_are_named_for_and_combine() -> None:
     assert times(ALL.by_action(Action.ROLLBACK)) == [3, 5]
     assert times(ALL.by_action(Action.COMMIT, Action.ROLLBACK)) == times(ALL)
     assert times(ALL.by_action()) == []
-    assert times(ALL.pending().by_action(Action.COMMIT).where(lambda each: each.time >= T[2])) == [6]
     assert ALL.pending().unreadable == ALL.unreadable
 
 

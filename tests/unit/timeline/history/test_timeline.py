@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tests.unit.timeline.scripted_store import AT_ONCE, ScriptedStore
-from timeline.active import ActiveTimeline
+from tests.unit.timeline.test_active import ALL, T
 from timeline.decision import DECISION, Decision, Outcome, decision_path
 from timeline.epoch import PLAN, EpochRef, Plan
 from timeline.history.timeline import Timeline
 from timeline.hudi.layout import commit_body, rollback_body
-from timeline.instant import Action, Instant, State, commit_completed, commit_inflight, commit_requested, format_time
+from timeline.instant import Action, Instant, State, commit_completed, commit_inflight, commit_requested
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
-
-T = [format_time(1_709_251_199_999 + 1000 * number) for number in range(20)]
 
 
 def times(timeline: Timeline) -> list[int]:
@@ -19,10 +17,10 @@ def times(timeline: Timeline) -> list[int]:
 
 
 def test_instants_between_two_times_are_those_requested_then() -> None:
-    names = (f"{time}.commit.requested" for time in T[:7:2])
-    timeline = Timeline(ActiveTimeline.from_names(names))
-    assert times(timeline.between(T[2], T[4])) == [2, 4]
-    assert times(timeline.between(T[4], T[2])) == []
+    whole = Timeline(ALL)
+    assert times(whole.between(T[1], T[5])) == [1, 3, 5]
+    assert times(whole.between(T[5], T[1])) == []
+    assert times(whole.pending().by_action(Action.COMMIT).between(T[2], T[9])) == [6]
 
 
 def put_plan(store: ScriptedStore, time: str, epoch: int) -> None:
