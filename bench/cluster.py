@@ -40,7 +40,7 @@ from ingest.driver.completion import Completions
 from ingest.driver.epoch import NextEpoch, run_epoch
 from ingest.execution.task import TASK_REPORT, Outputs, TaskReport
 from ingest.protocol.events import no_listener
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from sinks.base import TaskAttempt
 from sinks.delta.rules import delta_schema
 from sinks.delta.sink import DeltaSink
@@ -103,7 +103,7 @@ GOALS = tuple(
 class Tasks:
     """What the tasks of every epoch leave and report; the time that this takes is theirs, not the driver's."""
 
-    def __init__(self, place: Place, job: Job) -> None:
+    def __init__(self, place: Place, job: JobContext) -> None:
         """Nothing is written yet.
 
         Args:
@@ -149,7 +149,7 @@ class Tasks:
             self._reports.append(TASK_REPORT.dump(TaskReport(counts, reports)))
 
 
-def _large_file(job: Job, plan: Plan) -> WrittenFile:
+def _large_file(job: JobContext, plan: Plan) -> WrittenFile:
     """What the real writer says of a small file of the log, with the size and the rows of a large one.
 
     The file itself goes with the first commit, as that of a lost attempt.
@@ -275,7 +275,7 @@ def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measure
     return found
 
 
-def _started(place: Place) -> tuple[Job, WriterLease]:
+def _started(place: Place) -> tuple[JobContext, WriterLease]:
     job, lease = born(place)
     sink = job.sinks[0]
     assert isinstance(sink, DeltaSink)

@@ -25,10 +25,10 @@ from bench.run import finish, main, parse, scratch
 from bench.table import OURS, Measured
 from ingest.config.load import load_config
 from ingest.driver.build import open_source
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.steps import claim_commit, open_instant, prepare, read_plan
 from ingest.protocol.steps import finish as complete
-from sinks.base import SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from sinks.base import ParallelRunner, SinkContext, TargetOptions, TaskAttempt, sequential
 from sinks.parquet.partition_writer import ParquetPartitionWriter
 from tests.fakes import EmptySink
 from timeline.active import ActiveTimeline
@@ -84,7 +84,7 @@ class Counting(EmptySink):
         """See Sink."""
         return Part(self.target, epoch, sum(each.rows for each in reports), sum(each.bytes for each in reports))
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """See Sink."""
 
 
@@ -139,12 +139,12 @@ def with_instants(folder: Path, medium: Medium, count: int) -> Place:
     return place
 
 
-def in_memory(job: Job, memory: MemoryStore) -> Job:
+def in_memory(job: JobContext, memory: MemoryStore) -> JobContext:
     """The same job with its timeline in memory, and targets that take rows and keep nothing."""
     return replace(job, store=memory, sinks=tuple(Counting(sink.target) for sink in job.sinks))
 
 
-def fill(place: Place, job: Job, lease: WriterLease, count: int) -> None:
+def fill(place: Place, job: JobContext, lease: WriterLease, count: int) -> None:
     """Plan, open, prepare, decide and complete so many epochs; only the timeline is written."""
     source = open_source(load_config(place.job))
     chain = Chain()
@@ -159,7 +159,7 @@ def fill(place: Place, job: Job, lease: WriterLease, count: int) -> None:
         write_snapshot(job.store, chain, job.retry)
 
 
-def commit_last(job: Job) -> None:
+def commit_last(job: JobContext) -> None:
     """Give the table its one log entry: that of the newest epoch."""
     newest = ActiveTimeline.load(job.store, job.retry).completed().instants[-1]
     plan = read_plan(job, newest.time)

@@ -24,8 +24,8 @@ import pyarrow as pa
 import yaml
 
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, build_job, create_timeline, known_schema, open_timeline
-from ingest.protocol.job import Job
+from ingest.driver.build import TimelineHandle, build_job, create_timeline, known_schema, open_timeline
+from ingest.protocol.job import JobContext
 from ingest.protocol.steps import open_instant, prepare
 from sinks.base import TaskAttempt
 from sinks.parquet.markers import draw_file_id, file_id, marker_path
@@ -109,7 +109,7 @@ class Place:
         """ActiveTimeline and table as files."""
         return self.medium.folder / self.name
 
-    def opened(self) -> Opened:
+    def opened(self) -> TimelineHandle:
         """Its timeline."""
         return open_timeline(load_config(self.job))
 
@@ -149,7 +149,7 @@ def new_place(medium: Medium, scratch: Path, columns: Mapping[str, str] | None =
     return place
 
 
-def born(place: Place) -> tuple[Job, WriterLease]:
+def born(place: Place) -> tuple[JobContext, WriterLease]:
     """The job on its new timeline, and its writer's lease."""
     opened = place.opened()
     schema = known_schema(opened)
@@ -172,7 +172,7 @@ def leave_pending(place: Place, files: int, *, is_prepared: bool) -> None:
     lease.release()
 
 
-def write_files(place: Place, job: Job, plan: Plan, files: int) -> Sequence[WrittenFile]:
+def write_files(place: Place, job: JobContext, plan: Plan, files: int) -> Sequence[WrittenFile]:
     """Data files and their markers, in as many partitions as the root of their number."""
     target, app_id = job.sinks[0].begin(plan), f"tideline-{job.identity.timeline_id}"
     assert isinstance(target, ParquetPartitionWriter)

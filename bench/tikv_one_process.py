@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from bench.tikv_ways import Clock, Load, pairs
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.client import Endpoint, connection
-from sinks.tikv.pd import RegionPlace
+from sinks.tikv.pd import CachedRegion
 from tests.real.toolchain import Artifact, fetch_jars
 
 TAnswer = TypeVar("TAnswer", pb.PrewriteResponse, pb.CommitResponse)
@@ -68,7 +68,7 @@ class LargeBatches:
             channel.close()
 
     def _prewrite(self, keys: Sequence[bytes], primary: bytes, start_ts: int) -> None:
-        def write(place: RegionPlace, batch: Sequence[bytes]) -> bool:
+        def write(place: CachedRegion, batch: Sequence[bytes]) -> bool:
             request = pb.PrewriteRequest(
                 context=_context(place),
                 mutations=[pb.Mutation(op=pb.Op.Put, key=key, value=self._pairs[key]) for key in batch],
@@ -84,7 +84,7 @@ class LargeBatches:
         self._by_region(keys, PREWRITE_ROWS, write)
 
     def _commit(self, keys: Sequence[bytes], start_ts: int, commit_ts: int) -> None:
-        def write(place: RegionPlace, batch: Sequence[bytes]) -> bool:
+        def write(place: CachedRegion, batch: Sequence[bytes]) -> bool:
             request = pb.CommitRequest(
                 context=_context(place), keys=batch, start_version=start_ts, commit_version=commit_ts
             )
@@ -95,7 +95,7 @@ class LargeBatches:
         self._by_region(keys, COMMIT_ROWS, write)
 
     def _by_region(
-        self, keys: Iterable[bytes], rows: int, write: Callable[[RegionPlace, Sequence[bytes]], bool]
+        self, keys: Iterable[bytes], rows: int, write: Callable[[CachedRegion, Sequence[bytes]], bool]
     ) -> None:
         """Write batches of one region each; those of a region that was split meanwhile again."""
         left = keys
@@ -113,7 +113,7 @@ class LargeBatches:
                         again += batch
             left = again
 
-    def _ask(self, place: RegionPlace, name: str, request: Message, answer: type[TAnswer]) -> TAnswer:
+    def _ask(self, place: CachedRegion, name: str, request: Message, answer: type[TAnswer]) -> TAnswer:
         address = self._client.pd.store_address((place.leader or place.peers[0]).store_id)
         assert address is not None, f"region {place.id} is nowhere"
         if address not in self._channels:
@@ -127,7 +127,7 @@ class LargeBatches:
         return call(request, timeout=60)
 
 
-def _context(place: RegionPlace) -> pb.Context:
+def _context(place: CachedRegion) -> pb.Context:
     conf_ver, version = place.epoch
     epoch = pb.RegionEpoch(conf_ver=conf_ver, version=version)
     return pb.Context(region_id=place.id, region_epoch=epoch, peer=place.leader or place.peers[0])

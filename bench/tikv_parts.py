@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bench.tikv_rows import MadeRows, schema
 from bench.tikv_ways import NoQuarantine
-from ingest.execution.shuffle import Chunk, Inbox, Lanes, send
+from ingest.execution.shuffle import BucketBuffer, Chunk, ShuffleConfig, send
 from ingest.execution.task import Outputs, TaskSpec
 from sinks.base import TaskAttempt
 from sinks.tikv.client import Endpoint
@@ -42,7 +42,7 @@ def encoder_parts(key: str, rows: int) -> dict[str, float]:
     rules = RowRules("parts", stager, inserts=False, on_existing=OnRow.FAIL, on_null_key=OnRow.FAIL)
     writer = TransactionWriter(Endpoint(()), Transaction(1, b"", 1), rules)
     outputs = Outputs.of({"quarantine": NoQuarantine(), "tikv": writer}, "quarantine")
-    inboxes = [Inbox() for _ in range(_BUCKETS)]
+    buffers = [BucketBuffer() for _ in range(_BUCKETS)]
     parts = _Parts()
     for task in range(2):
         offsets = OffsetRange("made", task * rows, (task + 1) * rows)
@@ -56,12 +56,12 @@ def encoder_parts(key: str, rows: int) -> dict[str, float]:
                 writer.stage(decoded.accepted, block.shard, decoded.offsets)
         with parts.part("send"):
             spec = TaskSpec((offsets,), made, made, outputs, 0, lineage=False)
-            for bucket, content in send(spec, TaskAttempt(task, 0, 0), task, Lanes(_BUCKETS)):
+            for bucket, content in send(spec, TaskAttempt(task, 0, 0), task, ShuffleConfig(_BUCKETS)):
                 if isinstance(content, Chunk):
-                    inboxes[bucket].put(content)
-    for inbox in inboxes:
-        with parts.part("unpack"), inbox:
-            table = pa.Table.from_batches([batch for _, batch in inbox.batches()], stager.schema)
+                    buffers[bucket].put(content)
+    for buffer in buffers:
+        with parts.part("unpack"), buffer:
+            table = pa.Table.from_batches([batch for _, batch in buffer.batches()], stager.schema)
         with parts.part("sort, duplicates of a bucket"):
             picked = pick(table, stager.rule)
         with parts.part("frame the requests"):

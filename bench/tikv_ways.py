@@ -151,7 +151,7 @@ class Epochs:
         part = sink.prepare(ref, [each.reports[sink.target] for each in reports if each.reports])
         assert part.rows == load.rows, f"{part.rows} of {load.rows} rows"
         clock.lap("prepare")
-        sink.commit(part, self._runner.spread)
+        sink.commit(part, self._runner.parallel)
         clock.lap("commit, settle")
         sink.release(ref, part)
         clock.lap("release")
@@ -191,7 +191,7 @@ class ClientTransactions:
 
     def write(self, load: Load) -> Mapping[str, float]:
         """See Way."""
-        self._runner.spread([_ClientTask(self._pd, load, *part) for part in load.parts(self._runner.slots)])
+        self._runner.parallel([_ClientTask(self._pd, load, *part) for part in load.parts(self._runner.slots)])
         return {}
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from sinks.base import Sink
 from timeline.epoch import Part
 
 
-class Fate(enum.Enum):
+class InstantState(enum.Enum):
     """What the timeline says became of an instant."""
 
     COMMITTED = "committed"
@@ -97,7 +97,7 @@ class Expected:
     """
 
     parts: Sequence[Part]
-    fates: Mapping[str, Fate]
+    fates: Mapping[str, InstantState]
     is_deep: bool = False
     settled: Container[str] = ()
 

@@ -4,7 +4,7 @@
 
     driver     ensure ── begin ─────────────────── prepare ── [decision] ── commit ── release
     executors             └ writer ── open ── write* ── close ┘
-    any process, later                     verify, lookup, commit, abort, release, leftovers
+    any process, later                     verify, lookup, commit, abort, release, unreleased
 
 A *part* is a target's share of an epoch in its prepared state: durable, complete, invisible. It
 travels through the manifest as JSON, so any process can commit or abort it without the one that
@@ -252,15 +252,15 @@ class KeyedWriter(Protocol):
         """Start writing buckets as this task attempt."""
 
 
-class Spread(Protocol):
+class ParallelRunner(Protocol):
     """Runs independent calls somewhere, several at once; picklable ones, wherever that is not this process."""
 
     def __call__(self, calls: Sequence[Callable[[], None]]) -> None:
         """Run all; raises an error of one of them where they do not all succeed."""
 
 
-def in_turn(calls: Sequence[Callable[[], None]]) -> None:
-    """The `Spread` that needs nothing: one after another, here."""
+def sequential(calls: Sequence[Callable[[], None]]) -> None:
+    """The `ParallelRunner` that needs nothing: one after another, here."""
     for call in calls:
         call()
 
@@ -304,7 +304,7 @@ class Sink(Protocol):
     def verify(self, part: Part) -> Sequence[str]:
         """What is missing or damaged in a prepared part, in words; empty when it can be committed."""
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """Make the part visible, atomically. Idempotent: any process, any number of times.
 
         The caller applies epochs in order. A part of 0 rows changes nothing. What attempts without a report wrote is
@@ -312,7 +312,7 @@ class Sink(Protocol):
 
         Args:
             part: the prepared part.
-            spread: runs what can be done side by side once the part is visible.
+            parallel: runs what can be done side by side once the part is visible.
 
         Raises:
             ReplayNeededError: the target has lost what was prepared; the epoch has to be written to it again.
@@ -346,5 +346,5 @@ class Sink(Protocol):
             final: no task of this epoch can be alive any more: all markers go.
         """
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         """Instant times of which something still waits for `release`."""

@@ -228,7 +228,7 @@ def is_single(among: Sequence[Span]) -> bool:
 
 
 @dataclass(frozen=True)
-class Gone:
+class LostEpochs:
     """Epochs that a target has lost.
 
     Attributes:
@@ -245,7 +245,7 @@ class Gone:
         return gone_words(self.epochs)
 
 
-def gone_since(base: Base, held: Held) -> Gone | None:
+def gone_since(base: Base, held: Held) -> LostEpochs | None:
     """What a target lost since it was known; None where it has all that it had.
 
     Args:
@@ -256,17 +256,19 @@ def gone_since(base: Base, held: Held) -> Gone | None:
         return None
     everything: tuple[Span, ...] = ((0, base.newest),)
     if held.table is None:
-        return Gone("was deleted", everything)
+        return LostEpochs("was deleted", everything)
     if base.table is not None and held.table != base.table:
-        return Gone(f"was made anew (its id is {held.table}, and was {base.table})", everything)
+        return LostEpochs(f"was made anew (its id is {held.table}, and was {base.table})", everything)
     if held.newest is None or held.newest < base.newest:
         has = "no epoch" if held.newest is None else f"epochs up to {held.newest} only"
         first = 0 if held.newest is None else held.newest + 1
         how = f"has {has}: it was made anew, restored from a copy, or its log was cut off"
-        return Gone(how, (*held.missing, (first, base.newest)))
+        return LostEpochs(how, (*held.missing, (first, base.newest)))
     if not held.missing:
         return None
-    return Gone(f"was {held.how}" if held.how else "lacks what a replay that did not end was to put back", held.missing)
+    return LostEpochs(
+        f"was {held.how}" if held.how else "lacks what a replay that did not end was to put back", held.missing
+    )
 
 
 REPLAY = (

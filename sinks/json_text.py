@@ -118,7 +118,7 @@ def _float_text(value: float) -> str:
 
 def _struct_texts(column: pa.Array) -> list[str]:
     names = [encode_basestring(field.name) for field in column.type]
-    fields = [[f"{name}:{text}" for text in to_json(column.field(place))] for place, name in enumerate(names)]
+    fields = [[f"{name}:{text}" for text in to_json(column.field(index))] for index, name in enumerate(names)]
     return [f"{{{','.join(values)}}}" for values in zip(*fields, strict=True)] if fields else ["{}"] * len(column)
 
 

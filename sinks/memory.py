@@ -23,12 +23,12 @@ import pyarrow as pa
 from sinks.base import (
     BatchWriter,
     Lookup,
+    ParallelRunner,
     PartitionWriter,
     SinkContext,
-    Spread,
     TargetOptions,
     TaskAttempt,
-    in_turn,
+    sequential,
 )
 from sinks.held import RESTORE_TIMELINE, Base, Held
 from sinks.options import LakeOptions, QueryRows
@@ -48,7 +48,7 @@ class MemoryOptions(LakeOptions):
 
 
 @dataclass(frozen=True)
-class LogEntry:
+class AppliedEpoch:
     """One applied epoch of one job."""
 
     app_id: str
@@ -58,7 +58,7 @@ class LogEntry:
     token: str
 
 
-LOG_ENTRY = BodyFormat("table commit", LogEntry)
+LOG_ENTRY = BodyFormat("table commit", AppliedEpoch)
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ class MemorySink:
         """See Sink."""
         return self._markers.damaged(part.files)
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """See Sink."""
         if part.rows == 0:
             return
-        entry = LogEntry(
+        entry = AppliedEpoch(
             self.app_id, part.epoch.epoch, part.epoch.instant, tuple(file.path for file in part.files), self.new_id()
         )
         while True:
@@ -143,7 +143,7 @@ class MemorySink:
         """See Sink."""
         self._markers.release(epoch, part, final=final)
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         """See Sink."""
         return self._markers.instants()
 
@@ -168,7 +168,7 @@ class MemorySink:
         tables = [_load(self.store.get(path)) for entry in self._log() for path in entry.files]
         return pa.concat_tables(tables) if tables else pa.table({})
 
-    def _refuse_other_instant(self, log: Sequence[LogEntry], part: Part) -> None:
+    def _refuse_other_instant(self, log: Sequence[AppliedEpoch], part: Part) -> None:
         for entry in log:
             same = (entry.app_id, entry.epoch) == (self.app_id, part.epoch.epoch)
             if same and entry.instant != part.epoch.instant:
@@ -181,7 +181,7 @@ class MemorySink:
     def _markers(self) -> Markers:
         return Markers(self.store, self.app_id, self.retry)
 
-    def _log(self) -> list[LogEntry]:
+    def _log(self) -> list[AppliedEpoch]:
         listed = self.retry.call(lambda: self.store.list("_log"))
         bodies = [(info.path, self.retry.call(partial(self.store.get, info.path))) for info in listed]
         return [LOG_ENTRY.load(path, body) for path, body in bodies]
@@ -194,10 +194,10 @@ class _Writer:
     new_id: Callable[[], str]
 
     def open(self, attempt: TaskAttempt) -> BatchWriter:
-        return _BatchWriter(self, attempt)
+        return _MemoryBatchWriter(self, attempt)
 
 
-class _BatchWriter:
+class _MemoryBatchWriter:
     """Collects one task's rows and puts them as one object when it is closed."""
 
     def __init__(self, writer: _Writer, attempt: TaskAttempt) -> None:

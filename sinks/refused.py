@@ -26,7 +26,7 @@ def refused_rows(rows: pa.RecordBatch, reasons: Mapping[int, str], shard: str, o
         [
             pa.array([shard] * len(places), pa.string()),
             offsets.take(places),
-            pa.array([reasons[place] for place in sorted(reasons)], pa.string()),
+            pa.array([reasons[index] for index in sorted(reasons)], pa.string()),
             as_json_lines(rows.take(places)),
             pa.nulls(len(places), pa.string()),
         ],

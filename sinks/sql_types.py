@@ -86,13 +86,13 @@ class _Parser:
         self._text = text
         self._tokens: list[str] = []
         self._next = 0
-        place = 0
-        while place < len(text.rstrip()):
-            found = _TOKEN.match(text, place)
+        index = 0
+        while index < len(text.rstrip()):
+            found = _TOKEN.match(text, index)
             if found is None:
-                raise ValueError(f"{text!r}: unexpected {text[place:].strip()!r}; allowed are {_ALLOWED}")
+                raise ValueError(f"{text!r}: unexpected {text[index:].strip()!r}; allowed are {_ALLOWED}")
             self._tokens.append(found.group(found.lastindex or 0))
-            place = found.end()
+            index = found.end()
 
     def peek(self) -> str | None:
         """The next token; None at the end."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sinks.base import Lookup, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from sinks.base import Lookup, ParallelRunner, SinkContext, TargetOptions, TaskAttempt, sequential
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 
 
@@ -34,7 +34,7 @@ class EmptySink:
     def verify(self, part: Part) -> Sequence[str]:
         return ()
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         assert part.rows == 0
 
     def lookup(self, epoch: EpochRef) -> Lookup:
@@ -45,7 +45,7 @@ class EmptySink:
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None: ...
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         return ()
 
 

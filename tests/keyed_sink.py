@@ -21,13 +21,13 @@ from sinks.base import (
     BatchWriter,
     KeyedWriter,
     Lookup,
+    ParallelRunner,
     PartitionWriter,
     SinkContext,
-    Spread,
     Staged,
     TargetOptions,
     TaskAttempt,
-    in_turn,
+    sequential,
 )
 from sinks.memory import MemorySink
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
@@ -114,8 +114,8 @@ class KeyedSink:
     def verify(self, part: Part) -> Sequence[str]:
         return self.table.verify(part)
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
-        self.table.commit(part, spread)
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
+        self.table.commit(part, parallel)
 
     def lookup(self, epoch: EpochRef) -> Lookup:
         return self.table.lookup(epoch)
@@ -126,8 +126,8 @@ class KeyedSink:
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         self.table.release(epoch, part, final=final)
 
-    def leftovers(self) -> Sequence[str]:
-        return self.table.leftovers()
+    def unreleased(self) -> Sequence[str]:
+        return self.table.unreleased()
 
     def read(self) -> dict[int, int]:
         """Each key's number; a key that is there twice is an error."""

@@ -21,7 +21,7 @@ from typing import Self, cast
 import pyarrow as pa
 
 from ingest.config.registry import SINK_GROUP
-from sinks.base import Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from sinks.base import Lookup, ParallelRunner, PartitionWriter, SinkContext, TargetOptions, TaskAttempt, sequential
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import AlreadyExistsError, ReplayNeededError, TargetBusyError
 from timeline.failpoints import reach
@@ -121,7 +121,7 @@ class TransactionSink:
     def verify(self, part: Part) -> Sequence[str]:
         return [f"transaction {part.detail['folder']} was rolled back"] if self._is_lost(part) else []
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         if part.rows == 0 or self.lookup(part.epoch) is Lookup.COMMITTED:
             return
         if not self._is_lost(part) and self._is_told(LOSE):
@@ -150,7 +150,7 @@ class TransactionSink:
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         self.abort(epoch, part)
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         return sorted({path.split("/")[1].partition("-")[0] for path in self.transactions("")})
 
     def transactions(self, instant: str) -> list[str]:

@@ -10,7 +10,7 @@ from tideline.keys import DeltaKeys, FilesKeys, KafkaKeys, TikvKeys
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceBlock:
     """The ``source`` block of a job.
 
     Attributes:
@@ -23,7 +23,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetBlock:
     """One block of a job's ``targets``.
 
     Attributes:
@@ -35,51 +35,51 @@ class Target:
     keys: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
-def files(path: str, **keys: Unpack[FilesKeys]) -> Source:
+def files(path: str, **keys: Unpack[FilesKeys]) -> SourceBlock:
     """Files in a folder, a glob or one file, local or on S3.
 
     Args:
         path: where they are.
         keys: see `tideline.keys.FilesKeys`; ``format`` is required.
     """
-    return Source("files", {"path": path, **keys})
+    return SourceBlock("files", {"path": path, **keys})
 
 
-def kafka(bootstrap_servers: str, **keys: Unpack[KafkaKeys]) -> Source:
+def kafka(bootstrap_servers: str, **keys: Unpack[KafkaKeys]) -> SourceBlock:
     """Topics of a Kafka cluster.
 
     Args:
         bootstrap_servers: ``host:port,…``.
         keys: see `tideline.keys.KafkaKeys`; ``format`` and either ``topics`` or ``topic_pattern`` are required.
     """
-    return Source("kafka", {"bootstrap_servers": bootstrap_servers, **keys})
+    return SourceBlock("kafka", {"bootstrap_servers": bootstrap_servers, **keys})
 
 
-def delta(path: str, **keys: Unpack[DeltaKeys]) -> Target:
+def delta(path: str, **keys: Unpack[DeltaKeys]) -> TargetBlock:
     """A Delta table, created by the first rows.
 
     Args:
         path: the table's folder or URL.
         keys: see `tideline.keys.DeltaKeys`.
     """
-    return Target("delta", {"path": path, **keys})
+    return TargetBlock("delta", {"path": path, **keys})
 
 
-def tikv(pd: Sequence[str], **keys: Unpack[TikvKeys]) -> Target:
+def tikv(pd: Sequence[str], **keys: Unpack[TikvKeys]) -> TargetBlock:
     """A range of keys in a TiKV cluster.
 
     Args:
         pd: ``host:port`` of PD's members.
         keys: see `tideline.keys.TikvKeys`; ``prefix`` and ``key`` are required.
     """
-    return Target("tikv", {"pd": pd, **keys})
+    return TargetBlock("tikv", {"pd": pd, **keys})
 
 
-def target(type: str, **keys: object) -> Target:
+def target(type: str, **keys: object) -> TargetBlock:
     """A target of any installed type.
 
     Args:
         type: entry point of its sink in the group ``tideline.sinks``.
         keys: those of the sink's options.
     """
-    return Target(type, keys)
+    return TargetBlock(type, keys)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingest.protocol.recovery import RecoveryStep, Settled
+from ingest.protocol.recovery import RecoveryStep, SettledInstant
 from ingest.reports.recovery_html import settled_html, step_html
 from timeline.history.html_views import instant_html
 from timeline.instant import Instant
@@ -22,4 +22,4 @@ def load_ipython_extension(ipython: Any) -> None:
     formatter = ipython.display_formatter.formatters["text/html"]
     formatter.for_type(Instant, instant_html)
     formatter.for_type(RecoveryStep, step_html)
-    formatter.for_type(Settled, settled_html)
+    formatter.for_type(SettledInstant, settled_html)

@@ -35,7 +35,7 @@ class RunResult:
         rejected: records and rows in the quarantine.
         is_stopped: whether it was stopped, and did not end because the source had nothing more.
         seconds: how long it took.
-        last_word: what became of the epoch that was open when it was stopped; "" where none was.
+        exit_message: what became of the epoch that was open when it was stopped; "" where none was.
     """
 
     job: str
@@ -45,7 +45,7 @@ class RunResult:
     rejected: int
     is_stopped: bool
     seconds: float
-    last_word: str = ""
+    exit_message: str = ""
 
     @classmethod
     def of(cls, job: str, summary: Summary, seconds: float) -> RunResult:
@@ -57,7 +57,7 @@ class RunResult:
             seconds: how long it took.
         """
         numbers = (summary.epochs, summary.read, summary.rows, summary.rejected)
-        return cls(job, *numbers, summary.is_stopped, seconds, summary.last_word)
+        return cls(job, *numbers, summary.is_stopped, seconds, summary.exit_message)
 
     def __str__(self) -> str:
         """One sentence."""
@@ -71,7 +71,7 @@ class RunResult:
         """In a notebook: a small table."""
         numbers = (("epochs", self.epochs), ("read", self.read), ("rows", self.rows), ("quarantined", self.rejected))
         facts: list[tuple[str, object]] = [(name, f"{number:,}") for name, number in numbers]
-        facts += [("took", duration(self.seconds)), ("open epoch", self.last_word)]
+        facts += [("took", duration(self.seconds)), ("open epoch", self.exit_message)]
         ending = "stopped" if self.is_stopped else "done"
         return element("div", element("b", f"{self.job}: {ending}"), facts_table(facts))
 

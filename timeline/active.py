@@ -9,8 +9,8 @@ from functools import partial
 
 from timeline.errors import FormatError
 from timeline.hudi.layout import read_layout
-from timeline.instant import Action, Instant, InstantKey, Layout, State, parse_file_name
-from timeline.settled import Settled, read_settled
+from timeline.instant import Action, Instant, InstantKey, State, TimelineLayout, parse_file_name
+from timeline.settled import SettledMark, read_settled
 from timeline.stores.base import ObjectStore, Retry
 
 _PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
@@ -37,7 +37,7 @@ class ActiveTimeline:
     modified_ms: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     store: ObjectStore | None = field(default=None, compare=False, repr=False)
     retry: Retry = field(default_factory=Retry, compare=False, repr=False)
-    settled: Settled | None = None
+    settled: SettledMark | None = None
 
     @classmethod
     def load(cls, store: ObjectStore, retry: Retry | None = None) -> ActiveTimeline:
@@ -51,8 +51,8 @@ class ActiveTimeline:
             StoreUnavailableError: it could not be listed.
         """
         bounds = retry or Retry()
-        timeline = cls._listed(store, Layout.TWO, bounds)
-        if not timeline.instants and (layout := read_layout(store, bounds)) is Layout.ONE:
+        timeline = cls._listed(store, TimelineLayout.TWO, bounds)
+        if not timeline.instants and (layout := read_layout(store, bounds)) is TimelineLayout.ONE:
             return cls._listed(store, layout, bounds)
         return timeline
 
@@ -70,10 +70,10 @@ class ActiveTimeline:
     @classmethod
     def since(cls, store: ObjectStore, time: str, retry: Retry) -> ActiveTimeline:
         """The instants of layout 2 that were requested at a time or later; those before cost nothing."""
-        return cls._listed(store, Layout.TWO, retry, time)
+        return cls._listed(store, TimelineLayout.TWO, retry, time)
 
     @classmethod
-    def _listed(cls, store: ObjectStore, layout: Layout, retry: Retry, since: str = "") -> ActiveTimeline:
+    def _listed(cls, store: ObjectStore, layout: TimelineLayout, retry: Retry, since: str = "") -> ActiveTimeline:
         # A file's name goes on behind the time, so it sorts behind the time alone.
         after = f"{layout.folder}/{since}" if since else ""
         listed = retry.call(lambda: store.list(layout.folder, after=after))
@@ -82,10 +82,10 @@ class ActiveTimeline:
         return replace(timeline, modified_ms=modified_ms, store=store, retry=retry)
 
     @classmethod
-    def from_names(cls, names: Iterable[str], layout: Layout = Layout.TWO) -> ActiveTimeline:
+    def from_names(cls, names: Iterable[str], layout: TimelineLayout = TimelineLayout.TWO) -> ActiveTimeline:
         """The timeline that these file names make up."""
         names = [*names]
-        completed = _completed(names) if layout is Layout.TWO else {}
+        completed = _completed(names) if layout is TimelineLayout.TWO else {}
         # What a completed instant has behind it tells nothing more: two files of three need no reading.
         passed = {state for instant in completed.values() for state in states_before(instant)}
         furthest: dict[InstantKey, Instant] = {}
@@ -164,6 +164,6 @@ def states_before(instant: Instant) -> tuple[str, str]:
     return f"{instant.time}.{action}.requested", f"{instant.time}.{inflight}"
 
 
-def _is_candidate(layout: Layout, name: str) -> bool:
+def _is_candidate(layout: TimelineLayout, name: str) -> bool:
     """Whether a file can be meant for an instant: not Hadoop's checksum of one, nor Hudi's other files of layout 1."""
-    return name[:1].isdigit() if layout is Layout.ONE else not (name.startswith(".") and name.endswith(".crc"))
+    return name[:1].isdigit() if layout is TimelineLayout.ONE else not (name.startswith(".") and name.endswith(".crc"))

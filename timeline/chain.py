@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 
 from timeline.active import ActiveTimeline
 from timeline.body import BodyFormat
+from timeline.concurrency import map_concurrently
 from timeline.decision import Decision, Outcome, decision_path, read_decision
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import InvariantError
 from timeline.hudi.layout import read_epoch_of
 from timeline.instant import Action, Instant
-from timeline.settled import SETTLED, SETTLED_PATH, Settled
-from timeline.side_by_side import side_by_side
+from timeline.settled import SETTLED, SETTLED_PATH, SettledMark
 from timeline.stores.base import ObjectStore, Retry, read_or_none
 
 log = logging.getLogger(__name__)
@@ -37,14 +37,14 @@ SNAPSHOTS_FOLDER = ".hoodie/offsets"
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class PositionSnapshot:
     """All positions after one epoch."""
 
     epoch: int
     positions: Mapping[str, Position]
 
 
-SNAPSHOT = BodyFormat("offsets", Snapshot)
+SNAPSHOT = BodyFormat("offsets", PositionSnapshot)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def load_chain(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, re
         is_commit = newest.outcome is Outcome.COMMIT
         chain = replace(chain, last=newest, committed=newest if is_commit else None, crashes=int(newest.is_crash))
     epochs = range(chain.next_epoch, last + 1)
-    decisions = side_by_side(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
+    decisions = map_concurrently(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
     for epoch, decision in zip(epochs, decisions, strict=True):
         if decision is None:
             raise InvariantError(_gone(store, epoch, last))
@@ -167,7 +167,7 @@ def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
 
 def _put_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
     epoch = chain.next_epoch - 1
-    retry.call(lambda: store.put(snapshot_path(epoch), SNAPSHOT.dump(Snapshot(epoch, chain.positions))))
+    retry.call(lambda: store.put(snapshot_path(epoch), SNAPSHOT.dump(PositionSnapshot(epoch, chain.positions))))
 
 
 def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
@@ -213,5 +213,5 @@ def move_settled(store: ObjectStore, timeline: ActiveTimeline, newest: str, retr
     settled = max((time for time in completed if until is None or time < until), default=None)
     latest = timeline.latest_time
     if settled is not None and latest is not None:
-        body = SETTLED.dump(Settled(settled, latest))
+        body = SETTLED.dump(SettledMark(settled, latest))
         retry.call(lambda: store.put(SETTLED_PATH, body))

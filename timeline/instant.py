@@ -68,7 +68,7 @@ class State(enum.Enum):
     COMPLETED = "completed"
 
 
-class Layout(enum.Enum):
+class TimelineLayout(enum.Enum):
     """How instants are laid out: Hudi's ``hoodie.timeline.layout.version``. Tideline writes the second."""
 
     ONE = 1
@@ -77,7 +77,7 @@ class Layout(enum.Enum):
     @property
     def folder(self) -> str:
         """Folder of the instants' files, below the timeline's base path."""
-        return META_FOLDER if self is Layout.ONE else TIMELINE_FOLDER
+        return META_FOLDER if self is TimelineLayout.ONE else TIMELINE_FOLDER
 
 
 InstantKey = tuple[str, str]
@@ -126,11 +126,11 @@ class Instant:
     action: Action
     state: State
     completion_time: str | None = None
-    layout: Layout = field(default=Layout.TWO, repr=False)
+    layout: TimelineLayout = field(default=TimelineLayout.TWO, repr=False)
 
     def __post_init__(self) -> None:
         parse_time(self.time)
-        if self.layout is Layout.ONE:
+        if self.layout is TimelineLayout.ONE:
             if self.completion_time is not None:
                 raise FormatError(f"instant {self.time}: layout 1 names no completion time")
             return
@@ -155,7 +155,7 @@ class Instant:
     def file_name(self) -> str:
         """Its file's name in the timeline folder."""
         match self.state:
-            case State.COMPLETED if self.layout is Layout.ONE:
+            case State.COMPLETED if self.layout is TimelineLayout.ONE:
                 return f"{self.time}.{self.action.value}"
             case State.COMPLETED:
                 return f"{self.time}_{self.completion_time}.{self.action.value}"
@@ -172,16 +172,16 @@ class Instant:
 
 _STATE = r"(\.(?P<action>[a-z]+))?\.(?P<state>requested|inflight)"
 _NAMES = {
-    Layout.ONE: re.compile(rf"(?P<time>[0-9]{{14}}([0-9]{{3}})?)({_STATE}|(?P<completed>)\.(?P<done>[a-z]+))"),
-    Layout.TWO: re.compile(rf"(?P<time>[0-9]{{17}})(_(?P<completed>[0-9]{{17}})\.(?P<done>[a-z]+)|{_STATE})"),
+    TimelineLayout.ONE: re.compile(rf"(?P<time>[0-9]{{14}}([0-9]{{3}})?)({_STATE}|(?P<completed>)\.(?P<done>[a-z]+))"),
+    TimelineLayout.TWO: re.compile(rf"(?P<time>[0-9]{{17}})(_(?P<completed>[0-9]{{17}})\.(?P<done>[a-z]+)|{_STATE})"),
 }
 _EXPECTED = {
-    Layout.ONE: "<time>.<action>.<state> or <time>.<action>",
-    Layout.TWO: "<time>.<action>.<state> or <time>_<completed>.<action>",
+    TimelineLayout.ONE: "<time>.<action>.<state> or <time>.<action>",
+    TimelineLayout.TWO: "<time>.<action>.<state> or <time>_<completed>.<action>",
 }
 
 
-def parse_file_name(name: str, layout: Layout = Layout.TWO) -> Instant:
+def parse_file_name(name: str, layout: TimelineLayout = TimelineLayout.TWO) -> Instant:
     """The instant that a file name in the timeline folder stands for.
 
     Raises:

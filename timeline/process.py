@@ -68,18 +68,18 @@ def _namespace() -> str:
 
 
 @dataclass(frozen=True)
-class _Stat:
+class _ProcessStat:
     is_dead: bool
     started: int
 
 
-def _stat(pid: int) -> _Stat | None:
+def _stat(pid: int) -> _ProcessStat | None:
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
         return None
     # The command in field 2 may hold spaces and brackets; fields count from behind its last bracket.
     after_command = stat.rpartition(")")[2].split()
-    return _Stat(is_dead=after_command[0] in "ZX", started=int(after_command[19]))
+    return _ProcessStat(is_dead=after_command[0] in "ZX", started=int(after_command[19]))
 
 
 def _answers(pid: int) -> bool:

@@ -36,7 +36,7 @@ SETTLED_PATH = ".hoodie/settled.json"
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledMark:
     """Every instant that was requested before `time` is completed, or rolled back and gone.
 
     Attributes:
@@ -48,10 +48,10 @@ class Settled:
     latest: str
 
 
-SETTLED = BodyFormat("settled", Settled)
+SETTLED = BodyFormat("settled", SettledMark)
 
 
-def read_settled(store: ObjectStore, retry: Retry) -> Settled | None:
+def read_settled(store: ObjectStore, retry: Retry) -> SettledMark | None:
     """The mark; None where there is none that this version can read: the whole timeline has to be looked at then."""
     body = read_or_none(store, SETTLED_PATH, retry)
     if body is None:

@@ -25,7 +25,7 @@ from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed
 from timeline.decision import DECISIONS_FOLDER, decision_path, read_decision
 from timeline.errors import InvariantError
 from timeline.hudi.layout import PROPERTIES_PATH
-from timeline.instant import TIMELINE_FOLDER, Action, Instant, Layout
+from timeline.instant import TIMELINE_FOLDER, Action, Instant, TimelineLayout
 from timeline.lease import first_writer_since
 from timeline.owner import OWNER_PATH
 from timeline.stores.base import ObjectStore, Retry
@@ -34,7 +34,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Gone:
+class MissingObject:
     """One thing that is gone.
 
     Attributes:
@@ -50,7 +50,7 @@ class Gone:
         return self.words
 
 
-def missing(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> list[Gone]:
+def missing(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> list[MissingObject]:
     """What is gone; empty where everything is there.
 
     Args:
@@ -82,7 +82,7 @@ def require_whole(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *,
         raise InvariantError(f"{store.url}: {in_words(found)}")
 
 
-def in_words(found: Sequence[Gone]) -> str:
+def in_words(found: Sequence[MissingObject]) -> str:
     """One sentence for what is gone, and what to do."""
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     return (
@@ -92,21 +92,21 @@ def in_words(found: Sequence[Gone]) -> str:
     )
 
 
-def _of_instants(timeline: ActiveTimeline) -> Iterator[Gone]:
+def _of_instants(timeline: ActiveTimeline) -> Iterator[MissingObject]:
     for instant in timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK):
-        if instant.layout is Layout.TWO:
+        if instant.layout is TimelineLayout.TWO:
             yield from _of_states(timeline, instant)
 
 
-def _of_states(timeline: ActiveTimeline, instant: Instant) -> Iterator[Gone]:
+def _of_states(timeline: ActiveTimeline, instant: Instant) -> Iterator[MissingObject]:
     words = {Action.COMMIT: ("plan", "manifest"), Action.ROLLBACK: ("request", "inflight file")}[instant.action]
     for word, name in zip(words, states_before(instant), strict=True):
         if name not in timeline.modified_ms:
             words_of_it = f"{instant.action.value} {instant.time} is completed, and its {word} {name} is gone"
-            yield Gone(f"{TIMELINE_FOLDER}/{name}", words_of_it)
+            yield MissingObject(f"{TIMELINE_FOLDER}/{name}", words_of_it)
 
 
-def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> Iterator[Gone]:
+def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> Iterator[MissingObject]:
     snapshots = _epochs(store, SNAPSHOTS_FOLDER, retry)
     newest = snapshots[-1] if snapshots else -1
     first = max(0, newest - SNAPSHOT_EVERY + 1)
@@ -116,10 +116,10 @@ def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) ->
     gone = sorted(set(range(first, last + 1)) - set(decided))
     for epoch in gone:
         path = decision_path(epoch)
-        yield Gone(path, f"epoch {epoch} is decided, and its decision {path} is gone")
+        yield MissingObject(path, f"epoch {epoch} is decided, and its decision {path} is gone")
     # A first instant may have come since the timeline was listed.
     if decided and not timeline.instants and not ActiveTimeline.recent(store, retry).instants:
-        yield Gone(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
+        yield MissingObject(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
     is_begun = bool(decided or snapshots or timeline.instants)
     if is_begun and retry.call(partial(store.size, PROPERTIES_PATH)) is None:
         yield _of_all_epochs(PROPERTIES_PATH, "the timeline's id and the columns of its tables")
@@ -128,8 +128,8 @@ def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) ->
         yield _of_all_epochs(OWNER_PATH, holds)
 
 
-def _of_all_epochs(path: str, holds: str) -> Gone:
-    return Gone(path, f"it has epochs, and {path}, which holds {holds}, is gone")
+def _of_all_epochs(path: str, holds: str) -> MissingObject:
+    return MissingObject(path, f"it has epochs, and {path}, which holds {holds}, is gone")
 
 
 def _has_lost_owner(store: ObjectStore, newest: int, retry: Retry) -> bool:

@@ -30,7 +30,7 @@ UPLOAD_MIB = 17
 """Size of a streaming upload: more than one part."""
 
 
-class Verdict(enum.Enum):
+class CheckVerdict(enum.Enum):
     """What a check says."""
 
     OK = "ok"
@@ -39,10 +39,10 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """A check's verdict, and what it saw, for people."""
 
-    verdict: Verdict
+    verdict: CheckVerdict
     seen: str
 
 
@@ -87,22 +87,22 @@ class Ground:
             raise StoppedError("the checks were stopped")
 
 
-def ok(seen: str) -> Outcome:
+def ok(seen: str) -> CheckOutcome:
     """The store did as it has to."""
-    return Outcome(Verdict.OK, seen)
+    return CheckOutcome(CheckVerdict.OK, seen)
 
 
-def failed(seen: str) -> Outcome:
+def failed(seen: str) -> CheckOutcome:
     """The store did something that it must not do."""
-    return Outcome(Verdict.FAILED, seen)
+    return CheckOutcome(CheckVerdict.FAILED, seen)
 
 
-def skipped(why: str) -> Outcome:
+def skipped(why: str) -> CheckOutcome:
     """There is nothing to check."""
-    return Outcome(Verdict.SKIPPED, why)
+    return CheckOutcome(CheckVerdict.SKIPPED, why)
 
 
-def one_creator_wins(ground: Ground) -> Outcome:
+def one_creator_wins(ground: Ground) -> CheckOutcome:
     """Of concurrent creators of one object exactly one wins, and the object is its body, whole."""
     store, barrier = ground.store, threading.Barrier(RACERS)
     bodies = [b"%02d" % racer * 2_000 for racer in range(RACERS)]
@@ -132,7 +132,7 @@ def one_creator_wins(ground: Ground) -> Outcome:
     return ok(f"{count(ground.rounds, 'object')}, {RACERS} creators each: one winner, its body whole")
 
 
-def reads_see_the_latest_write(ground: Ground) -> Outcome:
+def reads_see_the_latest_write(ground: Ground) -> CheckOutcome:
     """What was created, replaced or deleted is read so at once."""
     store = ground.store
     for number in ground.each_round():
@@ -147,7 +147,7 @@ def reads_see_the_latest_write(ground: Ground) -> Outcome:
     return ok(f"{count(3 * ground.rounds, 'read')}, each saw the latest write")
 
 
-def listings_see_the_latest_write(ground: Ground) -> Outcome:
+def listings_see_the_latest_write(ground: Ground) -> CheckOutcome:
     """What was created or deleted is listed so at once."""
     store, expected = ground.store, list[ObjectInfo]()
     for number in ground.each_round():
@@ -162,7 +162,7 @@ def listings_see_the_latest_write(ground: Ground) -> Outcome:
     return ok(f"{count(2 * ground.rounds, 'listing')}, each saw the latest create or delete")
 
 
-def replacement_is_atomic(ground: Ground) -> Outcome:
+def replacement_is_atomic(ground: Ground) -> CheckOutcome:
     """A reader of an object that is replaced sees one of its bodies, never a mixture."""
     store, over = ground.store, threading.Event()
     bodies = [bytes([97 + place]) * size for place, size in enumerate((1, MIB, 300, 65_536, 10, 500_000))]
@@ -193,7 +193,7 @@ def replacement_is_atomic(ground: Ground) -> Outcome:
     return ok(f"{reads} beside {count(ground.rounds, 'replacement')} of 1 B to 1 MiB")
 
 
-def long_listing_is_complete(ground: Ground) -> Outcome:
+def long_listing_is_complete(ground: Ground) -> CheckOutcome:
     """A listing of more than one page has every object."""
     store, paths = ground.store, [f"long/{number:05}" for number in range(LISTED)]
     with ThreadPoolExecutor(RACERS) as pool:
@@ -206,7 +206,7 @@ def long_listing_is_complete(ground: Ground) -> Outcome:
     return ok(f"{LISTED} objects")
 
 
-def upload_is_invisible_until_closed(ground: Ground) -> Outcome:
+def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
     """Nobody sees an object while it is uploaded in parts; then it is whole."""
     if ground.store.unfinished_upload is UnfinishedUpload.AT_ITS_PATH:
         return skipped("a file is visible while it is written; its marker names it before")
@@ -225,7 +225,7 @@ def upload_is_invisible_until_closed(ground: Ground) -> Outcome:
     return ok(f"{UPLOAD_MIB} MiB in parts: unseen, then whole")
 
 
-def given_up_upload_leaves_nothing(ground: Ground) -> Outcome:
+def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
     """An upload that its writer, or a recovery, gives up leaves no object, and cannot be closed any more."""
     if ground.store.unfinished_upload is not UnfinishedUpload.IN_PARTS:
         return skipped("only S3 keeps parts of unfinished uploads")
@@ -249,7 +249,7 @@ def given_up_upload_leaves_nothing(ground: Ground) -> Outcome:
     return failed(f"{', '.join(found)} is there") if found else ok("ended by its writer and by a recovery")
 
 
-def clocks_agree(ground: Ground) -> Outcome:
+def clocks_agree(ground: Ground) -> CheckOutcome:
     """How far the store's clock is from this machine's; informative, nothing compares them."""
     before = datetime.now(UTC)
     clock = ground.store.clock()
@@ -262,7 +262,7 @@ def clocks_agree(ground: Ground) -> Outcome:
     return ok(f"{abs(away_s):.0f} s {'behind' if away_s < 0 else 'ahead of'} this machine's; nothing compares them")
 
 
-def latencies(ground: Ground) -> Outcome:
+def latencies(ground: Ground) -> CheckOutcome:
     """How long the small calls take; informative."""
     store = ground.store
     calls: Sequence[tuple[str, Callable[[str], object]]] = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ingest.sources.base import Block, Decoded, Grain, Requeue, ShardEnd, SourcePlan, Unit
+from ingest.sources.base import Block, Decoded, QuarantineDecoder, ShardEnd, SourcePlan, SplitSize, Unit
 from sinks.base import REJECTED_SCHEMA
 from timeline.epoch import OffsetRange, Position
 from timeline.hudi.layout import TableIdentity
@@ -63,9 +63,9 @@ class NumberSource:
         return Unit.RECORDS
 
     @property
-    def grain(self) -> Grain:
+    def split_size(self) -> SplitSize:
         """See Source."""
-        return Grain(smallest=1 << 20, largest=1 << 20, overhead=0)
+        return SplitSize(smallest=1 << 20, largest=1 << 20, overhead=0)
 
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         """See Source; ranges are never cut."""
@@ -83,7 +83,7 @@ class NumberSource:
         """See Source."""
         return NumberDecoder(self.bad_every)
 
-    def requeue(self) -> Requeue:
+    def quarantine_decoder(self) -> QuarantineDecoder:
         """See Source."""
         return numbers_again
 
@@ -105,7 +105,7 @@ class NumberReader:
 
 
 def numbers_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`."""
+    """See `ingest.sources.base.QuarantineDecoder`."""
     for number in rejected.column("offset").to_pylist():
         yield Block(shard, number, 1, b"x")
 

@@ -14,7 +14,7 @@ from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.driver.replay import Replay
 from ingest.execution.runner import LocalRunner
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import recover
 from sinks.base import Sink
 from timeline import failpoints
@@ -93,9 +93,9 @@ class MortalStore(BaseStore):
         """See ObjectStore."""
         self._alive().prune(folder)
 
-    def sweep(self) -> None:
+    def remove_stale_uploads(self) -> None:
         """See ObjectStore."""
-        self._alive().sweep()
+        self._alive().remove_stale_uploads()
 
     def abandon(self, paths: Collection[str]) -> None:
         """See ObjectStore."""
@@ -170,7 +170,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
     retry = Retry()
     store = MortalStore(lake.timeline_store(), life)
     pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
-    job = Job(
+    job = JobContext(
         name="numbers",
         store=store,
         identity=IDENTITY,

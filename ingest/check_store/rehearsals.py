@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ingest.check_store.checks import Ground, Outcome, failed, ok, skipped
+from ingest.check_store.checks import CheckOutcome, Ground, failed, ok, skipped
 from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
-from sinks.delta.entry import LogEntry
+from sinks.delta.entry import DeltaLogEntry
 from sinks.delta.location import delta_location, delta_storage_options, is_delta_place, trusted_authorities
 from sinks.delta.log import DeltaLog
 from timeline.errors import StoreUnavailableError
@@ -25,7 +25,7 @@ QUICK_POINTS = ("requested", "written", "manifest", "decided", "part-committed",
 _OF_A_ROLLBACK = tuple(point for point in CRASH_POINTS if point.startswith("rollback") or point == "part-aborted")
 
 
-def one_table_version_wins(ground: Ground) -> Outcome:
+def one_table_version_wins(ground: Ground) -> CheckOutcome:
     """Of two commits of the same version exactly one lands."""
     if not is_delta_place(ground.url):
         return skipped("delta-rs does not write here")
@@ -57,7 +57,7 @@ def one_table_version_wins(ground: Ground) -> Outcome:
     return ok(f"{count(ground.rounds, 'version')}, two writers each: one winner")
 
 
-def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> Outcome:
+def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> CheckOutcome:
     """A job that is killed at each of the protocol's crash points is brought to its end: every row there once."""
     source = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
     for point in points:
@@ -89,5 +89,5 @@ def _log(url: str, storage: Mapping[str, Any], app_id: str) -> DeltaLog:
     return DeltaLog(location, open_store(url, storage), app_id, options, trusted_authorities(location, storage))
 
 
-def _entry(epoch: int) -> LogEntry:
-    return LogEntry(epoch=epoch, files=(), metadata={}, written_ms=0)
+def _entry(epoch: int) -> DeltaLogEntry:
+    return DeltaLogEntry(epoch=epoch, files=(), metadata={}, written_ms=0)

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ingest.check_store import checks, rehearsals
-from ingest.check_store.checks import RACERS, Ground, Outcome, Verdict
+from ingest.check_store.checks import RACERS, CheckOutcome, CheckVerdict, Ground
 from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
 from timeline.failpoints import COMMON_POINTS
 from timeline.stores.base import ObjectStore, Retry
@@ -26,7 +26,7 @@ from timeline.stores.opening import open_store
 
 log = logging.getLogger(__name__)
 
-Check = Callable[[Ground], Outcome]
+Check = Callable[[Ground], CheckOutcome]
 
 PUT_IF_ABSENT = "put-if-absent"
 """The check on which the others' meaning rests."""
@@ -34,20 +34,20 @@ PUT_IF_ABSENT = "put-if-absent"
 CRASHES = "crashes are recovered"
 
 _ROUNDS, _QUICK_ROUNDS = 20, 5
-_STYLES = {Verdict.OK: "green", Verdict.FAILED: "bold red", Verdict.SKIPPED: "yellow"}
+_STYLES = {CheckVerdict.OK: "green", CheckVerdict.FAILED: "bold red", CheckVerdict.SKIPPED: "yellow"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check came to."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckVerdict
     seen: str
 
 
 @dataclass(frozen=True)
-class Report:
+class StoreReport:
     """What all checks came to.
 
     Attributes:
@@ -56,12 +56,12 @@ class Report:
     """
 
     url: str
-    findings: Sequence[Finding]
+    findings: Sequence[CheckResult]
 
     @property
     def failed(self) -> list[str]:
         """Names of the checks that failed."""
-        return [finding.check for finding in self.findings if finding.verdict is Verdict.FAILED]
+        return [finding.check for finding in self.findings if finding.verdict is CheckVerdict.FAILED]
 
     @property
     def is_safe(self) -> bool:
@@ -81,7 +81,7 @@ def check_store(
     quick: bool = False,
     stop: threading.Event | None = None,
     on_check: Callable[[str], None] = lambda name: None,
-) -> Report:
+) -> StoreReport:
     """Try out everything that Tideline needs of a store; leaves nothing behind.
 
     Args:
@@ -98,19 +98,19 @@ def check_store(
     with _scratch(url, storage) as store:
         ground = Ground(store, storage, _QUICK_ROUNDS if quick else _ROUNDS, stop or threading.Event())
         Retry().call(partial(store.put, "access", b""))
-        findings: list[Finding] = []
+        findings: list[CheckResult] = []
         for name, check in _checks(quick):
             ground.go_on()
             on_check(name)
-            if name == CRASHES and any(finding.verdict is Verdict.FAILED for finding in findings):
+            if name == CRASHES and any(finding.verdict is CheckVerdict.FAILED for finding in findings):
                 outcome = checks.skipped("a store that fails a check before is not worth the time")
             else:
                 outcome = _tried(check, ground)
-            findings.append(Finding(name, outcome.verdict, outcome.seen))
-    return Report(open_store(url, storage).url, findings)
+            findings.append(CheckResult(name, outcome.verdict, outcome.seen))
+    return StoreReport(open_store(url, storage).url, findings)
 
 
-def findings_table(report: Report) -> Table:
+def findings_table(report: StoreReport) -> Table:
     """The report for people."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
     table.add_column("check", no_wrap=True)
@@ -122,7 +122,7 @@ def findings_table(report: Report) -> Table:
     return table
 
 
-def report_json(report: Report) -> dict[str, object]:
+def report_json(report: StoreReport) -> dict[str, object]:
     """The report for machines."""
     findings = [{**asdict(finding), "verdict": finding.verdict.value} for finding in report.findings]
     return {"url": report.url, "safe": report.is_safe, "conclusion": report.conclusion, "checks": findings}
@@ -171,7 +171,7 @@ def _checks(quick: bool) -> Sequence[tuple[str, Check]]:
     )
 
 
-def _tried(check: Check, ground: Ground) -> Outcome:
+def _tried(check: Check, ground: Ground) -> CheckOutcome:
     """A check's outcome; a store that does not answer, or leads the protocol astray, has failed it."""
     try:
         return check(ground)

@@ -15,7 +15,7 @@ from timeline.instant import Action
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ingest.driver.build import Opened
+    from ingest.driver.build import TimelineHandle
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instants shown; 0: all.")]
 
@@ -79,7 +79,7 @@ def show(
     require_known(opened)
 
 
-def _print_end(console: Console, opened: Opened) -> None:
+def _print_end(console: Console, opened: TimelineHandle) -> None:
     """Say which error ended the last writer, where one did."""
     from timeline.lease import latest_writer
 

@@ -123,8 +123,8 @@ def _shards(shards: int, unit: Unit) -> str:
 def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
     """One sentence about a run."""
     ending = "stopped by a signal" if summary.is_stopped else "done"
-    if summary.last_word:
-        ending += f" ({summary.last_word})"
+    if summary.exit_message:
+        ending += f" ({summary.exit_message})"
     if not summary.epochs:
         return f"{name}: {ending}: nothing {'committed' if summary.is_stopped else 'new'} in {elapsed_s:.1f} s"
     targets = left_out(summary.targets)

@@ -106,7 +106,7 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
 
 
 def report_failure(message: str, kind: str, error: BaseException | None = None, about: EpochRef | None = None) -> None:
-    """The last word of a command that fails: one line on stderr, a record where those are JSON.
+    """The exit message of a command that fails: one line on stderr, a record where those are JSON.
 
     Args:
         message: what went wrong, for people.

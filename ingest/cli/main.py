@@ -24,8 +24,8 @@ from ingest.cli.logs import configure_logging, report_failure
 from ingest.cli.signals import StopSignals
 from ingest.cli.streams import unheard_ends
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, open_timeline
-from ingest.driver.exit_message import LastWord
+from ingest.driver.build import TimelineHandle, open_timeline
+from ingest.driver.exit_message import ExitMessage
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode
 from ingest.driver.takeover import examine, run_recovery
@@ -69,16 +69,18 @@ def run(
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose)
     config = load_config(conf)
-    last_word = LastWord(conf)
+    exit_message = ExitMessage(conf)
     mode = Mode.ONCE if once else Mode.CONTINUOUS
     try:
         opened = open_timeline(config, is_moved=new_source, is_anew=new_timeline)
-        _ingest(opened, console, last_word, mode=mode, accept_loss=accept_loss)
+        _ingest(opened, console, exit_message, mode=mode, accept_loss=accept_loss)
     except Exception as error:  # the process's edge: what became of the epoch is known here and not in main
-        raise typer.Exit(_report(error, last_word)) from None
+        raise typer.Exit(_report(error, exit_message)) from None
 
 
-def _ingest(opened: Opened, console: Console, last_word: LastWord, *, mode: Mode, accept_loss: bool) -> None:
+def _ingest(
+    opened: TimelineHandle, console: Console, exit_message: ExitMessage, *, mode: Mode, accept_loss: bool
+) -> None:
     """Run the loop, watched by all that the job file names."""
     config = opened.config
     signals = StopSignals()
@@ -109,7 +111,7 @@ def _ingest(opened: Opened, console: Console, last_word: LastWord, *, mode: Mode
             mode=mode,
             stop=signals.stop,
             # The progress line last: who reads that an epoch is there finds it in the metrics too.
-            listeners=(last_word, *watchers.listeners, progress),
+            listeners=(exit_message, *watchers.listeners, progress),
             accept_loss=accept_loss,
         )
         summary = loop.run()
@@ -267,12 +269,12 @@ def main() -> None:
             raise SystemExit(_report(error)) from None
 
 
-def _report(error: Exception, last_word: LastWord | None = None) -> int:
+def _report(error: Exception, exit_message: ExitMessage | None = None) -> int:
     """Say in one message what went wrong, and what became of the epoch; the exit code."""
-    kind, about = type(error).__name__, last_word.ref if last_word is not None else None
+    kind, about = type(error).__name__, exit_message.ref if exit_message is not None else None
 
     def whole(message: str) -> str:
-        return last_word.after(error, message) if last_word is not None else message
+        return exit_message.after(error, message) if exit_message is not None else message
 
     match error:
         case errors.TidelineError():

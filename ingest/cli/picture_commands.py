@@ -17,7 +17,7 @@ from timeline.stores.opening import absolute
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ingest.driver.build import Opened
+    from ingest.driver.build import TimelineHandle
     from ingest.reports.selection import Selection
 
 Since = Annotated[
@@ -29,7 +29,7 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Newest instant
 _PAGES = (".html", ".htm")
 
 
-class Kind(enum.Enum):
+class PictureKind(enum.Enum):
     """What a picture shows."""
 
     GANTT = "gantt"
@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 @app.command(short_help="Draw the timeline as a picture.")
 def plot(
     conf: Conf,
-    kind: Annotated[Kind, typer.Option("--kind", help="What the picture shows.")] = Kind.GANTT,
+    kind: Annotated[PictureKind, typer.Option("--kind", help="What the picture shows.")] = PictureKind.GANTT,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="FILE.png or FILE.svg; by default KIND.png.")
     ] = None,
@@ -112,7 +112,7 @@ def _selection(since: str | None, limit: int) -> Selection:
     return Selection(parse_since(since, wall_clock_ms()) if since is not None else None, limit=limit)
 
 
-def _draw(opened: Opened, kind: Kind, wanted: Selection) -> Figure:
+def _draw(opened: TimelineHandle, kind: PictureKind, wanted: Selection) -> Figure:
     from ingest.reports.offsets import job_offsets
     from ingest.reports.pictures import gantt, lag, recovery, sizes, throughput
     from ingest.reports.report import newest_offsets
@@ -122,15 +122,15 @@ def _draw(opened: Opened, kind: Kind, wanted: Selection) -> Figure:
     chosen, _ = select(Timeline.load(opened.store, opened.retry), wanted)
     history = chosen.history()
     match kind:
-        case Kind.GANTT:
+        case PictureKind.GANTT:
             return gantt(history, now=datetime.now(UTC))
-        case Kind.THROUGHPUT:
+        case PictureKind.THROUGHPUT:
             return throughput(history)
-        case Kind.SIZES:
+        case PictureKind.SIZES:
             return sizes(history)
-        case Kind.RECOVERY:
+        case PictureKind.RECOVERY:
             return recovery(history)
-        case Kind.LAG:
+        case PictureKind.LAG:
             offsets = job_offsets(opened, wanted.limit)
             newest, stands = newest_offsets(offsets)
             unit = offsets.unit.value if offsets.unit is not None else "offsets"

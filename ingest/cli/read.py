@@ -9,13 +9,13 @@ import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
 
-from ingest.driver.build import Opened, build_job
+from ingest.driver.build import TimelineHandle, build_job
 from sinks.json_text import to_json
 from sinks.reading import ReadableSink, readable
 from timeline.errors import ConfigError
 
 
-def readable_target(opened: Opened, name: str | None) -> ReadableSink:
+def readable_target(opened: TimelineHandle, name: str | None) -> ReadableSink:
     """The target of a job whose rows are read.
 
     Args:

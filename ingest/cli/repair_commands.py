@@ -11,7 +11,7 @@ from rich.console import Console
 from ingest.cli.app import AsJson, Conf, LogJson, Verbose, app
 from ingest.cli.logs import configure_logging
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, open_timeline
+from ingest.driver.build import TimelineHandle, open_timeline
 from ingest.driver.summary import Mode, Summary
 from ingest.protocol.counts import left_out
 from ingest.reports.recovery_text import waiting_text
@@ -148,11 +148,11 @@ def replay_quarantine(
         typer.echo(
             f"{opened.config.name}: {replayed.done()}{_refused(opened, summary)}"
             if summary.epochs
-            else summary.last_word
+            else summary.exit_message
         )
 
 
-def _refused(opened: Opened, summary: Summary) -> str:
+def _refused(opened: TimelineHandle, summary: Summary) -> str:
     """Targets that did not write every replayed row, in words."""
     quarantine = opened.config.quarantine.name
     return left_out({target: rows for target, rows in summary.targets.items() if target != quarantine})

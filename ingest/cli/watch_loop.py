@@ -17,7 +17,7 @@ from rich.live import Live
 
 from ingest.cli.console import output
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, open_timeline
+from ingest.driver.build import TimelineHandle, open_timeline
 from ingest.driver.losses import require_known
 from ingest.reports.offsets import open_job_source
 from ingest.reports.watch_screen import frame_json, watch_screen
@@ -69,7 +69,7 @@ def watch_job(conf: Path, *, interval: str, once: bool, as_json: bool) -> None:
         time.sleep(interval_s)
 
 
-def _not_known(opened: Opened) -> str:
+def _not_known(opened: TimelineHandle) -> str:
     """Why the timeline, as it is now, would refuse a start of the job; "" where it would not."""
     try:
         require_known(opened)

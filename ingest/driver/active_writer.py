@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ingest.driver.build import Opened, build_job, create_timeline, known_schema
+from ingest.driver.build import TimelineHandle, build_job, create_timeline, known_schema
 from ingest.driver.completion import Completions
 from ingest.driver.epoch import EpochWriter, NextEpoch, run_epoch
 from ingest.driver.losses import refuse_ahead, refuse_losses
@@ -39,7 +39,7 @@ from ingest.driver.summary import Mode, Summary
 from ingest.driver.writers import Writers
 from ingest.execution.isolated import CRASHES
 from ingest.protocol.events import EpochResult, Fenced, Idle, Listener, Phase, Planned, Resumed, within
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import recover
 from ingest.sources.base import SourcePlan
 from timeline.active import ActiveTimeline
@@ -68,7 +68,7 @@ class ActiveWriter:
     """The writer of a timeline, from its lease to its end; as a context, it ends with no epoch left to complete."""
 
     def __init__(
-        self, opened: Opened, lease: WriterLease, writers: Writers, stop: threading.Event, notify: Listener
+        self, opened: TimelineHandle, lease: WriterLease, writers: Writers, stop: threading.Event, notify: Listener
     ) -> None:
         """Begin as the timeline's writer; nothing is touched before the first action.
 
@@ -85,7 +85,7 @@ class ActiveWriter:
         self._stop = stop
         self._notify = notify
         self._completions = Completions(notify, beside=True, check=self._require_timeline)
-        self._job: Job | None = None
+        self._job: JobContext | None = None
         self._chain: Chain | None = None
         self._plan = SourcePlan(())
         self._began_s = 0.0
@@ -204,11 +204,11 @@ class ActiveWriter:
     def _stopped(self, words: str) -> StopRequested:
         """Note what became of the open epoch."""
         if self._chain is None or self._job is None:
-            self._summary = Summary(is_stopped=True, last_word=words)
+            self._summary = Summary(is_stopped=True, exit_message=words)
         else:
             epoch = self._chain.next_epoch
             log.info("epoch %d: stopped: %s", epoch, words)
-            self._summary = replace(self._summary, last_word=_fate(self._job, epoch))
+            self._summary = replace(self._summary, exit_message=_fate(self._job, epoch))
         return StopRequested()
 
     def _advance(self, source: WithQuarantine, chain: Chain, result: EpochResult) -> None:
@@ -220,7 +220,7 @@ class ActiveWriter:
             self._completions.wait()
         write_snapshot(self._opened.store, chain, self._opened.retry)
         finished = f"epoch {self._applied_through} was finished" if self._stop.is_set() else ""
-        self._summary = replace(self._summary.after(result), last_word=finished)
+        self._summary = replace(self._summary.after(result), exit_message=finished)
         self._chain = chain
 
     @property
@@ -245,7 +245,7 @@ class ActiveWriter:
         store, retry = self._opened.store, self._opened.retry
         return load_chain(store, ActiveTimeline.recent(store, retry), retry, repair=True)
 
-    def _first_job(self, source: WithQuarantine) -> Job:
+    def _first_job(self, source: WithQuarantine) -> JobContext:
         """Create the timeline: fix the schema, and check the targets before anything is written."""
         schema = known_schema(self._opened)
         if schema is None:
@@ -258,10 +258,12 @@ class ActiveWriter:
         _ensure(job)
         return job
 
-    def _build_job(self) -> Job:
+    def _build_job(self) -> JobContext:
         # Some of an epoch's records may have crashed the decoder when it was written first.
         rewrite = Replay(lambda: self._writers.pipeline(self._opened, is_isolated=True), self._stop)
-        return replace(build_job(self._opened, on_deleted=self._notify), rewrite=rewrite, spread=self._writers.spread)
+        return replace(
+            build_job(self._opened, on_deleted=self._notify), rewrite=rewrite, parallel=self._writers.parallel
+        )
 
     def _pipeline(self, chain: Chain, is_replay: bool) -> EpochWriter:
         """The pipeline for the next epoch, on a running engine.
@@ -306,7 +308,7 @@ class ActiveWriter:
             )
 
 
-def _fate(job: Job, epoch: int) -> str:
+def _fate(job: JobContext, epoch: int) -> str:
     """What became of an epoch that was open when the job was told to stop."""
     try:
         decision = read_decision(job.store, epoch, job.retry)
@@ -321,6 +323,6 @@ def _fate(job: Job, epoch: int) -> str:
             return f"epoch {epoch} was rolled back"
 
 
-def _ensure(job: Job) -> None:
+def _ensure(job: JobContext) -> None:
     for sink in job.sinks:
         sink.ensure()

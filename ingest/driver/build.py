@@ -14,7 +14,7 @@ from ingest.config.load import JobConfig
 from ingest.config.models import resolved_place, written_place
 from ingest.config.registry import load_sink
 from ingest.execution.task import QUARANTINE_SCHEMA
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.sources.base import Source
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.options import FilesOptions
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Opened:
+class TimelineHandle:
     """A job's timeline, whether it has been born or not.
 
     Attributes:
@@ -131,13 +131,13 @@ def _source_of(config: JobConfig) -> str:
             return other.type
 
 
-def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = False) -> Opened:
+def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = False) -> TimelineHandle:
     """Look at the timeline of a job; creates nothing.
 
     Args:
         config: the job file.
-        is_moved: see `Opened`.
-        is_anew: see `Opened`.
+        is_moved: see `TimelineHandle`.
+        is_anew: see `TimelineHandle`.
 
     Raises:
         FormatError: the path holds a Hudi table that Tideline did not create.
@@ -149,10 +149,10 @@ def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = 
         identity = read_identity(store, retry)
     except FormatError as error:
         raise FormatError(f"{store.url}: {error}") from error
-    return Opened(config, store, retry, identity, is_moved, is_anew)
+    return TimelineHandle(config, store, retry, identity, is_moved, is_anew)
 
 
-def require_whole(opened: Opened, timeline: ActiveTimeline | None = None) -> None:
+def require_whole(opened: TimelineHandle, timeline: ActiveTimeline | None = None) -> None:
     """Refuse to go on with a timeline of which something is gone; see `timeline.wholeness`.
 
     Args:
@@ -224,7 +224,7 @@ def _open_kafka(options: KafkaOptions, on_unknown_field: UnknownField, *, accept
     return KafkaSource(options, on_unknown_field=on_unknown_field, accept_loss=accept_loss)
 
 
-def known_schema(opened: Opened) -> pa.Schema | None:
+def known_schema(opened: TimelineHandle) -> pa.Schema | None:
     """The columns to decode: declared in the job file, or kept from the first epoch; None before that."""
     if opened.config.arrow_schema is not None:
         return opened.config.arrow_schema
@@ -233,7 +233,7 @@ def known_schema(opened: Opened) -> pa.Schema | None:
     return _arrow(opened.identity.schema)
 
 
-def table_rows(opened: Opened, decoded: pa.Schema) -> pa.Schema:
+def table_rows(opened: TimelineHandle, decoded: pa.Schema) -> pa.Schema:
     """Columns of the rows that targets get.
 
     Args:
@@ -248,7 +248,7 @@ def table_rows(opened: Opened, decoded: pa.Schema) -> pa.Schema:
     return opened.config.row_schema(decoded) if result is None else _arrow(result)
 
 
-def check_result(opened: Opened, decoded: pa.Schema, result: pa.Schema) -> None:
+def check_result(opened: TimelineHandle, decoded: pa.Schema, result: pa.Schema) -> None:
     """Refuse a query that makes other columns than the timeline was born with.
 
     Args:
@@ -275,7 +275,7 @@ def check_result(opened: Opened, decoded: pa.Schema, result: pa.Schema) -> None:
         )
 
 
-def create_timeline(opened: Opened, schema: pa.Schema, result: pa.Schema | None = None) -> Opened:
+def create_timeline(opened: TimelineHandle, schema: pa.Schema, result: pa.Schema | None = None) -> TimelineHandle:
     """Fix what holds for the timeline's whole life, or read what another process has fixed.
 
     Args:
@@ -308,7 +308,7 @@ def app_id_of(identity: TableIdentity) -> str:
     return f"tideline-{identity.timeline_id}"
 
 
-def lost_timeline(opened: Opened) -> str | None:
+def lost_timeline(opened: TimelineHandle) -> str | None:
     """In words, a timeline of this job that is gone, as a target has its rows; None where nothing tells of one."""
     if opened.identity is not None or opened.is_anew:
         return None
@@ -327,14 +327,14 @@ def lost_timeline(opened: Opened) -> str | None:
     return None
 
 
-def _require_first(opened: Opened) -> None:
+def _require_first(opened: TimelineHandle) -> None:
     """Refuse to begin a timeline where one of this job is missing: everything would be read again."""
     lost = lost_timeline(opened)
     if lost is not None:
         raise TargetRefusedError(lost)
 
 
-def build_job(opened: Opened, on_deleted: Callable[[DeletedFiles], None] | None = None) -> Job:
+def build_job(opened: TimelineHandle, on_deleted: Callable[[DeletedFiles], None] | None = None) -> JobContext:
     """The job with its targets; the timeline must have been born.
 
     Args:
@@ -360,7 +360,7 @@ def build_job(opened: Opened, on_deleted: Callable[[DeletedFiles], None] | None 
     )
     sinks = [_open_sink(options, context) for options in config.targets]
     quarantine = _open_quarantine(config, identity, on_deleted)
-    return Job(
+    return JobContext(
         name=config.name,
         store=opened.store,
         identity=identity,
@@ -378,7 +378,7 @@ def _reading(config: JobConfig) -> dict[str, str]:
     return config.source.reading | query
 
 
-def _check_columns(opened: Opened, identity: TableIdentity) -> None:
+def _check_columns(opened: TimelineHandle, identity: TableIdentity) -> None:
     """Refuse a schema without a column that there was: its values would be null from now on, without a word."""
     declared = opened.config.arrow_schema
     if declared is None:

@@ -24,16 +24,16 @@ from ingest.execution.isolated import IsolatedDecoder, is_crash
 from ingest.execution.runner import Runner
 from ingest.execution.task import Outputs, TaskReport, TaskSpec, assign, error_of, merge_counts
 from ingest.protocol.events import (
+    EpochOpened,
     EpochResult,
     LeftPending,
     Listener,
-    Opened,
     Phase,
     RolledBack,
     no_listener,
     within,
 )
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import Cause, Settler, settle
 from ingest.protocol.steps import apply_in_order, claim_commit, complete, open_instant, prepare, roll_back
 from ingest.sources.base import Decoder, Source
@@ -86,8 +86,8 @@ class Pipeline:
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """See EpochWriter."""
-        grain = self.source.grain
-        is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= grain.smallest
+        split_size = self.source.split_size
+        is_small = sum(offsets.until - offsets.start for offsets in plan.ranges) <= split_size.smallest
         template = TaskSpec(
             ranges=(),
             reader=self.source.reader(self.schema),
@@ -99,7 +99,7 @@ class Pipeline:
             is_small=is_small,
         )
         # What is small is one task, whatever the engine has: it need not be asked, nor run.
-        tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, grain)
+        tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, split_size)
         return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
 
     def _decoder(self, *, lineage: bool) -> Decoder:
@@ -127,7 +127,7 @@ class NextEpoch:
 
 
 def run_epoch(
-    job: Job,
+    job: JobContext,
     writer: EpochWriter,
     epoch: NextEpoch,
     lease: WriterLease,
@@ -156,7 +156,7 @@ def run_epoch(
     notify = completions.notify
     with within(Phase.OPEN, notify):
         plan = open_instant(job, epoch.chain, lease, epoch.ranges)
-    notify(Opened(plan))
+    notify(EpochOpened(plan))
     try:
         manifest = _write(job, writer, plan, stop, notify)
         lease.check()
@@ -180,7 +180,7 @@ def run_epoch(
 
 
 def _lost_to(
-    job: Job, plan: Plan, manifest: Manifest, decision: Decision, lease: WriterLease, notify: Listener
+    job: JobContext, plan: Plan, manifest: Manifest, decision: Decision, lease: WriterLease, notify: Listener
 ) -> FencedError:
     """Remove an epoch that another process decided first; the error that says so."""
     reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
@@ -195,7 +195,7 @@ def _lost_to(
     return FencedError(f"{first}; it stops")
 
 
-def _write(job: Job, writer: EpochWriter, plan: Plan, stop: threading.Event, notify: Listener) -> Manifest:
+def _write(job: JobContext, writer: EpochWriter, plan: Plan, stop: threading.Event, notify: Listener) -> Manifest:
     with within(Phase.WRITE, notify):
         begun = {sink.target: sink.begin(plan) for sink in job.sinks}
         reach("begun")
@@ -213,13 +213,13 @@ def raise_failure(reports: Sequence[TaskReport]) -> None:
             raise error_of(report.failure)
 
 
-def _by_target(job: Job, reports: Sequence[TaskReport]) -> dict[str, list[WriteReport]]:
+def _by_target(job: JobContext, reports: Sequence[TaskReport]) -> dict[str, list[WriteReport]]:
     """What each task wrote to each target; not every task writes to every target."""
     written = [report.reports or {} for report in reports]
     return {sink.target: [each[sink.target] for each in written if sink.target in each] for sink in job.sinks}
 
 
-def _give_up(job: Job, plan: Plan, lease: WriterLease, error: BaseException, notify: Listener) -> None:
+def _give_up(job: JobContext, plan: Plan, lease: WriterLease, error: BaseException, notify: Listener) -> None:
     """Settle the own epoch; what cannot be settled now stays pending for recovery.
 
     The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ingest.protocol.events import Completed, Event, LeftPending, Opened, Phase, PhaseDone, RolledBack
+from ingest.protocol.events import Completed, EpochOpened, Event, LeftPending, Phase, PhaseDone, RolledBack
 from timeline.epoch import EpochRef
 from timeline.errors import FencedError, ReplayNeededError, TidelineError
 from timeline.formatting import shortened
@@ -18,7 +18,7 @@ _NEXT = "Next: "
 """What stands before the next command, in messages of errors too."""
 
 
-class LastWord:
+class ExitMessage:
     """Remembers the epoch that an error is about; a `Listener`."""
 
     def __init__(self, conf: Path) -> None:
@@ -30,7 +30,7 @@ class LastWord:
     def __call__(self, event: Event) -> None:
         """See `ingest.protocol.events.Listener`."""
         match event:
-            case Opened(plan):
+            case EpochOpened(plan):
                 self._opened = plan.ref
             case RolledBack(ref) if self._opened is not None and ref.instant == self._opened.instant:
                 # Where another process has rolled it back before, nothing on storage tells its number any more.

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.driver.build import Opened, build_job, lost_timeline
+from ingest.driver.build import TimelineHandle, build_job, lost_timeline
 from ingest.driver.losses import ahead, find_losses, newest_completed
 from ingest.protocol.committed import Read, as_named_today, settled_for
 from ingest.protocol.counts import TargetRows, misfits
 from ingest.protocol.gone_files import without_files
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import part_of, quarantine_of
-from sinks.audit import Audit, Expected, Fate, Finding, Problem, audited, fixable
+from sinks.audit import Audit, Expected, Finding, InstantState, Problem, audited, fixable
 from sinks.base import Sink
 from sinks.held import in_spans, span_words
 from timeline.active import ActiveTimeline, states_before
@@ -34,7 +34,7 @@ from timeline.history.timeline import Timeline
 from timeline.instant import TIMELINE_FOLDER, Action
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
 from timeline.units import count
-from timeline.wholeness import Gone, missing
+from timeline.wholeness import MissingObject, missing
 
 TIMELINE = "timeline"
 """Where findings are that belong to no target."""
@@ -43,7 +43,7 @@ _MOST_COMPARISONS = 3
 
 
 @dataclass(frozen=True)
-class Checkup:
+class FsckResult:
     """What was compared, and what was found.
 
     Attributes:
@@ -68,7 +68,7 @@ class Checkup:
         return all(finding.problem is Problem.PENDING for finding in self.findings)
 
 
-def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
+def check(opened: TimelineHandle, *, is_deep: bool = False) -> FsckResult:
     """Compare everything; reads only.
 
     Args:
@@ -82,17 +82,19 @@ def check(opened: Opened, *, is_deep: bool = False) -> Checkup:
         gone = [*_of_gone(missing(opened.store, ActiveTimeline.load(opened.store, opened.retry), opened.retry))]
         lost = lost_timeline(opened) if not gone else None
         gone += [Finding(Problem.BROKEN_CHAIN, TIMELINE, opened.store.url, lost)] if lost is not None else []
-        return Checkup(0, 0, {}, tuple(gone))
+        return FsckResult(0, 0, {}, tuple(gone))
     job = build_job(opened)
     for _ in range(_MOST_COMPARISONS):
         before = ActiveTimeline.load(job.store, job.retry)
         found = _compare(job, before, is_deep=is_deep)
         if ActiveTimeline.load(job.store, job.retry) == before:
             return found
-    return Checkup(found.epochs, found.rows, found.checked, found.findings, is_moving=True)
+    return FsckResult(found.epochs, found.rows, found.checked, found.findings, is_moving=True)
 
 
-def fix(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None) -> Checkup:
+def fix(
+    opened: TimelineHandle, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
+) -> FsckResult:
     """Delete what a decision was made against, as the timeline's writer; everything else stays as it is.
 
     Args:
@@ -130,10 +132,10 @@ def fix(opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord]
         lease.release()
     left = set(after.findings)
     fixed = [finding for finding in wanted if finding not in left]
-    return Checkup(after.epochs, after.rows, after.checked, after.findings, after.is_moving, fixed)
+    return FsckResult(after.epochs, after.rows, after.checked, after.findings, after.is_moving, fixed)
 
 
-def _compare(job: Job, timeline: ActiveTimeline, *, is_deep: bool) -> Checkup:
+def _compare(job: JobContext, timeline: ActiveTimeline, *, is_deep: bool) -> FsckResult:
     history = Timeline(timeline).history()
     committed = [entry for entry in history.entries if entry.manifest is not None and not entry.instant.is_pending]
     lacking = missing(job.store, timeline, job.retry)
@@ -165,7 +167,7 @@ def _compare(job: Job, timeline: ActiveTimeline, *, is_deep: bool) -> Checkup:
         if each.problem is not Problem.NOT_APPLIED or (each.where, each.what) not in told
     )
     rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
-    return Checkup(len(committed), rows, checked, findings)
+    return FsckResult(len(committed), rows, checked, findings)
 
 
 def _audit(sink: Sink, expected: Expected) -> Audit:
@@ -180,19 +182,21 @@ def _settled(past: Sequence[Read], target: str) -> frozenset[str]:
     return frozenset(ref.instant for ref in refs if in_spans(ref.epoch, found))
 
 
-def _fates(history: History) -> Iterator[tuple[str, Fate]]:
+def _fates(history: History) -> Iterator[tuple[str, InstantState]]:
     """What became of each commit instant; one that was rolled back is known by its rollback alone."""
     for entry in history.entries:
         instant = entry.instant
         if instant.action is Action.ROLLBACK:
             gone = [entry.rollback.instant] if entry.rollback else (entry.completed or {}).get("commitsRollback") or []
             for time in gone:
-                yield time, Fate.PENDING if instant.is_pending else Fate.ROLLED_BACK
+                yield time, InstantState.PENDING if instant.is_pending else InstantState.ROLLED_BACK
         elif instant.action is Action.COMMIT:
-            yield instant.time, Fate.PENDING if instant.is_pending else Fate.COMMITTED
+            yield instant.time, InstantState.PENDING if instant.is_pending else InstantState.COMMITTED
 
 
-def _of_timeline(job: Job, timeline: ActiveTimeline, history: History, lacking: Sequence[Gone]) -> Iterator[Finding]:
+def _of_timeline(
+    job: JobContext, timeline: ActiveTimeline, history: History, lacking: Sequence[MissingObject]
+) -> Iterator[Finding]:
     """Instants, decisions and offsets against each other."""
     known = frozenset(gone.path for gone in lacking)
     yield from _of_gone(lacking)
@@ -215,7 +219,7 @@ def _of_timeline(job: Job, timeline: ActiveTimeline, history: History, lacking: 
     yield from _of_offsets(history)
 
 
-def _of_pending(job: Job, history: History) -> Iterator[Finding]:
+def _of_pending(job: JobContext, history: History) -> Iterator[Finding]:
     """Data files of epochs that are decided, and that recovery refuses to commit without them."""
     targets = {sink.target for sink in job.sinks}
     for entry in history.entries:
@@ -229,7 +233,7 @@ def _of_pending(job: Job, history: History) -> Iterator[Finding]:
 
 
 def _of_losses(
-    job: Job, lacking: Sequence[Gone], past: Sequence[Read], told: set[tuple[str, str]]
+    job: JobContext, lacking: Sequence[MissingObject], past: Sequence[Read], told: set[tuple[str, str]]
 ) -> Iterator[Finding]:
     """What targets had and do not have any more, also where their markers say otherwise.
 
@@ -258,7 +262,7 @@ def _of_lost_epochs(finding: Finding) -> Finding:
     return replace(finding, problem=Problem.AHEAD) if finding.problem is Problem.UNDECIDED else finding
 
 
-def _of_gone(lacking: Iterable[Gone]) -> Iterator[Finding]:
+def _of_gone(lacking: Iterable[MissingObject]) -> Iterator[Finding]:
     for gone in lacking:
         yield Finding(Problem.BROKEN_CHAIN, TIMELINE, gone.path, gone.words)
 

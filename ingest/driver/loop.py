@@ -12,7 +12,7 @@ from typing import assert_never
 
 from ingest.config.models import JobConfig
 from ingest.driver.active_writer import ActiveWriter
-from ingest.driver.build import Opened, require_whole
+from ingest.driver.build import TimelineHandle, require_whole
 from ingest.driver.exit_message import last_error
 from ingest.driver.next_action import (
     EndRun,
@@ -41,7 +41,7 @@ class IngestLoop:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: TimelineHandle,
         open_runner: Callable[[], Runner],
         *,
         mode: Mode,
@@ -82,7 +82,7 @@ class IngestLoop:
         try:
             lease = self._opened.take_lease(LeaseObserver(self._opened.store, self._opened.retry), sleep=self._sleep)
         except StoppedError as stopped:
-            return Summary(is_stopped=True, last_word=str(stopped))
+            return Summary(is_stopped=True, exit_message=str(stopped))
         lease.keep(lambda is_done: self._notify(Renewed(is_done)))
         self._notify(Leased(lease))
         reach("lease-taken")

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.driver.build import Opened, build_job, require_whole
-from ingest.protocol.committed import Committed, Read, committed_in, left_out, read_committed
-from ingest.protocol.job import Job
+from ingest.driver.build import TimelineHandle, build_job, require_whole
+from ingest.protocol.committed import CommittedRows, Read, committed_in, left_out, read_committed
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import part_of, under_todays_names
 from ingest.protocol.steps import read_manifest
 from sinks.base import Lookup, Sink
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Loss:
+class TargetLoss:
     """Committed epochs that a target does not have any more.
 
     Attributes:
@@ -66,7 +66,7 @@ class Loss:
 
     target: str
     how: str
-    epochs: tuple[Committed, ...]
+    epochs: tuple[CommittedRows, ...]
     held: Held
     doubt: str = ""
     is_left_out: bool = False
@@ -92,7 +92,7 @@ class Loss:
         return f"{self.target} {self.how}: {gone_words(self.numbers, rows)} from it"
 
 
-def refuse_ahead(job: Job) -> None:
+def refuse_ahead(job: JobContext) -> None:
     """Refuse a timeline that is older than a target: epochs that it would number again count as applied there.
 
     Raises:
@@ -103,7 +103,7 @@ def refuse_ahead(job: Job) -> None:
         raise TargetRefusedError(f"{words} {RESTORE_TIMELINE}")  # a question ends them
 
 
-def ahead(job: Job) -> Iterator[tuple[str, str]]:
+def ahead(job: JobContext) -> Iterator[tuple[str, str]]:
     """Names of targets with epochs that the timeline has not decided to commit, each with this fact in words."""
     for sink in job.sinks:
         target = holding(sink)
@@ -123,13 +123,13 @@ def ahead(job: Job) -> Iterator[tuple[str, str]]:
             yield sink.target, f"{has}, {job.store.url} has decided it for instant {decision.instant}: {older}"
 
 
-def _is_behind(job: Job, epoch: int) -> bool:
+def _is_behind(job: JobContext, epoch: int) -> bool:
     """Whether the timeline has completed a later epoch."""
     newest = newest_completed(job)
     return newest is not None and newest.epoch > epoch
 
 
-def require_known(opened: Opened) -> None:
+def require_known(opened: TimelineHandle) -> None:
     """As a start refuses a timeline, for commands that only look: what they show is not all that there was.
 
     Asks targets at a path only, and takes no answer for an answer.
@@ -148,7 +148,7 @@ def require_known(opened: Opened) -> None:
         refuse_ahead(replace(job, sinks=tuple(at_paths)))
 
 
-def refuse_losses(job: Job, chain: Chain) -> None:
+def refuse_losses(job: JobContext, chain: Chain) -> None:
     """Refuse targets that lack epochs before the next one.
 
     Raises:
@@ -160,7 +160,7 @@ def refuse_losses(job: Job, chain: Chain) -> None:
         raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
 
 
-def refuse_lost(job: Job) -> None:
+def refuse_lost(job: JobContext) -> None:
     """As `refuse_losses`, of completed epochs: what is pending is no loss.
 
     Raises:
@@ -172,7 +172,7 @@ def refuse_lost(job: Job) -> None:
         raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
 
 
-def lost_epochs(job: Job, timeline: ActiveTimeline, settled: Sequence[Decision] = ()) -> list[str]:
+def lost_epochs(job: JobContext, timeline: ActiveTimeline, settled: Sequence[Decision] = ()) -> list[str]:
     """What the targets have lost, or have more than the timeline, in words.
 
     Epochs that are pending are left out: recovery brings them to their targets.
@@ -188,7 +188,7 @@ def lost_epochs(job: Job, timeline: ActiveTimeline, settled: Sequence[Decision] 
     return found if found else [str(loss) for loss in find_losses(job, completed)]
 
 
-def newest_completed(job: Job, timeline: ActiveTimeline | None = None) -> Decision | None:
+def newest_completed(job: JobContext, timeline: ActiveTimeline | None = None) -> Decision | None:
     """The decision of the newest epoch that every target had applied; None where there is none.
 
     An epoch whose manifest cannot be read is passed over: whoever reads the timeline says so.
@@ -207,7 +207,7 @@ def newest_completed(job: Job, timeline: ActiveTimeline | None = None) -> Decisi
     return None
 
 
-def newest_commit(job: Job, known: Decision | None, next_epoch: int) -> Decision | None:
+def newest_commit(job: JobContext, known: Decision | None, next_epoch: int) -> Decision | None:
     """The newest decision to commit below an epoch; None where there is none.
 
     Args:
@@ -224,7 +224,7 @@ def newest_commit(job: Job, known: Decision | None, next_epoch: int) -> Decision
     return None
 
 
-def find_losses(job: Job, newest: Decision | None, past: Sequence[Read] | None = None) -> list[Loss]:
+def find_losses(job: JobContext, newest: Decision | None, past: Sequence[Read] | None = None) -> list[TargetLoss]:
     """What the targets lack of all that was committed.
 
     Args:
@@ -244,7 +244,9 @@ def find_losses(job: Job, newest: Decision | None, past: Sequence[Read] | None =
     return [loss for sink in job.sinks for loss in _losses(job, sink, newest, manifest, past)]
 
 
-def _losses(job: Job, sink: Sink, newest: Decision, manifest: Manifest, past: Sequence[Read] | None) -> Iterator[Loss]:
+def _losses(
+    job: JobContext, sink: Sink, newest: Decision, manifest: Manifest, past: Sequence[Read] | None
+) -> Iterator[TargetLoss]:
     target = holding(sink)
     base = _expected(job, sink.target, manifest) if target is not None else None
     is_in_newest = part_of(manifest, sink.target) is not None
@@ -256,7 +258,7 @@ def _losses(job: Job, sink: Sink, newest: Decision, manifest: Manifest, past: Se
         base = base if is_in_newest else _last_base(sink.target, read, held)
         missed = tuple(left_out(job, sink.target, read, ((first, newest.epoch),), held))
         if missed:
-            yield Loss(sink.target, "was not among the job's targets", missed, held, is_left_out=True)
+            yield TargetLoss(sink.target, "was not among the job's targets", missed, held, is_left_out=True)
     loss = _loss(job, sink.target, target, base, newest) if target is not None and base is not None else None
     if loss is not None:
         yield loss
@@ -274,19 +276,19 @@ def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
     return Base(base.table if base else None, -1, parts[-1].epoch.epoch if parts else held.newest)
 
 
-def _loss(job: Job, name: str, target: HoldingSink, base: Base, newest: Decision) -> Loss | None:
+def _loss(job: JobContext, name: str, target: HoldingSink, base: Base, newest: Decision) -> TargetLoss | None:
     held = target.held(base)
     gone = gone_since(base, held)
     if gone is not None and held.doubt and held.how:
-        return Loss(name, gone.how, (), held, held.doubt)
+        return TargetLoss(name, gone.how, (), held, held.doubt)
     if gone is None:
         _warn_of_doubt(job, name, target, newest, held)
         return None
     lost = tuple(committed_in(job, name, gone.epochs, newest.epoch))
-    return Loss(name, gone.how, lost, held) if lost else None
+    return TargetLoss(name, gone.how, lost, held) if lost else None
 
 
-def _warn_of_doubt(job: Job, name: str, target: HoldingSink, newest: Decision, held: Held) -> None:
+def _warn_of_doubt(job: JobContext, name: str, target: HoldingSink, newest: Decision, held: Held) -> None:
     """Where the log was cleaned up under what others did, the newest epoch's own files tell that nothing is lost."""
     if not held.doubt or held.newest is None:
         return
@@ -298,7 +300,7 @@ def _warn_of_doubt(job: Job, name: str, target: HoldingSink, newest: Decision, h
     )
 
 
-def _expected(job: Job, target: str, manifest: Manifest) -> Base | None:
+def _expected(job: JobContext, target: str, manifest: Manifest) -> Base | None:
     """What a target had when an epoch was completed; None where nothing is known of it, or nothing was there."""
     part = part_of(manifest, target)
     if part is None:
@@ -310,7 +312,7 @@ def _expected(job: Job, target: str, manifest: Manifest) -> Base | None:
     return base if base is not None else _older(job, target, manifest.ref.epoch)
 
 
-def _older(job: Job, target: str, epoch: int) -> Base | None:
+def _older(job: JobContext, target: str, epoch: int) -> Base | None:
     """The same, of manifests that do not say on what they were prepared: the newest one with rows tells it."""
     for earlier in range(epoch - 1, max(-1, epoch - 1 - SNAPSHOT_EVERY), -1):
         decision = read_decision(job.store, earlier, job.retry)

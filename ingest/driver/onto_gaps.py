@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ingest.driver.losses import Loss
-from ingest.protocol.committed import Committed
+from ingest.driver.losses import TargetLoss
+from ingest.protocol.committed import CommittedRows
 from ingest.protocol.evidence import gather
 from ingest.protocol.gaps import MissingEpochs
 from ingest.protocol.gone_files import gone_words
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import pending_commits
 from sinks.held import holding, spans
 from timeline.active import ActiveTimeline
@@ -28,7 +28,7 @@ from timeline.epoch import Manifest
 from timeline.lease import LeaseState
 
 
-def with_pending(job: Job, losses: Sequence[Loss]) -> list[Loss]:
+def with_pending(job: JobContext, losses: Sequence[TargetLoss]) -> list[TargetLoss]:
     """Losses, with the pending epochs that are decided and whose data files are gone.
 
     Targets that cannot tell which epochs they have are left out: they would not tell later that they lack one.
@@ -49,14 +49,14 @@ def with_pending(job: Job, losses: Sequence[Loss]) -> list[Loss]:
             if holder is None:
                 continue
             how = f"has lost data files of an epoch that is decided ({gone_words({target: problems})})"
-            loss = found.get(target) or Loss(target, how, (), holder.held())
+            loss = found.get(target) or TargetLoss(target, how, (), holder.held())
             (part,) = (part for part in evidence.manifest.parts if part.target == target)
-            lost = Committed(evidence.plan, evidence.manifest, part)
+            lost = CommittedRows(evidence.plan, evidence.manifest, part)
             found[target] = replace(loss, epochs=(*loss.epochs, lost), pending=(*loss.pending, part.epoch.epoch))
     return [*(loss for loss in losses if loss.is_left_out), *found.values()]
 
 
-def onto_gaps(job: Job, losses: Sequence[Loss]) -> Job:
+def onto_gaps(job: JobContext, losses: Sequence[TargetLoss]) -> JobContext:
     """The job, whose pending epochs are completed though its targets lack what is about to be put back.
 
     Args:

@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ingest.driver.build import Opened, build_job, require_whole
+from ingest.driver.build import TimelineHandle, build_job, require_whole
 from ingest.driver.epoch import EpochWriter, NextEpoch, raise_failure, run_epoch
-from ingest.driver.losses import Loss, find_losses, newest_commit, newest_completed, refuse_ahead
+from ingest.driver.losses import TargetLoss, find_losses, newest_commit, newest_completed, refuse_ahead
 from ingest.driver.onto_gaps import onto_gaps, with_pending
 from ingest.driver.replay import Discarding, check_counts_same, check_same, read_otherwise
 from ingest.driver.stores import probe_stores
 from ingest.execution.task import Outputs, TaskReport, merge_counts
-from ingest.protocol.committed import Committed, Read, given_up, read_committed, settled_for
-from ingest.protocol.job import Job
+from ingest.protocol.committed import CommittedRows, Read, given_up, read_committed, settled_for
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import part_of
 from ingest.protocol.recovery import recover
 from ingest.sources.options import StreamOptions
@@ -67,7 +67,7 @@ class Lost:
     """
 
     target: str
-    epoch: Committed
+    epoch: CommittedRows
     way: Way
     why: str = ""
     origin: Part | None = None
@@ -104,15 +104,15 @@ class PutBack:
         before: by target, epochs that were given up before, where nothing is lost now.
     """
 
-    losses: Sequence[Loss] = ()
+    losses: Sequence[TargetLoss] = ()
     back: Sequence[Lost] = ()
     given_up: Sequence[Lost] = ()
     refused: str = ""
     epoch: int | None = None
-    before: Mapping[str, Sequence[Committed]] = field(default_factory=dict)
+    before: Mapping[str, Sequence[CommittedRows]] = field(default_factory=dict)
 
 
-def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
+def examine_losses(opened: TimelineHandle, wanted: Wanted) -> PutBack:
     """What a replay would do; reads only.
 
     Raises:
@@ -132,7 +132,9 @@ def examine_losses(opened: Opened, wanted: Wanted) -> PutBack:
     return found if found.losses else _without_losses(job, found, past)
 
 
-def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event) -> PutBack:
+def put_back(
+    opened: TimelineHandle, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event
+) -> PutBack:
     """Put back, or give up, what targets have lost, as this timeline's writer.
 
     Args:
@@ -164,7 +166,11 @@ def put_back(opened: Opened, wanted: Wanted, open_writer: Callable[[], EpochWrit
 
 
 def _put_back(
-    opened: Opened, lease: WriterLease, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event
+    opened: TimelineHandle,
+    lease: WriterLease,
+    wanted: Wanted,
+    open_writer: Callable[[], EpochWriter],
+    stop: threading.Event,
 ) -> PutBack:
     job = build_job(opened)
     refuse_ahead(job)
@@ -193,17 +199,17 @@ def _put_back(
     return replace(found, epoch=result.decision.epoch)
 
 
-def _past(job: Job, newest: Decision | None) -> Sequence[Read]:
+def _past(job: JobContext, newest: Decision | None) -> Sequence[Read]:
     """All of the timeline; what is gone of it is told where a target had rows of it."""
     return read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
 
 
-def _without_losses(job: Job, found: PutBack, past: Sequence[Read]) -> PutBack:
+def _without_losses(job: JobContext, found: PutBack, past: Sequence[Read]) -> PutBack:
     _refuse_named_and_gone(job)
     return replace(found, before=given_up(job, past))
 
 
-def _refuse_named_and_gone(job: Job) -> None:
+def _refuse_named_and_gone(job: JobContext) -> None:
     """Say what to do about data files that are gone from a table that has all epochs by its log.
 
     Which epochs they are of is not told here: others may have compacted them.
@@ -224,7 +230,9 @@ def _refuse_named_and_gone(job: Job) -> None:
             )
 
 
-def _still_lost(job: Job, newest: Decision | None, past: Sequence[Read], first: Sequence[Loss]) -> list[Loss]:
+def _still_lost(
+    job: JobContext, newest: Decision | None, past: Sequence[Read], first: Sequence[TargetLoss]
+) -> list[TargetLoss]:
     """What the targets lack now that nothing is pending.
 
     What was told first is still lost, unless a replay that was pending has settled it: of an epoch that was applied on
@@ -252,7 +260,7 @@ def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
     return {target: spans(each.number for each in lost if each.target == target) for target in targets}
 
 
-def _planned(opened: Opened, job: Job, losses: Sequence[Loss], wanted: Wanted) -> PutBack:
+def _planned(opened: TimelineHandle, job: JobContext, losses: Sequence[TargetLoss], wanted: Wanted) -> PutBack:
     """Which of the lost epochs come back, and how; or why nothing may be done."""
     ways = [_way(opened, job, loss.target, each) for loss in losses for each in loss.epochs]
     asked = [each for each in ways if wanted.epochs is None or in_spans(each.number, [wanted.epochs])]
@@ -264,7 +272,9 @@ def _planned(opened: Opened, job: Job, losses: Sequence[Loss], wanted: Wanted) -
     return PutBack(losses, back, given_up, refused)
 
 
-def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: Wanted) -> Iterator[str]:
+def _refused(
+    losses: Sequence[TargetLoss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: Wanted
+) -> Iterator[str]:
     for loss in losses:
         if loss.doubt and not wanted.accept_loss:
             without = "tideline replay CONF --accept-loss"
@@ -285,7 +295,7 @@ def _refused(losses: Sequence[Loss], ways: Sequence[Lost], given_up: Sequence[Lo
         )
 
 
-def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
+def _way(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRows) -> Lost:
     part = lost.part
     why = ""
     if lost.is_left_out:
@@ -312,7 +322,7 @@ def _way(opened: Opened, job: Job, target: str, lost: Committed) -> Lost:
 _WITHOUT_FILES = "a target without data files; write to another prefix and timeline, from the source's begin"
 
 
-def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
+def _copied_from(job: JobContext, target: str, lost: CommittedRows) -> Part | None:
     """The part of another target whose data files can be copied; None where there is none."""
     if target == job.quarantine or copying(job.sink(target)) is None:
         return None
@@ -324,7 +334,7 @@ def _copied_from(job: Job, target: str, lost: Committed) -> Part | None:
     return None
 
 
-def _refused_copies(job: Job, target: str, lost: Committed) -> str:
+def _refused_copies(job: JobContext, target: str, lost: CommittedRows) -> str:
     """Why a target takes no copies of the data files that others have of an epoch; "" where it takes them."""
     taker = copying(job.sink(target))
     if target == job.quarantine or taker is None:
@@ -333,7 +343,7 @@ def _refused_copies(job: Job, target: str, lost: Committed) -> str:
     return next((reason for part in others if (reason := taker.refused_copies(part.files))), "")
 
 
-def _against_reading(opened: Opened, job: Job, target: str, lost: Committed) -> str:
+def _against_reading(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRows) -> str:
     """Why an epoch cannot be read again from the source; "" where it can be tried."""
     if lost.plan is None:
         return "its plan is gone from the timeline"
@@ -361,7 +371,7 @@ class LostRows:
         open_writer: gives what reads the source.
     """
 
-    job: Job
+    job: JobContext
     back: Sequence[Lost]
     open_writer: Callable[[], EpochWriter]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingest.driver.build import Opened, build_job, known_schema, open_source, require_whole
+from ingest.driver.build import TimelineHandle, build_job, known_schema, open_source, require_whole
 from ingest.driver.losses import refuse_ahead, refuse_lost
 from ingest.execution.isolated import IsolatedDecoder
 from ingest.execution.reasons import Reasons
@@ -70,13 +70,13 @@ def _records(count: int) -> str:
     return f"{count:,} record{'' if count == 1 else 's'}"
 
 
-def _refuse_gaps(opened: Opened) -> None:
+def _refuse_gaps(opened: TimelineHandle) -> None:
     job = build_job(opened)
     refuse_ahead(job)
     refuse_lost(job)
 
 
-def try_rejected(opened: Opened) -> Trial:
+def try_rejected(opened: TimelineHandle) -> Trial:
     """Decode what was rejected, and write nothing; what a replay refuses before it begins, this refuses as well.
 
     Raises:

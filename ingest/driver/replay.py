@@ -23,7 +23,7 @@ import pyarrow as pa
 from ingest.driver.epoch import EpochWriter, raise_failure
 from ingest.execution.task import Outputs, TaskReport, merge_counts
 from ingest.protocol.counts import TargetRows, check_counts, check_part
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.steps import read_plan
 from sinks.base import TaskAttempt
 from timeline.epoch import Manifest, Part, Plan, ShardCount, WriteReport
@@ -44,7 +44,7 @@ class Replay:
     open_writer: Callable[[], EpochWriter]
     stop: threading.Event
 
-    def __call__(self, job: Job, manifest: Manifest, part: Part) -> Part:
+    def __call__(self, job: JobContext, manifest: Manifest, part: Part) -> Part:
         """See Rewrite.
 
         Raises:
@@ -153,7 +153,7 @@ def check_counts_same(manifest: Manifest, part: Part, counts: Sequence[ShardCoun
 _LOOK = "Nothing of it is visible there; a person has to look"
 
 
-def read_otherwise(job: Job, plan: Plan) -> str:
+def read_otherwise(job: JobContext, plan: Plan) -> str:
     """Which keys of the job file would give an epoch's records other values, in words; "" where none is known to.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ingest.driver.build import Opened
+from ingest.driver.build import TimelineHandle
 from timeline.stores.opening import open_store
 from timeline.stores.probe import probe_exclusive_creation
 
 
-def probe_stores(opened: Opened) -> None:
+def probe_stores(opened: TimelineHandle) -> None:
     """Refuse to go on where a store does not create objects exclusively: the timeline's, or a lake target's.
 
     Each bucket and each file system is asked once, by three small requests.

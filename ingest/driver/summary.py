@@ -29,7 +29,7 @@ class Summary:
         rows: rows that the decoder accepted.
         rejected: rows quarantined, by the decoder and by targets.
         is_stopped: whether a signal ended it, and not the source's end.
-        last_word: what became of the epoch that was open at the signal; "" where none was.
+        exit_message: what became of the epoch that was open at the signal; "" where none was.
         targets: what became of the rows in each target, the quarantine included.
     """
 
@@ -38,7 +38,7 @@ class Summary:
     rows: int = 0
     rejected: int = 0
     is_stopped: bool = False
-    last_word: str = ""
+    exit_message: str = ""
     targets: Mapping[str, TargetRows] = field(default_factory=dict)
 
     def after(self, result: EpochResult) -> Summary:

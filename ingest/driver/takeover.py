@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.driver.build import Opened, build_job, require_whole
+from ingest.driver.build import TimelineHandle, build_job, require_whole
 from ingest.driver.losses import lost_epochs, refuse_ahead
 from ingest.driver.stores import probe_stores
 from ingest.protocol.evidence import Evidence, Unknown
-from ingest.protocol.job import Job
-from ingest.protocol.recovery import PendingWork, RecoveryStep, Settled, has_pending_work, look, settle_all
+from ingest.protocol.job import JobContext
+from ingest.protocol.recovery import PendingWork, RecoveryStep, SettledInstant, has_pending_work, look, settle_all
 from timeline.active import ActiveTimeline
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
@@ -26,21 +26,21 @@ class Recovery:
         replays: instants with an epoch that has to be written to a target again, which `tideline run` does; and
             those that wait behind it.
         writer: the timeline's latest writer before this one.
-        leftovers: instants of which late files or markers were looked after.
+        unreleased: settled instants whose late files or markers were checked.
         is_waiting: whether something is left for a writer that may be alive.
         losses: what targets have lost, or have more than the timeline, in words.
     """
 
     found: Sequence[tuple[Evidence, RecoveryStep]] = ()
-    settled: Sequence[Settled] = ()
-    replays: Sequence[Settled] = ()
+    settled: Sequence[SettledInstant] = ()
+    replays: Sequence[SettledInstant] = ()
     writer: WriterRecord | None = None
-    leftovers: Sequence[str] = ()
+    unreleased: Sequence[str] = ()
     is_waiting: bool = False
     losses: Sequence[str] = ()
 
 
-def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:
+def examine(opened: TimelineHandle, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:
     """What recovery would do; reads only.
 
     The lease is looked at once: a writer on another machine that has just died still counts as live.
@@ -60,7 +60,7 @@ def examine(opened: Opened, *, force: bool = False, observer: LeaseObserver | No
 
 
 def run_recovery(
-    opened: Opened, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
+    opened: TimelineHandle, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
 ) -> Recovery:
     """Settle everything that is pending, as this timeline's writer; rows are not written again here, see `replays`.
 
@@ -81,7 +81,7 @@ def run_recovery(
     if examined is None:
         return Recovery()
     job, seen, before = examined.job, examined.seen, examined.recovery
-    if not before.leftovers and not has_pending_work(seen.timeline):
+    if not before.unreleased and not has_pending_work(seen.timeline):
         return before
     if before.is_waiting and observer.writer is not None and on_wait is not None:
         on_wait(observer.writer)
@@ -109,12 +109,12 @@ def run_recovery(
 class _Examined:
     """A job, its pending work, and that in words."""
 
-    job: Job
+    job: JobContext
     seen: PendingWork
     recovery: Recovery
 
 
-def _examine(opened: Opened, force: bool, observer: LeaseObserver) -> _Examined | None:
+def _examine(opened: TimelineHandle, force: bool, observer: LeaseObserver) -> _Examined | None:
     """What recovery would do; None where the timeline has not been created."""
     recent = ActiveTimeline.recent(opened.store, opened.retry)
     require_whole(opened, recent)
@@ -127,7 +127,7 @@ def _examine(opened: Opened, force: bool, observer: LeaseObserver) -> _Examined 
     recovery = Recovery(
         found=seen.found,
         writer=observer.writer,
-        leftovers=_leftovers(job, seen.timeline),
+        unreleased=_unreleased(job, seen.timeline),
         is_waiting=seen.is_waiting,
         losses=lost_epochs(job, seen.timeline),
     )
@@ -141,8 +141,8 @@ def _look(observer: LeaseObserver) -> LeaseState | Unknown:
         return Unknown(str(error))
 
 
-def _leftovers(job: Job, timeline: ActiveTimeline) -> list[str]:
+def _unreleased(job: JobContext, timeline: ActiveTimeline) -> list[str]:
     """Instants with markers that are not pending: something may have been written late."""
-    times = {time for sink in job.sinks for time in sink.leftovers()}
+    times = {time for sink in job.sinks for time in sink.unreleased()}
     pending = {instant.time for instant in timeline.pending()}
     return sorted(times - pending)

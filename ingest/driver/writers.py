@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ingest.driver.build import Opened, check_result, known_schema, open_source
+from ingest.driver.build import TimelineHandle, check_result, known_schema, open_source
 from ingest.driver.epoch import Pipeline
 from ingest.execution.runner import Runner
-from sinks.base import in_turn
+from sinks.base import sequential
 
 if TYPE_CHECKING:
     from ingest.sources.quarantine import WithQuarantine
@@ -36,13 +36,13 @@ class Writers:
         self._query: SparkQuery | None = None
         self._source: WithQuarantine | None = None
 
-    def source(self, opened: Opened) -> WithQuarantine:
+    def source(self, opened: TimelineHandle) -> WithQuarantine:
         """The job's source."""
         if self._source is None:
             self._source = open_source(opened.config, accept_loss=self._accept_loss, identity=opened.identity)
         return self._source
 
-    def pipeline(self, opened: Opened, *, is_isolated: bool) -> Pipeline | QueryPipeline:
+    def pipeline(self, opened: TimelineHandle, *, is_isolated: bool) -> Pipeline | QueryPipeline:
         """What turns ranges into rows, by the schema that the timeline was born with.
 
         Args:
@@ -60,7 +60,7 @@ class Writers:
         check_result(opened, schema, query.analysis.schema)
         return QueryPipeline(source, schema, config.lineage, self._started(), query, is_isolated)
 
-    def query(self, opened: Opened, decoded: pa.Schema) -> SparkQuery:
+    def query(self, opened: TimelineHandle, decoded: pa.Schema) -> SparkQuery:
         """The job's query; Spark looks at it once.
 
         Args:
@@ -73,9 +73,9 @@ class Writers:
             self._query = open_query(self._started(), opened.config, decoded, self._stop)
         return self._query
 
-    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
-        """See `sinks.base.Spread`: on the engine where it was started, here where not."""
-        (in_turn if self._runner is None else self._runner.spread)(calls)
+    def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
+        """See `sinks.base.ParallelRunner`: on the engine where it was started, here where not."""
+        (sequential if self._runner is None else self._runner.parallel)(calls)
 
     def close(self) -> None:
         """Stop the engine, where it was started."""

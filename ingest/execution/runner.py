@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ingest.config.models import JobConfig, SmallEpochs
-from ingest.execution.shuffle import Lanes, exchange_here, has_keys
+from ingest.execution.shuffle import ShuffleConfig, exchange_here, has_keys
 from ingest.execution.task import TaskReport, TaskSpec, run_task
-from sinks.base import TaskAttempt, in_turn
+from sinks.base import TaskAttempt, sequential
 from timeline.errors import StoppedError
 
 
@@ -31,8 +31,8 @@ class Runner(Protocol):
             StoppedError: `stop` was set while tasks were running; they were cancelled.
         """
 
-    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run independent calls side by side, wherever tasks run. See `sinks.base.Spread`.
+    def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Run independent calls side by side, wherever tasks run. See `sinks.base.ParallelRunner`.
 
         Args:
             calls: picklable; each may be run several times.
@@ -55,17 +55,17 @@ class LocalRunner:
                 raise StoppedError("stopped before the epoch's tasks were done")
 
         if has_keys(specs):
-            lanes = Lanes.over(len(specs), self.slots)
-            return exchange_here(specs, lanes, lambda stage, task: TaskAttempt(task, stage, 0), check=check)
+            shuffle = ShuffleConfig.over(len(specs), self.slots)
+            return exchange_here(specs, shuffle, lambda stage, task: TaskAttempt(task, stage, 0), check=check)
         reports: list[TaskReport] = []
         for number, spec in enumerate(specs):
             check()
             reports.append(run_task(spec, TaskAttempt(number, 0, 0)))
         return reports
 
-    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+    def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
         """See Runner; one after another."""
-        in_turn(calls)
+        sequential(calls)
 
     def close(self) -> None:
         """See Runner; nothing is held."""
@@ -108,9 +108,9 @@ class EngineOnDemand:
         is_small = len(specs) == 1 and specs[0].is_small
         return (self._here if is_small else self._started()).run(specs, stop)
 
-    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+    def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
         """See Runner; on the engine where it runs."""
-        (self._engine or self._here).spread(calls)
+        (self._engine or self._here).parallel(calls)
 
     def close(self) -> None:
         """See Runner."""

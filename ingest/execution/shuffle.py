@@ -4,13 +4,13 @@
 
     stage 1   read ─ decode ─┬─► targets without keys, quarantine             one task for each spec
                              └─ stage ─ split by bucket ─ chunks ─┐           `send`
-    engine                                                        └─ all chunks of one bucket: `Inbox`
+    engine                                                        └─ all chunks of one bucket: `BucketBuffer`
     stage 2   chunks ─ write ─ settle ─┬─► targets with keys                  one task for each bucket
                                        └─► quarantine: what they refuse       `receive`
 
 What a task reports of stage 1 goes to a place of its own behind the last bucket, through the same
 exchange as its rows. A failure that no retry can mend goes to every bucket as well, and a bucket
-that has one writes nothing. Runners only carry parcels.
+that has one writes nothing. Runners only carry messages.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What a task of stage 1 reports.
 
     Attributes:
         task: its number.
-        report: in a bucket's inbox always a failure.
+        report: in a bucket's buffer always a failure.
     """
 
     task: int
     report: TaskReport
 
 
-Parcel: TypeAlias = tuple[int, Chunk | Outcome]
+ShuffleMessage: TypeAlias = tuple[int, Chunk | TaskOutcome]
 """The bucket that it goes to, and the content. The number behind the last bucket stands for the driver."""
 
 
 @dataclass(frozen=True)
-class Lanes:
+class ShuffleConfig:
     """How rows are cut on their way.
 
     Attributes:
@@ -98,8 +98,8 @@ class Lanes:
     held_bytes: int = HELD_BYTES
 
     @classmethod
-    def over(cls, tasks: int, slots: int, chunks_held: int = 1) -> Lanes:
-        """Lanes for an epoch: as many buckets as tasks read, since about as many rows come out as went in.
+    def over(cls, tasks: int, slots: int, chunks_held: int = 1) -> ShuffleConfig:
+        """The shuffle of an epoch: as many buckets as read tasks, since about as many rows come out as go in.
 
         Args:
             tasks: tasks of stage 1.
@@ -115,7 +115,9 @@ def has_keys(specs: Sequence[TaskSpec]) -> bool:
     return any(spec.outputs.keyed for spec in specs)
 
 
-def send(spec: TaskSpec, attempt: TaskAttempt, task: int, lanes: Lanes) -> Generator[Parcel, None, None]:
+def send(
+    spec: TaskSpec, attempt: TaskAttempt, task: int, shuffle: ShuffleConfig
+) -> Generator[ShuffleMessage, None, None]:
     """Stage 1 of one task: write what needs no key, send the rest on its way, and last the task's report.
 
     Like `ingest.execution.task.attempt_task`: an attempt that fails or is given up (the engine closes the
@@ -125,10 +127,10 @@ def send(spec: TaskSpec, attempt: TaskAttempt, task: int, lanes: Lanes) -> Gener
         spec: what to read, and where it goes.
         attempt: this attempt, as the engine numbers it.
         task: the task's number in the epoch, the same for all of its attempts.
-        lanes: how rows are cut.
+        shuffle: how rows are cut.
     """
     reach("task-started")
-    staging = [_Staging(name, writer, task, lanes) for name, writer in spec.outputs.keyed]
+    staging = [_Staging(name, writer, task, shuffle) for name, writer in spec.outputs.keyed]
     counts: list[ShardCount] = []
     try:
         with OpenOutputs.open(replace(spec.outputs, keyed=()), attempt) as opened:
@@ -145,23 +147,23 @@ def send(spec: TaskSpec, attempt: TaskAttempt, task: int, lanes: Lanes) -> Gener
         report = TaskReport(tuple(counts), written)
     except FINAL_ERRORS as error:
         report = TaskReport.failed(error)
-        for bucket in range(lanes.buckets):
-            yield bucket, Outcome(task, report)
-    yield lanes.buckets, Outcome(task, report)
+        for bucket in range(shuffle.buckets):
+            yield bucket, TaskOutcome(task, report)
+    yield shuffle.buckets, TaskOutcome(task, report)
 
 
 class _Staging:
     """Staged rows of one target, until those of a bucket are enough for a chunk."""
 
-    def __init__(self, name: str, writer: KeyedWriter, task: int, lanes: Lanes) -> None:
+    def __init__(self, name: str, writer: KeyedWriter, task: int, shuffle: ShuffleConfig) -> None:
         self.name = name
         self._writer = writer
         self._task = task
         self._sent = 0
-        self._lanes = lanes
+        self._shuffle = shuffle
         self._rejected = 0
-        self._waiting: list[list[pa.RecordBatch]] = [[] for _ in range(lanes.buckets)]
-        self._bytes = [0] * lanes.buckets
+        self._waiting: list[list[pa.RecordBatch]] = [[] for _ in range(shuffle.buckets)]
+        self._bytes = [0] * shuffle.buckets
 
     @property
     def report(self) -> WriteReport:
@@ -182,43 +184,43 @@ class _Staging:
     def _split(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if rows.num_rows == 0:
             return
-        if self._lanes.buckets == 1:
+        if self._shuffle.buckets == 1:
             yield 0, rows
             return
-        buckets = self._writer.buckets(rows, self._lanes.buckets)
+        buckets = self._writer.buckets(rows, self._shuffle.buckets)
         order = np.argsort(buckets, kind="stable")
-        ends = np.cumsum(np.bincount(buckets, minlength=self._lanes.buckets))
+        ends = np.cumsum(np.bincount(buckets, minlength=self._shuffle.buckets))
         for bucket, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
             if start < end:
                 # Copied for each bucket: a slice of all rows would keep the rows of every other bucket in memory.
                 yield bucket, rows.take(pa.array(order[start:end]))
 
-    def full(self) -> Iterator[Parcel]:
+    def full(self) -> Iterator[ShuffleMessage]:
         """Chunks of buckets that have enough rows; all, where many small ones add up to too much."""
-        if sum(self._bytes) >= self._lanes.held_bytes:
+        if sum(self._bytes) >= self._shuffle.held_bytes:
             yield from self.rest()
             return
         for bucket, size in enumerate(self._bytes):
-            if size >= self._lanes.chunk_bytes:
+            if size >= self._shuffle.chunk_bytes:
                 yield from self._chunks(bucket)
 
-    def rest(self) -> Iterator[Parcel]:
+    def rest(self) -> Iterator[ShuffleMessage]:
         """Chunks of all rows that still wait."""
-        for bucket in range(self._lanes.buckets):
+        for bucket in range(self._shuffle.buckets):
             if self._waiting[bucket]:
                 yield from self._chunks(bucket)
 
-    def _chunks(self, bucket: int) -> Iterator[Parcel]:
+    def _chunks(self, bucket: int) -> Iterator[ShuffleMessage]:
         rows = pa.concat_batches(self._waiting[bucket])
         self._waiting[bucket] = []
         self._bytes[bucket] = 0
-        step = max(1, rows.num_rows * self._lanes.chunk_bytes // max(1, rows.nbytes))
+        step = max(1, rows.num_rows * self._shuffle.chunk_bytes // max(1, rows.nbytes))
         for start in range(0, rows.num_rows, step):
             yield bucket, Chunk(self.name, (self._task, self._sent), _packed(rows.slice(start, step)))
             self._sent += 1
 
 
-class Inbox:
+class BucketBuffer:
     """All that one bucket gets: kept until the last of it is there, since it may say that nothing is to be written.
 
     Rows come out in the order in which tasks read them, not in that of their arrival: every attempt at a
@@ -252,9 +254,9 @@ class Inbox:
         if self._file is not None:
             self._file.close()
 
-    def put(self, content: Chunk | Outcome) -> None:
-        """Take a parcel's content in."""
-        if isinstance(content, Outcome):
+    def put(self, content: Chunk | TaskOutcome) -> None:
+        """Keep the content of one message."""
+        if isinstance(content, TaskOutcome):
             self.failed = content.report
             return
         if len(content.body) <= self._left_bytes:
@@ -279,24 +281,24 @@ class Inbox:
             yield target, _unpacked(body)
 
 
-def receive(inbox: Inbox, outputs: Outputs, epoch: int, attempt: TaskAttempt) -> TaskReport:
+def receive(buffer: BucketBuffer, outputs: Outputs, epoch: int, attempt: TaskAttempt) -> TaskReport:
     """Stage 2 of one bucket: write its rows to the keyed targets, and what those refuse to the quarantine.
 
     Nothing is opened where a task of stage 1 failed for good. Errors are reported or raised as in
     `ingest.execution.task.attempt_task`.
 
     Args:
-        inbox: all that was sent to the bucket.
+        buffer: all that was sent to the bucket.
         outputs: the outputs that its rows were staged for.
         epoch: the epoch's number.
         attempt: this attempt, as the engine numbers it.
     """
-    if inbox.failed is not None:
-        return inbox.failed
+    if buffer.failed is not None:
+        return buffer.failed
     reach("task-started")
     try:
         with OpenOutputs.open(replace(outputs, accepting=(), selective=()), attempt) as opened:
-            for target, rows in inbox.batches():
+            for target, rows in buffer.batches():
                 opened.keyed[target].write(rows)
             for target, writer in opened.keyed.items():
                 for refused in writer.settle():
@@ -311,7 +313,7 @@ def receive(inbox: Inbox, outputs: Outputs, epoch: int, attempt: TaskAttempt) ->
 
 def exchange_here(
     specs: Sequence[TaskSpec],
-    lanes: Lanes,
+    shuffle: ShuffleConfig,
     attempt: Callable[[int, int], TaskAttempt],
     *,
     folder: str | None = None,
@@ -321,26 +323,26 @@ def exchange_here(
 
     Args:
         specs: the tasks of stage 1, of one epoch.
-        lanes: how rows are cut.
+        shuffle: how rows are cut.
         attempt: from stage (0, 1) and task to the attempt's numbers.
         folder: where rows lie that do not fit into memory.
         check: called before each task; may raise to stop.
     """
     reports: list[TaskReport] = []
-    with contextlib.ExitStack() as open_inboxes:
-        held_bytes = HELD_BYTES // lanes.buckets
-        inboxes = [open_inboxes.enter_context(Inbox(held_bytes, folder)) for _ in range(lanes.buckets)]
+    with contextlib.ExitStack() as open_buffers:
+        held_bytes = HELD_BYTES // shuffle.buckets
+        buffers = [open_buffers.enter_context(BucketBuffer(held_bytes, folder)) for _ in range(shuffle.buckets)]
         for task, spec in enumerate(specs):
             check()
-            with contextlib.closing(send(spec, attempt(0, task), task, lanes)) as parcels:
-                for place, content in parcels:
-                    if place < lanes.buckets:
-                        inboxes[place].put(content)
-                    elif isinstance(content, Outcome):
+            with contextlib.closing(send(spec, attempt(0, task), task, shuffle)) as messages:
+                for bucket, content in messages:
+                    if bucket < shuffle.buckets:
+                        buffers[bucket].put(content)
+                    elif isinstance(content, TaskOutcome):
                         reports.append(content.report)
-        for bucket, inbox in enumerate(inboxes):
+        for bucket, buffer in enumerate(buffers):
             check()
-            reports.append(receive(inbox, specs[0].outputs, specs[0].epoch, attempt(1, bucket)))
+            reports.append(receive(buffer, specs[0].outputs, specs[0].epoch, attempt(1, bucket)))
     return reports
 
 

@@ -10,7 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from ingest.execution.reasons import Reasons
-from ingest.sources.base import Decoded, Decoder, Grain, RangeReader
+from ingest.sources.base import Decoded, Decoder, RangeReader, SplitSize
 from sinks.base import (
     LINEAGE_COLUMNS,
     REJECTED_SCHEMA,
@@ -388,7 +388,7 @@ def assign(
     ranges: Sequence[OffsetRange],
     split: Callable[[OffsetRange, int], Sequence[OffsetRange]],
     slots: int,
-    grain: Grain,
+    split_size: SplitSize,
 ) -> list[tuple[OffsetRange, ...]]:
     """Cut ranges into pieces and pack them into tasks of even size; every record goes to exactly one task.
 
@@ -396,10 +396,10 @@ def assign(
         ranges: the epoch's ranges.
         split: cuts a range into consecutive pieces of about a number of units.
         slots: tasks that run at once.
-        grain: how large the pieces are.
+        split_size: how large the pieces are.
     """
     total = sum(offsets.until - offsets.start for offsets in ranges)
-    piece = min(grain.largest, max(grain.smallest, -(-total // max(1, slots))))
+    piece = min(split_size.largest, max(split_size.smallest, -(-total // max(1, slots))))
     pieces = [part for offsets in ranges for part in split(offsets, piece)]
     count = max(1, min(len(pieces), -(-total // piece)))
     tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
@@ -407,5 +407,5 @@ def assign(
     for part in sorted(pieces, key=lambda part: part.start - part.until):
         smallest_task = sizes.index(min(sizes))
         tasks[smallest_task].append(part)
-        sizes[smallest_task] += part.until - part.start + grain.overhead
+        sizes[smallest_task] += part.until - part.start + split_size.overhead
     return [tuple(task) for task in tasks if task]

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from ingest.config.models import CallbackConfig
-from ingest.listeners.webhook import CommandCourier, Courier, NotDeliveredError, UrlCourier
+from ingest.listeners.webhook import CallbackTransport, CommandTransport, NotDeliveredError, UrlTransport
 from ingest.protocol.counts import rows_read
 from ingest.protocol.events import Completed, Event, Phase, PhaseBegan
 from timeline.clock import wall_clock_ms
@@ -149,7 +149,7 @@ class Deliveries:
     def __init__(
         self,
         name: str,
-        courier: Courier,
+        transport: CallbackTransport,
         *,
         retries: int,
         counter: CallCounter | None = None,
@@ -160,14 +160,14 @@ class Deliveries:
 
         Args:
             name: the callback, for people and metrics.
-            courier: makes a call.
+            transport: makes a call.
             retries: how often a call that failed is made again.
             counter: told what becomes of each call.
             first_wait_s: wait before the first retry; it doubles, up to half a minute, and varies by half.
             most_waiting: calls that may wait.
         """
         self._name = name
-        self._courier = courier
+        self._transport = transport
         self._retries = retries
         self._counter = counter
         self._first_wait_s = first_wait_s
@@ -202,7 +202,7 @@ class Deliveries:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._cut.set()
-            self._courier.cut()
+            self._transport.cut()
             self._thread.join(_END_GRACE_S)
 
     def _run(self) -> None:
@@ -229,7 +229,7 @@ class Deliveries:
     def _deliver(self, call: Call) -> None:
         for attempt in range(self._retries + 1):
             try:
-                self._courier.deliver(call.key, call.body, call.environment)
+                self._transport.deliver(call.key, call.body, call.environment)
             except NotDeliveredError as error:
                 failed = error
             except Exception as error:
@@ -331,13 +331,13 @@ def delivering(
         calls.end(max((each.drain for each in callbacks), default=0.0))
 
 
-def courier_of(config: CallbackConfig) -> Courier:
+def courier_of(config: CallbackConfig) -> CallbackTransport:
     """What makes the calls of a job file's block.
 
     Raises:
         ConfigError: its command is not there.
     """
     if config.url is not None:
-        return UrlCourier(config.url, config.headers, timeout_s=config.timeout)
+        return UrlTransport(config.url, config.headers, timeout_s=config.timeout)
     assert config.command is not None
-    return CommandCourier.found(config.command, timeout_s=config.timeout)
+    return CommandTransport.found(config.command, timeout_s=config.timeout)

@@ -38,7 +38,7 @@ class NotDeliveredError(Exception):
         self.is_final = is_final
 
 
-class Courier(Protocol):
+class CallbackTransport(Protocol):
     """Makes calls, one at a time."""
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
@@ -52,7 +52,7 @@ class Courier(Protocol):
         """End the call that is under way, from another thread; later ones end at once."""
 
 
-class UrlCourier:
+class UrlTransport:
     """POSTs the body as JSON; any answer of 2xx means that it has arrived."""
 
     def __init__(self, url: str, headers: Mapping[str, str], *, timeout_s: float) -> None:
@@ -70,7 +70,7 @@ class UrlCourier:
         self._is_cut = threading.Event()
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
-        """See Courier; redirects are not followed, they would take the headers elsewhere."""
+        """See CallbackTransport; redirects are not followed, they would take the headers elsewhere."""
         parts = self._parts
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -114,7 +114,7 @@ class UrlCourier:
             raise NotDeliveredError(f"it answered {status}{redirects}", is_final=status < 500 and status not in _AGAIN)
 
     def cut(self) -> None:
-        """See Courier."""
+        """See CallbackTransport."""
         self._is_cut.set()
         connection = self._connection
         if connection is not None:
@@ -129,7 +129,7 @@ def _shut(connection: http.client.HTTPConnection) -> None:
             opened.shutdown(socket.SHUT_RDWR)
 
 
-class CommandCourier:
+class CommandTransport:
     """Runs a command with the body on its stdin; exit code 0 means that it has arrived."""
 
     def __init__(self, command: Sequence[str], *, timeout_s: float) -> None:
@@ -145,7 +145,7 @@ class CommandCourier:
         self._is_cut = threading.Event()
 
     @classmethod
-    def found(cls, command: Sequence[str], *, timeout_s: float) -> CommandCourier:
+    def found(cls, command: Sequence[str], *, timeout_s: float) -> CommandTransport:
         """The same for a program that is there.
 
         Raises:
@@ -159,7 +159,7 @@ class CommandCourier:
         return cls(command, timeout_s=timeout_s)
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
-        """See Courier."""
+        """See CallbackTransport."""
         # A file, not a pipe: a command that does not read what it is given must not hold the call.
         try:
             with tempfile.TemporaryFile() as stdin:
@@ -191,7 +191,7 @@ class CommandCourier:
             raise NotDeliveredError(f"it ended with {how}")
 
     def cut(self) -> None:
-        """See Courier."""
+        """See CallbackTransport."""
         self._is_cut.set()
         process = self._process
         if process is not None:

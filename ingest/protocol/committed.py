@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import has_files_of, named_today, part_of, quarantine_of
 from ingest.protocol.steps import manifest_of, read_manifest, read_plan
 from ingest.sources.replays import REPLAY_SHARD, Spans, given_up_by, settled_by
 from sinks.held import Held, Span, base_of, in_spans
+from timeline.concurrency import map_concurrently
 from timeline.decision import Outcome, decision_path, read_decision
 from timeline.epoch import Manifest, Part, Plan
 from timeline.errors import InvariantError
-from timeline.side_by_side import side_by_side
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedRows:
     """A committed epoch with rows for a target.
 
     Attributes:
@@ -56,7 +56,7 @@ class Read:
     then: Mapping[str, str]
 
 
-def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> Iterator[Committed]:
+def committed_in(job: JobContext, target: str, among: Sequence[Span], newest: int) -> Iterator[CommittedRows]:
     """Committed epochs with rows for a target in some ranges, but those put back or given up since; oldest first.
 
     Args:
@@ -76,10 +76,12 @@ def committed_in(job: Job, target: str, among: Sequence[Span], newest: int) -> I
         epoch = each.manifest.ref.epoch
         part = part_of(each.manifest, target)
         if part is not None and part.rows and in_spans(epoch, among) and not in_spans(epoch, settled):
-            yield Committed(each.plan, each.manifest, part)
+            yield CommittedRows(each.plan, each.manifest, part)
 
 
-def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span], held: Held) -> Iterator[Committed]:
+def left_out(
+    job: JobContext, target: str, found: Sequence[Read], among: Sequence[Span], held: Held
+) -> Iterator[CommittedRows]:
     """Committed epochs that a target was left out of: others have rows of them, and it has no part.
 
     An epoch that another one has put back for others, or that was given up for this target, is none.
@@ -105,10 +107,10 @@ def left_out(job: Job, target: str, found: Sequence[Read], among: Sequence[Span]
             continue
         share = _share(job, target, manifest)
         if share.rows:
-            yield Committed(each.plan, manifest, share, is_left_out=True)
+            yield CommittedRows(each.plan, manifest, share, is_left_out=True)
 
 
-def _is_copied(job: Job, target: str, held: Held, manifest: Manifest) -> bool:
+def _is_copied(job: JobContext, target: str, held: Held, manifest: Manifest) -> bool:
     """Whether an epoch was committed to the table of which a target's is a copy: they have one id, or its files."""
     for part in manifest.parts:
         base = base_of(part)
@@ -120,7 +122,7 @@ def _is_copied(job: Job, target: str, held: Held, manifest: Manifest) -> bool:
     return False
 
 
-def _share(job: Job, target: str, manifest: Manifest) -> Part:
+def _share(job: JobContext, target: str, manifest: Manifest) -> Part:
     """A part of a target that was left out, with the rows that it would have been given."""
     if any(count.shard == REPLAY_SHARD for count in manifest.counts):
         return Part(target, manifest.ref, 0, 0)  # rows that others had lost
@@ -141,21 +143,21 @@ def settled_for(target: str, found: Sequence[Read]) -> list[Span]:
     return _spans_of(settled_by, target, found)
 
 
-def given_up(job: Job, found: Sequence[Read]) -> dict[str, list[Committed]]:
+def given_up(job: JobContext, found: Sequence[Read]) -> dict[str, list[CommittedRows]]:
     """By target, committed epochs whose rows a person gave up for it, oldest first; targets without any are left out.
 
     Args:
         job: the job.
         found: committed epochs, with all later ones.
     """
-    by_target: dict[str, list[Committed]] = {}
+    by_target: dict[str, list[CommittedRows]] = {}
     for sink in job.sinks:
         among = _spans_of(given_up_by, sink.target, found)
         for each in found:
             part = part_of(each.manifest, sink.target)
             share = _share(job, sink.target, each.manifest) if part is None else part
             if share.rows and in_spans(each.manifest.ref.epoch, among):
-                lost = Committed(each.plan, each.manifest, share, is_left_out=part is None)
+                lost = CommittedRows(each.plan, each.manifest, share, is_left_out=part is None)
                 by_target.setdefault(sink.target, []).append(lost)
     return by_target
 
@@ -166,7 +168,7 @@ def _spans_of(told_by: Callable[[Plan, str], Spans], target: str, found: Sequenc
     return [span for plan, then in plans if plan is not None and then is not None for span in told_by(plan, then)]
 
 
-def read_committed(job: Job, first: int, last: int, *, is_strict: bool = True) -> list[Read]:
+def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = True) -> list[Read]:
     """The committed epochs of a range, oldest first.
 
     Args:
@@ -179,17 +181,17 @@ def read_committed(job: Job, first: int, last: int, *, is_strict: bool = True) -
         InvariantError: a decision or manifest is gone.
     """
     read = partial(_read, job, is_strict)
-    found = side_by_side(read, range(first, last + 1), job.store.requests_at_once)
+    found = map_concurrently(read, range(first, last + 1), job.store.requests_at_once)
     return as_named_today(job, [each for each in found if each is not None])
 
 
-def as_named_today(job: Job, found: Sequence[tuple[Plan | None, Manifest]]) -> list[Read]:
+def as_named_today(job: JobContext, found: Sequence[tuple[Plan | None, Manifest]]) -> list[Read]:
     """Committed epochs, oldest first, under the names that their targets have today; see `ingest.protocol.names`."""
     named = named_today(job, [manifest for _, manifest in found])
     return [Read(plan, each.manifest, each.then) for (plan, _), each in zip(found, named, strict=True)]
 
 
-def _read(job: Job, is_strict: bool, epoch: int) -> tuple[Plan | None, Manifest] | None:
+def _read(job: JobContext, is_strict: bool, epoch: int) -> tuple[Plan | None, Manifest] | None:
     decision = read_decision(job.store, epoch, job.retry)
     if decision is None and is_strict:
         # To pass it over would lose its rows for good: what is put back behind it counts as all that was lost.

@@ -1,4 +1,4 @@
-"""What happens in a run, told to those that watch it: the progress line, metrics, callbacks, the last word.
+"""What happens in a run, told to those that watch it: the progress line, metrics, callbacks, the exit message.
 
 ::
 
@@ -69,7 +69,7 @@ class Renewed:
 
 
 @dataclass(frozen=True)
-class Found:
+class PendingFound:
     """Commit instants that an earlier process has left pending."""
 
     instants: tuple[str, ...]
@@ -112,7 +112,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Opened:
+class EpochOpened:
     """An epoch is on the timeline."""
 
     plan: Plan
@@ -164,12 +164,12 @@ class Idle:
 Event: TypeAlias = (
     Leased
     | Renewed
-    | Found
+    | PendingFound
     | Resumed
     | PhaseBegan
     | PhaseDone
     | Planned
-    | Opened
+    | EpochOpened
     | Completed
     | RolledBack
     | LeftPending

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ingest.protocol.gone_files import without_files
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import under_todays_names
 from ingest.protocol.steps import read_manifest, read_plan
 from sinks.base import Lookup
@@ -61,7 +61,7 @@ class Evidence:
     gone: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def gather(job: Job, instant: str, lease: LeaseState | Unknown, checked: Manifest | None = None) -> Evidence:
+def gather(job: JobContext, instant: str, lease: LeaseState | Unknown, checked: Manifest | None = None) -> Evidence:
     """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too.
 
     Args:
@@ -91,13 +91,13 @@ def gather(job: Job, instant: str, lease: LeaseState | Unknown, checked: Manifes
         return Evidence(instant, plan, decision, lease, Unknown(str(error)))
 
 
-def _epoch_of_manifest(job: Job, instant: str) -> int | None:
+def _epoch_of_manifest(job: JobContext, instant: str) -> int | None:
     manifest = read_manifest(job, instant)
     return None if manifest is None else manifest.ref.epoch
 
 
 def _check_manifest(
-    job: Job, instant: str, is_decided: bool, checked: Manifest | None
+    job: JobContext, instant: str, is_decided: bool, checked: Manifest | None
 ) -> Manifest | Damaged | Unknown | None:
     try:
         found = read_manifest(job, instant)
@@ -112,7 +112,7 @@ def _check_manifest(
     return Damaged(tuple(problems)) if problems else manifest
 
 
-def _lost(job: Job, manifest: Manifest) -> tuple[str, ...]:
+def _lost(job: JobContext, manifest: Manifest) -> tuple[str, ...]:
     """Targets without files that can no longer commit what was prepared; only the commit itself is sure of it."""
     lost: list[str] = []
     for part in manifest.parts:

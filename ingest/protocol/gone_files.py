@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from sinks.base import Lookup, Sink
 from sinks.held import REPLAY, base_of, gone_since, holding
 from timeline.epoch import EpochRef, Manifest, Part
 from timeline.errors import TargetRefusedError
 
 
-def without_files(job: Job, manifest: Manifest) -> dict[str, Sequence[str]]:
+def without_files(job: JobContext, manifest: Manifest) -> dict[str, Sequence[str]]:
     """Targets that an epoch cannot be committed to any more, as data files of their parts are gone.
 
     A target that has the epoch is none of them, whatever became of its files since: others compact tables.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ingest.protocol.gaps import MissingEpochs
-from sinks.base import Sink, Spread, in_turn
+from sinks.base import ParallelRunner, Sink, sequential
 from timeline.clock import InstantClock
 from timeline.epoch import Manifest, Part
 from timeline.errors import HaltError
@@ -24,7 +24,7 @@ def new_token() -> str:
 class Rewrite(Protocol):
     """Writes an epoch's rows to one target again."""
 
-    def __call__(self, job: Job, manifest: Manifest, part: Part) -> Part:
+    def __call__(self, job: JobContext, manifest: Manifest, part: Part) -> Part:
         """Make a part that the target has lost anew, from the records of the epoch.
 
         Args:
@@ -38,7 +38,7 @@ class Rewrite(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class JobContext:
     """What every step of the protocol works on.
 
     Attributes:
@@ -53,7 +53,7 @@ class Job:
         clock: draws instant times.
         retry: bounds of every retry.
         token: draws tokens.
-        spread: runs what targets do side by side when they commit.
+        parallel: runs what targets do side by side when they commit.
         partitions: folders that are known to be marked as partitions for Hudi.
         reading: keys of the job file that say what values records have, and what they say.
         rewrite: writes a part again that a target has lost; None in a process that reads no source.
@@ -70,7 +70,7 @@ class Job:
     clock: InstantClock = field(default_factory=InstantClock)
     retry: Retry = field(default_factory=Retry)
     token: Callable[[], str] = new_token
-    spread: Spread = in_turn
+    parallel: ParallelRunner = sequential
     partitions: set[str] = field(default_factory=set, compare=False)
     reading: Mapping[str, str] = field(default_factory=dict)
     rewrite: Rewrite | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cache, partial
 
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import has_files_of, part_of, under_todays_names
 from ingest.protocol.steps import read_manifest, read_rollback
 from timeline.active import ActiveTimeline
+from timeline.concurrency import map_concurrently
 from timeline.epoch import EpochRef, Manifest
 from timeline.instant import Action, State, commit_requested, parse_time
-from timeline.side_by_side import side_by_side
 
 MARKERS_KEPT_MS = 24 * 3600 * 1000
 """How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
@@ -20,7 +20,7 @@ _LOOKED_AT = 10
 """Instants whose markers still stay: so many, the newest, are looked at in a start; each once more at its last."""
 
 
-def clean_leftovers(job: Job, timeline: ActiveTimeline, just_settled: Collection[str] = ()) -> None:
+def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Collection[str] = ()) -> None:
     """Delete what tasks wrote after their instant had been decided, and drop markers that have served.
 
     Args:
@@ -29,7 +29,7 @@ def clean_leftovers(job: Job, timeline: ActiveTimeline, just_settled: Collection
             requested file is always put before the first marker.
         just_settled: instants whose late files were deleted a moment ago.
     """
-    left = [(sink, time) for sink in job.sinks for time in sink.leftovers()]
+    left = [(sink, time) for sink in job.sinks for time in sink.unreleased()]
     now = parse_time(job.clock.next())
     final = {time for _, time in left if now - parse_time(time) > MARKERS_KEPT_MS}
     recent = sorted({time for _, time in left} - final)[-_LOOKED_AT:]
@@ -58,19 +58,19 @@ def clean_leftovers(job: Job, timeline: ActiveTimeline, just_settled: Collection
                 sink.release(manifest.ref, part, final=is_final)
 
 
-def _committed(job: Job, time: str) -> Manifest | None:
+def _committed(job: JobContext, time: str) -> Manifest | None:
     manifest = read_manifest(job, time)
     return under_todays_names(job, manifest) if manifest is not None else None
 
 
-def _reaching_back(job: Job, timeline: ActiveTimeline, times: Sequence[str]) -> ActiveTimeline:
+def _reaching_back(job: JobContext, timeline: ActiveTimeline, times: Sequence[str]) -> ActiveTimeline:
     """The view, loaded again where it does not reach back to all of these times."""
     is_short = timeline.settled is not None and any(time < timeline.settled.time for time in times)
     return ActiveTimeline.since(job.store, min(times), job.retry) if is_short else timeline
 
 
-def _rolled_back(job: Job, timeline: ActiveTimeline, of: Sequence[str]) -> frozenset[str]:
+def _rolled_back(job: JobContext, timeline: ActiveTimeline, of: Sequence[str]) -> frozenset[str]:
     """Which of these commit instants this timeline has rolled back; a rollback is later than what it is for."""
     later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
-    rollbacks = side_by_side(lambda instant: read_rollback(job, instant.time), later, job.store.requests_at_once)
+    rollbacks = map_concurrently(lambda instant: read_rollback(job, instant.time), later, job.store.requests_at_once)
     return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from sinks.held import base_of, holding, placed
 from timeline.epoch import Manifest, Part
 from timeline.errors import TargetRefusedError
@@ -36,7 +36,7 @@ class Named:
     then: Mapping[str, str]
 
 
-def named_today(job: Job, manifests: Sequence[Manifest]) -> list[Named]:
+def named_today(job: JobContext, manifests: Sequence[Manifest]) -> list[Named]:
     """Committed epochs with their parts under the names of today, in their order.
 
     Args:
@@ -52,7 +52,7 @@ def named_today(job: Job, manifests: Sequence[Manifest]) -> list[Named]:
     return named[::-1]
 
 
-def under_todays_names(job: Job, manifest: Manifest) -> Manifest:
+def under_todays_names(job: JobContext, manifest: Manifest) -> Manifest:
     """One epoch with its parts under the names of today; see `named_today`."""
     return named_today(job, [manifest])[0].manifest
 
@@ -68,7 +68,7 @@ class _Target:
         table: its table's id; None where it has none.
     """
 
-    job: Job
+    job: JobContext
     name: str
     place: str = ""
     table: str | None = None
@@ -78,7 +78,7 @@ class _Target:
         return self.place != "" and has_files_of(self.job, self.name, part)
 
 
-def has_files_of(job: Job, target: str, part: Part) -> bool:
+def has_files_of(job: JobContext, target: str, part: Part) -> bool:
     """Whether a target has data files of a part; not where it has none, or all of them are gone.
 
     Args:
@@ -89,7 +89,7 @@ def has_files_of(job: Job, target: str, part: Part) -> bool:
     return len(job.problems_of(target, part)) < len(part.files)
 
 
-def _targets(job: Job) -> list[_Target]:
+def _targets(job: JobContext) -> list[_Target]:
     found = []
     for sink in job.sinks:
         lying, holder = placed(sink), holding(sink)

@@ -17,10 +17,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ingest.protocol.events import Completed, EpochResult, Found, LeftPending, Listener, RolledBack, no_listener
+from ingest.protocol.events import Completed, EpochResult, LeftPending, Listener, PendingFound, RolledBack, no_listener
 from ingest.protocol.evidence import Damaged, Evidence, Unknown, gather
 from ingest.protocol.gone_files import files_gone, gone_words
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.late_files import clean_leftovers as clean_leftovers
 from ingest.protocol.steps import (
     claim_commit,
@@ -158,7 +158,7 @@ def _undecided_step(evidence: Evidence, force: bool) -> RecoveryStep:
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledInstant:
     """What recovery did, or would do, with one pending instant.
 
     Attributes:
@@ -173,13 +173,13 @@ class Settled:
 
 
 def settle(
-    job: Job,
+    job: JobContext,
     instant: str,
     settler: Settler,
     *,
     notify: Listener = no_listener,
     checked: Manifest | None = None,
-) -> Settled:
+) -> SettledInstant:
     """Bring one pending commit instant to its end, by the rule: decision first, then delete.
 
     Args:
@@ -200,7 +200,7 @@ def settle(
         evidence = gather(job, instant, settler.lease, checked)
         while True:
             answer = _take_step(job, evidence, settler, notify)
-            if isinstance(answer, Settled):
+            if isinstance(answer, SettledInstant):
                 return answer
             # Reuse a verified manifest; read a missing one again.
             is_known = isinstance(evidence.manifest, Manifest)
@@ -210,7 +210,7 @@ def settle(
         raise
 
 
-def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
+def _warn_of_forgotten(job: JobContext, plan: Plan | None) -> None:
     """Name targets that an epoch may have written to and that nobody looks at any more."""
     if plan is None:
         return
@@ -223,7 +223,7 @@ def _warn_of_forgotten(job: Job, plan: Plan | None) -> None:
         )
 
 
-def _take_step(job: Job, evidence: Evidence, settler: Settler, notify: Listener) -> Settled | Decision:
+def _take_step(job: JobContext, evidence: Evidence, settler: Settler, notify: Listener) -> SettledInstant | Decision:
     """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
     step, generation, cause = next_step(evidence), settler.generation, settler.cause
     of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
@@ -239,21 +239,21 @@ def _take_step(job: Job, evidence: Evidence, settler: Settler, notify: Listener)
             assert manifest is not None
             raise files_gone(manifest.ref, evidence.gone)
         case StepKind.WAIT:
-            return Settled(evidence, step, False)
+            return SettledInstant(evidence, step, False)
         case StepKind.RECOMMIT | StepKind.REPLAY:
             assert isinstance(evidence.decision, Decision)
             finish(job, evidence.decision, manifest)
             if manifest is not None:
                 ranges = evidence.plan.ranges if evidence.plan else ()
                 notify(Completed(EpochResult(evidence.decision, manifest, ranges), is_recovered=True))
-            return Settled(evidence, step, True)
+            return SettledInstant(evidence, step, True)
         case StepKind.ROLLBACK:
             ref = evidence.plan.ref if evidence.plan else EpochRef(-1, evidence.instant, generation)
             reason = _rollback_reason(evidence, step)
             _warn_of_forgotten(job, evidence.plan)
             roll_back(job, ref, manifest, reason)
             notify(RolledBack(ref, reason))
-            return Settled(evidence, step, True)
+            return SettledInstant(evidence, step, True)
         case StepKind.CLAIM_COMMIT:
             assert evidence.plan is not None and manifest is not None
             return claim_commit(job, evidence.plan, manifest, generation, f"recovered: {step.reason}")
@@ -281,7 +281,7 @@ def _rollback_reason(evidence: Evidence, step: RecoveryStep) -> str:
             return step.reason
 
 
-def pending_commits(job: Job, timeline: ActiveTimeline) -> list[str]:
+def pending_commits(job: JobContext, timeline: ActiveTimeline) -> list[str]:
     """Times of the pending commit instants, in the order in which they have to be settled: by epoch."""
     pending = timeline.pending().by_action(Action.COMMIT).instants
     if len(pending) < 2:
@@ -294,7 +294,7 @@ def pending_commits(job: Job, timeline: ActiveTimeline) -> list[str]:
     return [instant.time for instant in sorted(pending, key=order)]
 
 
-def recover(job: Job, lease: WriterLease, notify: Listener = no_listener) -> Sequence[Settled]:
+def recover(job: JobContext, lease: WriterLease, notify: Listener = no_listener) -> Sequence[SettledInstant]:
     """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
 
     Args:
@@ -358,7 +358,7 @@ class Settlement:
     """
 
     timeline: ActiveTimeline
-    settled: Sequence[Settled]
+    settled: Sequence[SettledInstant]
 
     @property
     def decisions(self) -> Sequence[Decision]:
@@ -372,7 +372,7 @@ def has_pending_work(timeline: ActiveTimeline) -> bool:
     return bool(timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants)
 
 
-def look(job: Job, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False) -> PendingWork:
+def look(job: JobContext, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False) -> PendingWork:
     """What is pending, and what recovery would do with it; reads only.
 
     Lists all of the timeline where nothing is pending behind the settled mark: an instant of a late writer may be
@@ -398,7 +398,7 @@ def look(job: Job, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force
 
 
 def settle_all(
-    job: Job, lease: WriterLease, notify: Listener = no_listener, seen: PendingWork | None = None
+    job: JobContext, lease: WriterLease, notify: Listener = no_listener, seen: PendingWork | None = None
 ) -> Settlement:
     """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
 
@@ -411,12 +411,12 @@ def settle_all(
         notify: called for what is pending, and of what becomes of it.
         seen: what this process saw before it took the lease.
     """
-    job.store.sweep()
+    job.store.remove_stale_uploads()
     is_whole = lease.generation % WHOLE_LOOK_EVERY == 0 or (seen is not None and seen.is_whole)
     timeline = _load(job, is_whole=is_whole)
     pending = pending_commits(job, timeline)
-    notify(Found(tuple(pending)))
-    settled: list[Settled] = []
+    notify(PendingFound(tuple(pending)))
+    settled: list[SettledInstant] = []
     settler = Settler(LeaseState.MINE, lease.generation)
     for time in pending:
         try:
@@ -425,7 +425,7 @@ def settle_all(
         except ReplayNeededError as lost:
             log.warning("instant %s: %s: %s", time, StepKind.REPLAY.value, lost)
             step = RecoveryStep(StepKind.REPLAY, str(lost))
-            settled.append(Settled(gather(job, time, LeaseState.MINE), step, False))
+            settled.append(SettledInstant(gather(job, time, LeaseState.MINE), step, False))
     done = frozenset(each.evidence.instant for each in settled if each.is_done)
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         rollback = read_rollback(job, instant.time)
@@ -439,7 +439,7 @@ def settle_all(
     return Settlement(timeline, settled)
 
 
-def _load(job: Job, *, is_whole: bool) -> ActiveTimeline:
+def _load(job: JobContext, *, is_whole: bool) -> ActiveTimeline:
     timeline = ActiveTimeline.load(job.store, job.retry) if is_whole else ActiveTimeline.recent(job.store, job.retry)
     if timeline.latest_time is not None:
         job.clock.observe(timeline.latest_time)

@@ -23,10 +23,11 @@ from functools import partial
 
 from ingest.protocol.counts import check_counts, check_part, left_out, rows_by_target
 from ingest.protocol.gone_files import files_gone, without_files
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.names import under_todays_names
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain
+from timeline.concurrency import map_concurrently
 from timeline.decision import Decision, Outcome, decide, read_decision
 from timeline.epoch import (
     MANIFEST,
@@ -54,7 +55,6 @@ from timeline.instant import (
 )
 from timeline.lease import WriterLease
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
-from timeline.side_by_side import side_by_side
 from timeline.stores.base import create_or_read, read_or_none
 from timeline.units import count
 
@@ -75,7 +75,7 @@ class Rollback:
     plan: RollbackPlan
 
 
-def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[OffsetRange, ...]) -> Plan:
+def open_instant(job: JobContext, chain: Chain, lease: WriterLease, ranges: tuple[OffsetRange, ...]) -> Plan:
     """Put the next epoch on the timeline; once this returns, its data may be written.
 
     Raises:
@@ -102,7 +102,7 @@ def open_instant(job: Job, chain: Chain, lease: WriterLease, ranges: tuple[Offse
     raise StoreUnavailableError(_taken(job, "commit instant"))
 
 
-def _open(job: Job, plan: Plan) -> bool:
+def _open(job: JobContext, plan: Plan) -> bool:
     """Put both files of an instant, one after the other; False where it belongs to another writer.
 
     An inflight file that is alone then was left by a writer whose instant is rolled back already: whoever finds it
@@ -121,7 +121,7 @@ def _open(job: Job, plan: Plan) -> bool:
 
 
 def prepare(
-    job: Job, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
+    job: JobContext, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
 ) -> Manifest:
     """Make every target's share durable and put the manifest: from here on the writer is not needed.
 
@@ -143,7 +143,7 @@ def prepare(
     return manifest
 
 
-def claim_commit(job: Job, plan: Plan, manifest: Manifest, generation: int, reason: str) -> Decision:
+def claim_commit(job: JobContext, plan: Plan, manifest: Manifest, generation: int, reason: str) -> Decision:
     """Try to decide that an epoch is committed; returns what is decided, by whomever."""
     wanted = _wanted(job, plan.ref, generation, Outcome.COMMIT, reason)
     return _claim(
@@ -153,7 +153,7 @@ def claim_commit(job: Job, plan: Plan, manifest: Manifest, generation: int, reas
     )
 
 
-def claim_rollback(job: Job, ref: EpochRef, generation: int, reason: str, *, is_crash: bool = False) -> Decision:
+def claim_rollback(job: JobContext, ref: EpochRef, generation: int, reason: str, *, is_crash: bool = False) -> Decision:
     """Try to decide that an epoch is rolled back; returns what is decided, by whomever.
 
     Args:
@@ -166,7 +166,7 @@ def claim_rollback(job: Job, ref: EpochRef, generation: int, reason: str, *, is_
     return _claim(job, ref, replace(_wanted(job, ref, generation, Outcome.ROLLBACK, reason), is_crash=is_crash))
 
 
-def _wanted(job: Job, ref: EpochRef, generation: int, outcome: Outcome, reason: str) -> Decision:
+def _wanted(job: JobContext, ref: EpochRef, generation: int, outcome: Outcome, reason: str) -> Decision:
     return Decision(
         epoch=ref.epoch,
         outcome=outcome,
@@ -179,28 +179,28 @@ def _wanted(job: Job, ref: EpochRef, generation: int, outcome: Outcome, reason: 
     )
 
 
-def _claim(job: Job, ref: EpochRef, wanted: Decision) -> Decision:
+def _claim(job: JobContext, ref: EpochRef, wanted: Decision) -> Decision:
     decision = decide(job.store, wanted, job.retry)
     log.info("%s decided: %s by %s (%s)", ref, decision.outcome.value, decision.by, decision.reason)
     reach("decided")
     return decision
 
 
-def read_plan(job: Job, instant: str) -> Plan | None:
+def read_plan(job: JobContext, instant: str) -> Plan | None:
     """The plan of a commit instant; None where its requested file is gone."""
     path = commit_requested(instant).path
     body = read_or_none(job.store, path, job.retry)
     return None if body is None else PLAN.load(path, body)
 
 
-def read_manifest(job: Job, instant: str) -> Manifest | None:
+def read_manifest(job: JobContext, instant: str) -> Manifest | None:
     """The manifest of a commit instant; None while the instant has none."""
     path = commit_inflight(instant).path
     body = read_or_none(job.store, path, job.retry)
     return MANIFEST.load(path, body) if body else None
 
 
-def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, applied_through: int = -1) -> None:
+def finish(job: JobContext, decision: Decision, manifest: Manifest | None = None, *, applied_through: int = -1) -> None:
     """Drive a committed epoch to its end: targets in order, completed file, markers. Idempotent.
 
     Args:
@@ -218,7 +218,7 @@ def finish(job: Job, decision: Decision, manifest: Manifest | None = None, *, ap
     complete(job, decision, manifest)
 
 
-def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
+def apply_in_order(job: JobContext, decision: Decision, manifest: Manifest, *, applied_through: int = -1) -> None:
     """The first half of `finish`: commit the epoch's parts to their targets, behind all epochs before it.
 
     Args:
@@ -244,7 +244,7 @@ def apply_in_order(job: Job, decision: Decision, manifest: Manifest, *, applied_
     reach("applied")
 
 
-def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
+def complete(job: JobContext, decision: Decision, manifest: Manifest) -> None:
     """The second half of `finish`: the timeline says that the epoch is completed, and its markers go. Idempotent."""
     files = next((part.files for part in manifest.parts if part.target == job.base_target), ())
     ensure_partition_files(job.store, files, decision.instant, job.retry, job.partitions)
@@ -257,10 +257,10 @@ def complete(job: Job, decision: Decision, manifest: Manifest) -> None:
         job.sink(part.target).release(manifest.ref, part)
         reach("part-released")
 
-    side_by_side(release, manifest.parts, job.store.requests_at_once)
+    map_concurrently(release, manifest.parts, job.store.requests_at_once)
 
 
-def _commit(job: Job, manifest: Manifest, part: Part) -> None:
+def _commit(job: JobContext, manifest: Manifest, part: Part) -> None:
     """Commit one part; where its target has lost what was prepared, write it there again."""
     sink, gap = job.sink(part.target), job.gaps.get(part.target)
     if gap is not None:
@@ -270,7 +270,7 @@ def _commit(job: Job, manifest: Manifest, part: Part) -> None:
         part = bridged
     for attempt in itertools.count(1):
         try:
-            sink.commit(part, job.spread)
+            sink.commit(part, job.parallel)
             break
         except ReplayNeededError as lost:
             if job.rewrite is None or attempt > _MOST_REPLAYS:
@@ -282,13 +282,13 @@ def _commit(job: Job, manifest: Manifest, part: Part) -> None:
     reach("part-committed")
 
 
-def roll_back(job: Job, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:
+def roll_back(job: JobContext, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:
     """Remove a commit instant that was decided against, and record what went. Idempotent."""
     rollback = _find_rollback(job, ref.instant) or _request_rollback(job, ref, reason)
     drive_rollback(job, rollback, ref, manifest)
 
 
-def drive_rollback(job: Job, rollback: Rollback, ref: EpochRef, manifest: Manifest | None) -> None:
+def drive_rollback(job: JobContext, rollback: Rollback, ref: EpochRef, manifest: Manifest | None) -> None:
     """Bring a rollback that was requested to its end. Idempotent.
 
     The order is what makes it safe to be killed anywhere: the record of what went is complete before
@@ -323,20 +323,20 @@ def drive_rollback(job: Job, rollback: Rollback, ref: EpochRef, manifest: Manife
         sink.release(ref, None)
 
 
-def read_rollback(job: Job, time: str) -> Rollback | None:
+def read_rollback(job: JobContext, time: str) -> Rollback | None:
     """A rollback instant that Tideline requested; None for another writer's."""
     path = Instant(time, Action.ROLLBACK, State.REQUESTED).path
     body = read_or_none(job.store, path, job.retry)
     return Rollback(time, ROLLBACK_PLAN.load(path, body)) if body else None
 
 
-def rollback_is_completed(job: Job, rollback: Rollback) -> bool:
+def rollback_is_completed(job: JobContext, rollback: Rollback) -> bool:
     """Whether a rollback was brought to its end."""
     completed = Instant(rollback.time, Action.ROLLBACK, State.COMPLETED, rollback.plan.completion_time)
     return job.retry.call(partial(job.store.size, completed.path)) is not None
 
 
-def _find_rollback(job: Job, instant: str) -> Rollback | None:
+def _find_rollback(job: JobContext, instant: str) -> Rollback | None:
     """The latest rollback that was requested for a commit instant, in whatever state it is."""
     # A rollback's time is later than that of the instant that it is for.
     timeline = ActiveTimeline.since(job.store, instant, job.retry)
@@ -348,14 +348,14 @@ def _find_rollback(job: Job, instant: str) -> Rollback | None:
     return None
 
 
-def _taken(job: Job, what: str) -> str:
+def _taken(job: JobContext, what: str) -> str:
     return (
         f"{job.store.url}: no time is free for a {what}, {_MOST_TIMES} were tried: the store says of each that another "
         "process created it first. tideline check-store tells whether it keeps what it promises"
     )
 
 
-def _request_rollback(job: Job, ref: EpochRef, reason: str) -> Rollback:
+def _request_rollback(job: JobContext, ref: EpochRef, reason: str) -> Rollback:
     for _ in range(_MOST_TIMES):
         time = job.clock.next()
         plan = RollbackPlan(ref.instant, ref.epoch, job.clock.next(), reason, job.by, job.token())
@@ -368,7 +368,7 @@ def _request_rollback(job: Job, ref: EpochRef, reason: str) -> Rollback:
     raise StoreUnavailableError(_taken(job, "rollback"))
 
 
-def decided_before(job: Job, epoch: int, applied_through: int) -> list[Decision]:
+def decided_before(job: JobContext, epoch: int, applied_through: int) -> list[Decision]:
     """Commits below an epoch that may lack a target, oldest first.
 
     A completed epoch was applied to every target, and whoever applied it had applied all before it:
@@ -388,7 +388,7 @@ def decided_before(job: Job, epoch: int, applied_through: int) -> list[Decision]
     return lagging[::-1]
 
 
-def manifest_of(job: Job, decision: Decision) -> Manifest:
+def manifest_of(job: JobContext, decision: Decision) -> Manifest:
     """The manifest of a decision to commit.
 
     Raises:
@@ -403,7 +403,7 @@ def manifest_of(job: Job, decision: Decision) -> Manifest:
     return manifest
 
 
-def _extra_metadata(job: Job, decision: Decision, manifest: Manifest) -> dict[str, str]:
+def _extra_metadata(job: JobContext, decision: Decision, manifest: Manifest) -> dict[str, str]:
     holes = {shard: [asdict(hole) for hole in each] for shard, each in lost(decision.positions).items()}
     return {
         "schema": job.identity.avro_schema,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from ingest.driver.fsck import Checkup
+from ingest.driver.fsck import FsckResult
 from sinks.audit import Finding, Problem
 from timeline.formatting import count, size
 
@@ -28,7 +28,7 @@ _ADVICE = {
 }
 
 
-def checkup_lines(found: Checkup) -> Iterator[str]:
+def checkup_lines(found: FsckResult) -> Iterator[str]:
     """For people: what was compared, what was found by kind, and what to do about it."""
     if not found.checked and not found.findings:
         yield "nothing was ingested yet"
@@ -61,11 +61,11 @@ def _line(finding: Finding) -> str:
     return f"{finding.where}: {finding.what}: {finding.detail}"
 
 
-def _problems(found: Checkup) -> int:
+def _problems(found: FsckResult) -> int:
     return sum(finding.problem is not Problem.PENDING for finding in found.findings)
 
 
-def checkup_json(found: Checkup) -> dict[str, object]:
+def checkup_json(found: FsckResult) -> dict[str, object]:
     """For machines."""
     return {
         "epochs": found.epochs,

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from ingest.driver.build import Opened, build_job
+from ingest.driver.build import TimelineHandle, build_job
 from ingest.driver.takeover import Recovery
 from ingest.protocol.evidence import Evidence, Unknown, gather
 from ingest.protocol.recovery import RecoveryStep, next_step
@@ -40,7 +40,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Prospect:
+class RecoveryPreview:
     """What recovery would do with a pending instant.
 
     Attributes:
@@ -70,7 +70,7 @@ class Inspection:
         offsets: what it reads of each shard.
         rejected: why rows went to the quarantine.
         files: data files that it wrote, or deleted.
-        prospect: what recovery would do; None where nothing is pending.
+        preview: what recovery would do; None where nothing is pending.
     """
 
     entry: Entry
@@ -79,10 +79,10 @@ class Inspection:
     offsets: Sequence[OffsetRow]
     rejected: Sequence[RejectedRow]
     files: Sequence[FileRow]
-    prospect: Prospect | None
+    preview: RecoveryPreview | None
 
 
-def inspect_instant(opened: Opened, timeline: ActiveTimeline, instant: Instant) -> Inspection:
+def inspect_instant(opened: TimelineHandle, timeline: ActiveTimeline, instant: Instant) -> Inspection:
     """Read everything about one instant; touches nothing.
 
     Args:
@@ -116,17 +116,17 @@ def _reached(shown: ShownInstant) -> Iterator[Reached]:
             before = at
 
 
-def _prospect(opened: Opened, instant: Instant) -> Prospect:
+def _prospect(opened: TimelineHandle, instant: Instant) -> RecoveryPreview:
     if instant.action is Action.ROLLBACK:
-        return Prospect(None, "finish it: delete what is left of its instant, and record what went")
+        return RecoveryPreview(None, "finish it: delete what is left of its instant, and record what went")
     if instant.action is not Action.COMMIT or opened.identity is None:
-        return Prospect(None, "nothing: Tideline has not written it")
+        return RecoveryPreview(None, "nothing: Tideline has not written it")
     observer = LeaseObserver(opened.store, opened.retry)
     try:
         evidence = gather(build_job(opened), instant.time, _look(observer))
     except TidelineError as error:
-        return Prospect(None, f"that cannot be told now: {error}", observer.writer)
-    return Prospect((evidence, next_step(evidence)), writer=observer.writer)
+        return RecoveryPreview(None, f"that cannot be told now: {error}", observer.writer)
+    return RecoveryPreview((evidence, next_step(evidence)), writer=observer.writer)
 
 
 def _look(observer: LeaseObserver) -> LeaseState | Unknown:
@@ -155,7 +155,7 @@ def inspection_json(inspection: Inspection, most_files: int) -> Object:
         "rollback": _rollback(entry),
         "files": [vars(row) for row in files[: most_files or len(files)]],
         "files_in_all": len(files),
-        "recovery": _recovery(inspection.prospect),
+        "recovery": _recovery(inspection.preview),
         "problems": list(entry.problems),
     }
 
@@ -229,12 +229,12 @@ def _rollback(entry: Entry) -> Object | None:
     }
 
 
-def _recovery(prospect: Prospect | None) -> Object | None:
+def _recovery(preview: RecoveryPreview | None) -> Object | None:
     """As `tideline recover --json` has it, with `words` where there is no step."""
-    if prospect is None:
+    if preview is None:
         return None
-    said = recovery_json(prospect.recovery, dry_run=True)
+    said = recovery_json(preview.recovery, dry_run=True)
     assert isinstance(said, dict)
     found = said["found"]
     assert isinstance(found, list)
-    return {"writer": said["writer"], "found": found[0] if found else None, "words": prospect.words or None}
+    return {"writer": said["writer"], "found": found[0] if found else None, "words": preview.words or None}

@@ -36,7 +36,7 @@ def inspection_page(inspection: Inspection, most_files: int) -> Group:
 def _page(inspection: Inspection, most_files: int) -> Iterator[RenderableType]:
     yield _headline(inspection)
     yield _facts(inspection)
-    if inspection.prospect is not None:
+    if inspection.preview is not None:
         yield _title("what recovery would do now")
         yield Padding(Group(*_prospect_lines(inspection)), (0, 0, 0, 2))
     yield _title("when (UTC)")
@@ -105,12 +105,12 @@ def _fact_lines(inspection: Inspection) -> Iterator[tuple[str, str]]:
 
 
 def _prospect_lines(inspection: Inspection) -> Iterator[Text]:
-    prospect = inspection.prospect
-    assert prospect is not None
-    if prospect.words:
-        yield Text(prospect.words)
+    preview = inspection.preview
+    assert preview is not None
+    if preview.words:
+        yield Text(preview.words)
         return
-    for line in recovery_lines(prospect.recovery, dry_run=True):
+    for line in recovery_lines(preview.recovery, dry_run=True):
         if not line.startswith("instant "):
             yield Text(line.strip(), style="bold" if line.lstrip().startswith("→") else "")
 

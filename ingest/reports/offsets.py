@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-from ingest.driver.build import Opened, open_source
+from ingest.driver.build import TimelineHandle, open_source
 from ingest.sources.base import ShardEnd, Source, Unit
 from ingest.sources.options import StreamOptions
 from ingest.sources.quarantine import source_positions
@@ -142,7 +142,7 @@ class _Moved:
     holes: dict[str, list[KnownHole]] = field(default_factory=dict)
 
 
-def job_offsets(opened: Opened, most_epochs: int) -> JobOffsets:
+def job_offsets(opened: TimelineHandle, most_epochs: int) -> JobOffsets:
     """Where all shards of a job stand: from its timeline, and from its source as far as that answers.
 
     Args:
@@ -170,7 +170,7 @@ def job_offsets(opened: Opened, most_epochs: int) -> JobOffsets:
     )
 
 
-def open_job_source(opened: Opened) -> Source | None:
+def open_job_source(opened: TimelineHandle) -> Source | None:
     """The job's source; None where a streaming query has it."""
     return None if isinstance(opened.config.source, StreamOptions) else open_source(opened.config)
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from ingest.driver.takeover import Recovery
 from ingest.protocol.evidence import Evidence
-from ingest.protocol.recovery import RecoveryStep, Settled, StepKind
+from ingest.protocol.recovery import RecoveryStep, SettledInstant, StepKind
 from ingest.reports.recovery_text import WOULD, recovery_json
 from timeline.html import Html, element, mark, table
 
@@ -53,7 +53,7 @@ def step_html(step: RecoveryStep) -> Html:
     return element("div", element("b", step.kind.value), f": {step.reason}")
 
 
-def settled_html(settled: Settled) -> Html:
+def settled_html(settled: SettledInstant) -> Html:
     """One line: what became of an instant, or would become of it."""
     became = "rolled back" if settled.step.kind is StepKind.ROLLBACK else "committed"
     shown = mark(became if settled.is_done else "pending")

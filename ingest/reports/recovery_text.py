@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ingest.driver.takeover import Recovery
 from ingest.protocol.evidence import Damaged, Evidence, Unknown
-from ingest.protocol.recovery import RecoveryStep, Settled, StepKind
+from ingest.protocol.recovery import RecoveryStep, SettledInstant, StepKind
 from timeline.decision import Decision
 from timeline.epoch import Json, Manifest
 from timeline.lease import LeaseState, WriterRecord
@@ -52,9 +52,9 @@ def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
     yield from recovery.losses
     if recovery.losses:
         yield "no epoch is added behind a gap: tideline replay CONF --dry-run says where lost rows can be had"
-    if recovery.leftovers:
+    if recovery.unreleased:
         verb = "would look after" if dry_run else "looked after"
-        yield f"{verb} late files of {count(len(recovery.leftovers), 'settled instant')}"
+        yield f"{verb} late files of {count(len(recovery.unreleased), 'settled instant')}"
     if recovery.is_waiting:
         yield "waiting for a writer that may be alive: run again later, or use --force"
 
@@ -74,12 +74,12 @@ def recovery_json(recovery: Recovery, *, dry_run: bool) -> Json:
         "found": [_found_json(evidence, step) for evidence, step in recovery.found],
         "settled": [_settled_json(settled) for settled in recovery.settled],
         "replays": [_settled_json(settled) for settled in recovery.replays],
-        "leftovers": list(recovery.leftovers),
+        "leftovers": list(recovery.unreleased),
         "losses": list(recovery.losses),
     }
 
 
-def _settled_json(settled: Settled) -> Json:
+def _settled_json(settled: SettledInstant) -> Json:
     return {"instant": settled.evidence.instant, "step": settled.step.kind.value, "reason": settled.step.reason}
 
 

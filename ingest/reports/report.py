@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingest.driver.build import Opened
+from ingest.driver.build import TimelineHandle
 from ingest.driver.takeover import Recovery, examine
 from ingest.protocol.recovery import StepKind
 from ingest.reports.offsets import JobOffsets, ShardOffsets, ShardState, job_offsets
@@ -39,7 +39,7 @@ _IDLE_S = 600.0
 
 
 @dataclass(frozen=True)
-class Report:
+class JobReport:
     """What there is to say about a job.
 
     Attributes:
@@ -99,7 +99,7 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Notice:
     """One thing that is to be known.
 
     Attributes:
@@ -111,7 +111,7 @@ class Finding:
     words: str
 
 
-def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report:
+def gather(opened: TimelineHandle, conf: str, wanted: Selection, at: datetime) -> JobReport:
     """Look at a job; reads only. What does not answer is part of the report.
 
     Args:
@@ -142,7 +142,7 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
         offsets = job_offsets(opened, 0 if not wanted.limit else wanted.limit)
     except TidelineError as error:
         unknown.append(f"how far the source is read: {error}")
-    return Report(
+    return JobReport(
         job=opened.config.name,
         place=opened.store.url,
         conf=conf,
@@ -159,17 +159,17 @@ def gather(opened: Opened, conf: str, wanted: Selection, at: datetime) -> Report
     )
 
 
-def findings(report: Report) -> list[Finding]:
+def findings(report: JobReport) -> list[Notice]:
     """Everything that is not as it should be, the most urgent first; empty where all is well."""
     if report.refused:  # what else there is to say would send people to commands that this one stops
-        return [Finding(Level.ACT, report.refused), *_unread(report)]
+        return [Notice(Level.ACT, report.refused), *_unread(report)]
     found = [*_pending(report), *_writer(report), *_rollbacks(report), *_source(report), *_unread(report)]
     if not report.history.entries:
-        found.append(Finding(Level.LOOK, "The job has not begun: there is no instant yet."))
+        found.append(Notice(Level.LOOK, "The job has not begun: there is no instant yet."))
     return sorted(found, key=lambda finding: -list(Level).index(finding.level))
 
 
-def level_of(found: Sequence[Finding]) -> Level:
+def level_of(found: Sequence[Notice]) -> Level:
     """The most urgent level."""
     return max((finding.level for finding in found), key=list(Level).index, default=Level.WELL)
 
@@ -231,26 +231,26 @@ def lagging(offsets: JobOffsets) -> list[ShardOffsets]:
     return sorted(offsets.shards, key=lambda row: (urgency.get(row.state, 1), -(row.lag or 0), row.shard))
 
 
-def _pending(report: Report) -> Iterator[Finding]:
+def _pending(report: JobReport) -> Iterator[Notice]:
     if report.recovery is None:
         return
     for loss in report.recovery.losses:
-        yield Finding(Level.ACT, f"{loss}. Run: tideline replay {report.conf} --dry-run")
+        yield Notice(Level.ACT, f"{loss}. Run: tideline replay {report.conf} --dry-run")
     is_alive = report.lease in (LeaseState.LIVE, LeaseState.MINE)
     kinds = [step.kind for _, step in report.recovery.found]
     stuck = [kind for kind in kinds if kind not in (StepKind.WAIT, StepKind.HALT, StepKind.REFUSE, StepKind.REPLAY)]
     if StepKind.HALT in kinds:
         words = "cannot be told from storage what to do with: see below, and mend the store first."
-        yield Finding(Level.ACT, f"{_instants(kinds.count(StepKind.HALT))} pending; it {words}")
+        yield Notice(Level.ACT, f"{_instants(kinds.count(StepKind.HALT))} pending; it {words}")
     if StepKind.REFUSE in kinds:
         number = _instants(kinds.count(StepKind.REFUSE))
         words = f"pending: data files of it are gone. Run: tideline replay {report.conf} --dry-run"
-        yield Finding(Level.ACT, f"{number} {words}")
+        yield Notice(Level.ACT, f"{number} {words}")
     if StepKind.REPLAY in kinds:
         number = _instants(kinds.count(StepKind.REPLAY))
-        yield Finding(Level.ACT, f"{number} pending: a target lost it. Run: tideline run {report.conf}")
+        yield Notice(Level.ACT, f"{number} pending: a target lost it. Run: tideline run {report.conf}")
     if stuck and not is_alive:
-        yield Finding(
+        yield Notice(
             Level.ACT,
             f"{_instants(len(stuck))} pending, and no writer is alive. Run: tideline recover {report.conf} "
             "(below is what it would do), or start the job, which recovers first.",
@@ -260,15 +260,15 @@ def _pending(report: Report) -> Iterator[Finding]:
         yield from _long_open(report)
     open_rollbacks = [each for each in report.history.entries if each.instant.action is Action.ROLLBACK]
     if not is_alive and any(each.instant.is_pending for each in open_rollbacks):
-        yield Finding(Level.ACT, f"A rollback is not at its end. Run: tideline recover {report.conf}")
+        yield Notice(Level.ACT, f"A rollback is not at its end. Run: tideline recover {report.conf}")
 
 
-def _long_open(report: Report) -> Iterator[Finding]:
+def _long_open(report: JobReport) -> Iterator[Notice]:
     """A writer that has not said that it ended may be alive, or gone with its machine."""
     requested = [row.requested for row in report.history.instants() if row.completed is None and row.requested]
     open_s = (report.at - min(requested, default=report.at)).total_seconds()
     if open_s > _LONG_OPEN_S:
-        yield Finding(
+        yield Notice(
             Level.LOOK,
             f"An instant has been open for {duration(open_s)}. Its writer has not said that it ended; if it is gone, "
             f"run: tideline recover {report.conf}",
@@ -279,59 +279,59 @@ def _instants(number: int) -> str:
     return f"{count(number, 'instant')} {'is' if number == 1 else 'are'}"
 
 
-def _writer(report: Report) -> Iterator[Finding]:
+def _writer(report: JobReport) -> Iterator[Notice]:
     if report.ended_by:
         said = f"{report.ended_by}{'' if report.ended_by.endswith(('.', '…')) else '.'}"
-        yield Finding(Level.ACT, f"The last writer was ended by an error: {said} Run: tideline run {report.conf}")
+        yield Notice(Level.ACT, f"The last writer was ended by an error: {said} Run: tideline run {report.conf}")
 
 
-def _rollbacks(report: Report) -> Iterator[Finding]:
+def _rollbacks(report: JobReport) -> Iterator[Notice]:
     number = report.rollbacks_in_a_row
     if number:
         why = next((row.reason for row in reversed(report.history.epochs()) if row.reason), "no reason recorded")
         level = Level.ACT if number >= _IN_A_ROW else Level.LOOK
         what = "The last epoch was" if number == 1 else f"The last {number} epochs were"
-        yield Finding(level, f"{what} rolled back ({why}); nothing was committed since.")
+        yield Notice(level, f"{what} rolled back ({why}); nothing was committed since.")
 
 
-def _source(report: Report) -> Iterator[Finding]:
+def _source(report: JobReport) -> Iterator[Notice]:
     offsets = report.offsets
     if offsets is not None and offsets.count(ShardState.LOST):
         names = ", ".join(row.shard for row in offsets.shards if row.state is ShardState.LOST)[:200]
-        yield Finding(
+        yield Notice(
             Level.ACT,
             f"Records are gone from the source before they were read, or a shard shrank: {names}. See the lag.",
         )
     if offsets is not None and offsets.is_silent:
-        yield Finding(Level.LOOK, f"The source does not answer, so the lag is not known: {offsets.unknown}")
+        yield Notice(Level.LOOK, f"The source does not answer, so the lag is not known: {offsets.unknown}")
     last = report.last_committed
     is_idle = last is None or last.completed is None or (report.at - last.completed).total_seconds() > _IDLE_S
     if offsets is not None and offsets.lag and is_idle and report.lease not in (LeaseState.LIVE, LeaseState.MINE):
-        yield Finding(Level.LOOK, f"{waiting(offsets)}, and no writer is running. Run: tideline run {report.conf}")
+        yield Notice(Level.LOOK, f"{waiting(offsets)}, and no writer is running. Run: tideline run {report.conf}")
     rows = [row for row in report.history.epochs() if row.state == "committed"]
     replayed = replayed_records(report.history)
     read = sum(row.read or 0 for row in rows) - replayed
     rejected = sum(rows for _, rows, _ in rejected_by_reason(report.history))
     if read > 0 and rejected / read > _MANY_REJECTED:
         since = f"; {count(replayed, 'record')} that were before have been replayed" if replayed else ""
-        yield Finding(
+        yield Notice(
             Level.LOOK, f"{rejected:,} of {count(read, 'record')} were rejected ({rejected / read:.0%}){since}."
         )
 
 
-def _unread(report: Report) -> Iterator[Finding]:
+def _unread(report: JobReport) -> Iterator[Notice]:
     for words in report.unknown:
-        yield Finding(Level.LOOK, f"Not known: {words}")
+        yield Notice(Level.LOOK, f"Not known: {words}")
     if report.unreadable:
-        yield Finding(
+        yield Notice(
             Level.LOOK, f"{count(len(report.unreadable), 'file')} of the timeline cannot be read; see the end."
         )
     problems = [problem for entry in report.history.entries for problem in entry.problems]
     if problems:
-        yield Finding(Level.LOOK, f"{count(len(problems), 'part')} of instants cannot be read; see the end.")
+        yield Notice(Level.LOOK, f"{count(len(problems), 'part')} of instants cannot be read; see the end.")
 
 
-def situation(report: Report) -> str:
+def situation(report: JobReport) -> str:
     """Where the job stands, in one or two sentences."""
     last = report.last_committed
     if last is None or last.completed is None:
@@ -347,7 +347,7 @@ def situation(report: Report) -> str:
     return " ".join([words, *_given_up(report.history)])
 
 
-def _last_words(report: Report, epoch: int, completed: str) -> str:
+def _last_words(report: JobReport, epoch: int, completed: str) -> str:
     if report.recovery is None:  # the timeline is not whole, or a target cannot be asked
         return f"Epoch {epoch} is the last one on the timeline, {completed}; whether every target has it is not known."
     if report.recovery.losses:

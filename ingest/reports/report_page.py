@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ingest.reports.offsets import JobOffsets, ShardOffsets, ShardState
 from ingest.reports.recovery_html import found_html
 from ingest.reports.report import (
-    Finding,
+    JobReport,
     Level,
-    Report,
+    Notice,
     findings,
     lagging,
     level_of,
@@ -67,7 +67,7 @@ figure img{display:block;width:100%;height:auto}
 """
 
 
-def page(report: Report) -> str:
+def page(report: JobReport) -> str:
     """The page, as HTML 5.
 
     Raises:
@@ -90,7 +90,7 @@ def page(report: Report) -> str:
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def _head(report: Report) -> Html:
+def _head(report: JobReport) -> Html:
     left = f"; {count(report.older, 'older instant')} not looked at" if report.older else ""
     words = f"looked at {moment(report.at)}, {count(len(report.history.entries), 'instant')}{left}"
     return element(
@@ -100,7 +100,7 @@ def _head(report: Report) -> Html:
     )
 
 
-def _verdict(report: Report, found: Sequence[Finding]) -> Html:
+def _verdict(report: JobReport, found: Sequence[Notice]) -> Html:
     level = level_of(found)
     sign, words = _HEADLINES[level]
     return element(
@@ -113,7 +113,7 @@ def _verdict(report: Report, found: Sequence[Finding]) -> Html:
     )
 
 
-def _sections(report: Report) -> Iterator[Html]:
+def _sections(report: JobReport) -> Iterator[Html]:
     epochs = report.history.epochs()
     yield facts_table(_facts(report, epochs))
     yield element("h2", "Pending instants, and what recovery would do")
@@ -132,7 +132,7 @@ def _sections(report: Report) -> Iterator[Html]:
         yield element("ul", *(element("li", problem) for problem in problems[:MOST_PROBLEMS]))
 
 
-def _facts(report: Report, epochs: Sequence[EpochRow]) -> list[tuple[str, object]]:
+def _facts(report: JobReport, epochs: Sequence[EpochRow]) -> list[tuple[str, object]]:
     done = [row for row in epochs if row.state == "committed"]
     last = report.last_committed
     undone = sum(row.outcome == "rollback" for row in epochs)
@@ -151,7 +151,7 @@ def _facts(report: Report, epochs: Sequence[EpochRow]) -> list[tuple[str, object
     ]
 
 
-def _replayed(report: Report) -> str:
+def _replayed(report: JobReport) -> str:
     records = replayed_records(report.history)
     return f", after {count(records, 'record')} replayed" if records else ""
 
@@ -172,7 +172,7 @@ def _lag_words(offsets: JobOffsets | None) -> str:
     return waiting(offsets)
 
 
-def _writer(report: Report) -> str:
+def _writer(report: JobReport) -> str:
     writer = report.recovery.writer if report.recovery is not None else None
     if writer is None:
         return "none yet" if report.lease is LeaseState.NONE else "not known"
@@ -186,7 +186,7 @@ def _writer(report: Report) -> str:
     return f"may be alive: {who}"
 
 
-def _pending(report: Report) -> Html:
+def _pending(report: JobReport) -> Html:
     if report.recovery is None:
         return element("p", "Not known.")
     if not report.recovery.found:
@@ -194,7 +194,7 @@ def _pending(report: Report) -> Html:
     return element("div", found_html(report.recovery), class_="wide")
 
 
-def _pictures(report: Report) -> Iterator[Html]:
+def _pictures(report: JobReport) -> Iterator[Html]:
     from ingest.reports.pictures import gantt, lag, recovery, sizes, throughput
 
     history, offsets = report.history, report.offsets
@@ -247,7 +247,7 @@ def _number(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
 
 
-def _rejected(report: Report) -> Html:
+def _rejected(report: JobReport) -> Html:
     reasons = rejected_by_reason(report.history)
     if not reasons:
         return element("p", "No row was rejected.")
@@ -270,7 +270,7 @@ def _rollbacks(instants: Sequence[InstantRow]) -> Html:
     return together(element("div", table(heads, rows), class_="wide"), older)
 
 
-def _problems(report: Report) -> list[str]:
+def _problems(report: JobReport) -> list[str]:
     found = [f"{report.place}: {name} is no instant that is known" for name in report.unreadable]
     found += [f"instant {entry.instant.time}: {each}" for entry in report.history.entries for each in entry.problems]
     return found + [f"not known: {words}" for words in report.unknown]

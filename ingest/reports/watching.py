@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from ingest.driver.build import Opened
+from ingest.driver.build import TimelineHandle
 from ingest.reports.instants import ShownInstant, shown_instants
 from ingest.reports.offsets import ShardState, SourceEnds, shard_state, source_ends
 from ingest.sources.base import ShardEnd, Source, Unit
@@ -97,7 +97,7 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Rate:
+class IngestRate:
     """How fast rows come in, over the latest committed epochs and all that lies between them.
 
     Attributes:
@@ -142,7 +142,7 @@ class Frame:
     epochs: tuple[EpochRow, ...] = ()
     pending: tuple[ShownInstant, ...] = ()
     rollbacks: tuple[ShownInstant, ...] = ()
-    rate: Rate | None = None
+    rate: IngestRate | None = None
     writer: Writer | None = None
     lag: Lag | None = None
     warning: str = ""
@@ -192,7 +192,7 @@ class LagProbe:
 class LagMeter:
     """Measures lag: decisions that are new since the last time, and where the source's shards end."""
 
-    def __init__(self, opened: Opened, source: Source | None, now: Callable[[], datetime] = now_utc) -> None:
+    def __init__(self, opened: TimelineHandle, source: Source | None, now: Callable[[], datetime] = now_utc) -> None:
         self._opened = opened
         self._source = source
         self._now = now
@@ -247,7 +247,7 @@ class Watcher:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: TimelineHandle,
         lag: LagSource,
         *,
         observer: LeaseObserver | None = None,
@@ -325,7 +325,7 @@ def _order(instant: Instant) -> tuple[str, str]:
     return instant.time, instant.action.value
 
 
-def rate_of(epochs: Sequence[EpochRow], most: int = 10) -> Rate | None:
+def rate_of(epochs: Sequence[EpochRow], most: int = 10) -> IngestRate | None:
     """How fast rows came in over the newest committed epochs; None where there are none."""
     done = [epoch for epoch in epochs if epoch.state == "committed" and epoch.completed and epoch.requested][-most:]
     begins = [epoch.requested for epoch in done if epoch.requested is not None]
@@ -334,4 +334,4 @@ def rate_of(epochs: Sequence[EpochRow], most: int = 10) -> Rate | None:
         return None
     over_s = max(1e-3, (max(ends) - min(begins)).total_seconds())
     rows, size = sum(epoch.rows or 0 for epoch in done), sum(epoch.bytes or 0 for epoch in done)
-    return Rate(len(done), over_s, rows / over_s, size / over_s)
+    return IngestRate(len(done), over_s, rows / over_s, size / over_s)

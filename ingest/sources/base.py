@@ -70,7 +70,7 @@ class ShardEnd:
 
 
 @dataclass(frozen=True)
-class Grain:
+class SplitSize:
     """How a source's ranges are cut into tasks, in its own units (bytes, records).
 
     Attributes:
@@ -169,7 +169,7 @@ class Decoder(Protocol):
         """The block's rows, all of them rejected for this reason. Looks into no record."""
 
 
-class Requeue(Protocol):
+class QuarantineDecoder(Protocol):
     """Picklable: brings records that were rejected before back into the blocks that the source's decoder takes."""
 
     def __call__(self, shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
@@ -213,7 +213,7 @@ class Source(Protocol):
         """What offsets count, for people."""
 
     @property
-    def grain(self) -> Grain:
+    def split_size(self) -> SplitSize:
         """How large the pieces are that tasks read."""
 
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
@@ -241,7 +241,7 @@ class Source(Protocol):
             lineage: whether accepted rows come with their offsets.
         """
 
-    def requeue(self) -> Requeue:
+    def quarantine_decoder(self) -> QuarantineDecoder:
         """What brings rejected records back to the decoder; to send to the executors."""
 
     def completed(self, positions: Mapping[str, Position]) -> None:

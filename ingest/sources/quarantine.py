@@ -19,7 +19,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, Source, SourcePlan, Unit
+from ingest.sources.base import (
+    Block,
+    Decoder,
+    QuarantineDecoder,
+    RangeReader,
+    ShardEnd,
+    Source,
+    SourcePlan,
+    SplitSize,
+    Unit,
+)
 from ingest.sources.replays import REPLAY_SHARD
 from sinks.reading import SnapshotRows
 from timeline.epoch import OffsetRange, Position
@@ -95,9 +105,9 @@ class WithQuarantine:
         return self.source.unit
 
     @property
-    def grain(self) -> Grain:
+    def split_size(self) -> SplitSize:
         """See Source."""
-        return self.source.grain
+        return self.source.split_size
 
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         """See Source; a replay is one piece."""
@@ -110,15 +120,15 @@ class WithQuarantine:
     def reader(self, schema: pa.Schema | None = None) -> RangeReader:
         """See Source."""
         own = self.source.reader(schema)
-        return own if self.quarantine is None else _Reader(own, self.quarantine, self.source.requeue())
+        return own if self.quarantine is None else _Reader(own, self.quarantine, self.source.quarantine_decoder())
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
         """See Source."""
         return self.source.decoder(schema, lineage=lineage)
 
-    def requeue(self) -> Requeue:
+    def quarantine_decoder(self) -> QuarantineDecoder:
         """See Source."""
-        return self.source.requeue()
+        return self.source.quarantine_decoder()
 
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source."""
@@ -129,7 +139,7 @@ class WithQuarantine:
 class _Reader:
     own: RangeReader
     quarantine: SnapshotRows
-    requeue: Requeue
+    quarantine_decoder: QuarantineDecoder
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
         return self._read_rejected(offsets) if offsets.shard == QUARANTINE_SHARD else self.own.read(offsets)
@@ -141,7 +151,7 @@ class _Reader:
         for batch in self.quarantine.read(version, _COLUMNS, _replayable(offsets.start, offsets.until)):
             for shard in pc.unique(batch.column("shard")).to_pylist():
                 rejected = batch.filter(pc.equal(batch.column("shard"), shard))
-                for block in self.requeue(shard, rejected.drop_columns(["shard"])):
+                for block in self.quarantine_decoder(shard, rejected.drop_columns(["shard"])):
                     yield replace(block, shard=shard)
 
 

@@ -10,7 +10,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ingest.execution.spark.failure import cause_of
-from ingest.stream.offsets import Batch, LogEntry, Place, log_offsets, parse_beginning, parse_entry, parse_query_id
+from ingest.stream.offsets import (
+    Batch,
+    OffsetLogEntry,
+    StreamPosition,
+    log_offsets,
+    parse_beginning,
+    parse_entry,
+    parse_query_id,
+)
 from timeline.epoch import Json
 from timeline.errors import SourceError
 
@@ -111,8 +119,8 @@ def read_batch(files: CheckpointFiles, number: int) -> Batch:
     )
     return Batch(
         number,
-        Place(query, before.planned_ms if before else None, start, is_stateful),
-        Place(query, end.planned_ms, end.sources, is_stateful),
+        StreamPosition(query, before.planned_ms if before else None, start, is_stateful),
+        StreamPosition(query, end.planned_ms, end.sources, is_stateful),
     )
 
 
@@ -121,7 +129,7 @@ def _beginning(files: CheckpointFiles, source: int) -> Json:
     return None if text is None else parse_beginning(text)
 
 
-def _entry(files: CheckpointFiles, number: int) -> LogEntry:
+def _entry(files: CheckpointFiles, number: int) -> OffsetLogEntry:
     path = f"offsets/{number}"
     return parse_entry(f"{files.root}/{path}", _must_read(files, path))
 

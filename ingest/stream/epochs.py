@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 
 from ingest.driver.epoch import NextEpoch, run_epoch
 from ingest.execution.spark.rows import SHARD, BatchRows, make_rows
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.stream.checkpoint import CheckpointFiles, read_batch
-from ingest.stream.judge import Verdict, judge
-from ingest.stream.offsets import Batch, Place
+from ingest.stream.judge import BatchVerdict, judge
+from ingest.stream.offsets import Batch, StreamPosition
 from timeline.chain import Chain, write_snapshot
 from timeline.epoch import Json, OffsetRange
 from timeline.errors import SourceChangedError, TidelineError
@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 class BatchIngest:
     """Puts each micro-batch on the timeline as one epoch; given to Spark's ``foreachBatch``."""
 
-    def __init__(self, job: Job, lease: WriterLease, chain: Chain, files: CheckpointFiles, schema: pa.Schema) -> None:
+    def __init__(
+        self, job: JobContext, lease: WriterLease, chain: Chain, files: CheckpointFiles, schema: pa.Schema
+    ) -> None:
         """Continue a timeline as its writer.
 
         Args:
@@ -68,15 +70,15 @@ class BatchIngest:
         judgement = judge(committed, batch)
         log.info("batch %d: %s: %s", batch.number, judgement.verdict.value, judgement.reason)
         match judgement.verdict:
-            case Verdict.INGEST:
+            case BatchVerdict.INGEST:
                 self._run_epoch(rows, batch, committed)
-            case Verdict.SKIP:
+            case BatchVerdict.SKIP:
                 if batch.end.is_stateful:
                     make_rows(rows, self.stop)
-            case Verdict.REFUSE:
+            case BatchVerdict.REFUSE:
                 raise SourceChangedError(self._refusal(batch, committed, judgement.reason))
 
-    def _run_epoch(self, rows: DataFrame, batch: Batch, committed: Place | None) -> None:
+    def _run_epoch(self, rows: DataFrame, batch: Batch, committed: StreamPosition | None) -> None:
         done = self._chain.positions[SHARD].offset if SHARD in self._chain.positions else 0
         after = batch.end.after(committed).detail()
         offsets = OffsetRange(SHARD, done, done + 1, _from_until(batch), after)
@@ -92,7 +94,7 @@ class BatchIngest:
         write_snapshot(self._job.store, self._chain, self._job.retry)
         log.info("epoch %d: batch %d, %s", result.decision.epoch, batch.number, count(result.decision.rows, "row"))
 
-    def _refusal(self, batch: Batch, committed: Place | None, reason: str) -> str:
+    def _refusal(self, batch: Batch, committed: StreamPosition | None, reason: str) -> str:
         begin = (
             'with .option("startingOffsets", starting_offsets(conf)) on its readStream'
             if committed is not None and committed.logs is not None and batch.end.logs is not None
@@ -104,10 +106,10 @@ class BatchIngest:
         )
 
 
-def committed_place(chain: Chain) -> Place | None:
+def committed_place(chain: Chain) -> StreamPosition | None:
     """Where a stream's timeline stands; None before its first epoch."""
     position = chain.positions.get(SHARD)
-    return None if position is None else Place.of(position.detail)
+    return None if position is None else StreamPosition.of(position.detail)
 
 
 def _from_until(batch: Batch) -> dict[str, Json]:

@@ -18,13 +18,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ingest.stream.offsets import Batch, LogOffsets, Place
+from ingest.stream.offsets import Batch, LogOffsets, StreamPosition
 from timeline.units import count
 
 _MOST_RANGES = 8
 
 
-class Verdict(enum.Enum):
+class BatchVerdict(enum.Enum):
     """What becomes of a micro-batch."""
 
     INGEST = "ingest"
@@ -36,7 +36,7 @@ class Verdict(enum.Enum):
 class Judgement:
     """A verdict and why it is right; of a refusal: which range is in doubt."""
 
-    verdict: Verdict
+    verdict: BatchVerdict
     reason: str
 
 
@@ -84,7 +84,7 @@ class _PartitionRange:
         return at
 
 
-def judge(committed: Place | None, batch: Batch) -> Judgement:
+def judge(committed: StreamPosition | None, batch: Batch) -> Judgement:
     """What becomes of a batch. Pure: the same places give the same answer.
 
     Args:
@@ -92,18 +92,18 @@ def judge(committed: Place | None, batch: Batch) -> Judgement:
         batch: the batch as its checkpoint describes it.
     """
     if committed is None:
-        return Judgement(Verdict.INGEST, "nothing is committed yet")
+        return Judgement(BatchVerdict.INGEST, "nothing is committed yet")
     done, start, end = committed.logs, batch.start.logs, batch.end.logs
     if done is None or start is None or end is None:
         return _judge_places(committed, batch)
     if len(done) != len(end):
         return Judgement(
-            Verdict.REFUSE,
+            BatchVerdict.REFUSE,
             f"the query reads {count(len(end), 'source')}, the timeline was written from {len(done)}: {_both(batch)}",
         )
     moved = _moved(done, end)
     if moved is not None:
-        return Judgement(Verdict.REFUSE, f"{moved}: {_both(batch)}")
+        return Judgement(BatchVerdict.REFUSE, f"{moved}: {_both(batch)}")
     sources = zip(done, start, end, strict=True)
     return _judge_ranges([found for source in sources for found in _ranges(*source)])
 
@@ -121,14 +121,14 @@ def _moved(committed: Sequence[LogOffsets], end: Sequence[LogOffsets]) -> str | 
     return None
 
 
-def _judge_places(committed: Place, batch: Batch) -> Judgement:
+def _judge_places(committed: StreamPosition, batch: Batch) -> Judgement:
     if batch.end == committed:
-        return Judgement(Verdict.SKIP, "it is committed already")
+        return Judgement(BatchVerdict.SKIP, "it is committed already")
     if batch.start == committed:
-        return Judgement(Verdict.INGEST, "it begins where the timeline stands")
+        return Judgement(BatchVerdict.INGEST, "it begins where the timeline stands")
     whose = "the same query" if committed.query == batch.end.query else f"another query ({committed.query})"
     return Judgement(
-        Verdict.REFUSE,
+        BatchVerdict.REFUSE,
         f"{_both(batch)}, and the timeline stands at {_shown(committed)} of {whose}. Which of these records are "
         "committed only the checkpoint knows that belongs to the timeline",
     )
@@ -138,17 +138,17 @@ def _judge_ranges(ranges: list[_PartitionRange]) -> Judgement:
     found = {each.coverage for each in ranges}
     if _Coverage.IN_DOUBT in found:
         doubtful = [each for each in ranges if each.coverage is _Coverage.IN_DOUBT]
-        return Judgement(Verdict.REFUSE, _listed(doubtful))
+        return Judgement(BatchVerdict.REFUSE, _listed(doubtful))
     if {_Coverage.NOTHING, _Coverage.ALL} <= found:
         return Judgement(
-            Verdict.REFUSE,
+            BatchVerdict.REFUSE,
             f"some of it is committed and some is not: {_listed([each for each in ranges if each.coverage])}",
         )
     # A topic that is not known yet is noted even without records: its beginning is fixed from then on.
     notes_topic = _Coverage.ALL not in found and any(each.committed is None for each in ranges)
     if _Coverage.NOTHING in found or notes_topic:
-        return Judgement(Verdict.INGEST, "it begins where the timeline stands")
-    return Judgement(Verdict.SKIP, "all of it is committed already")
+        return Judgement(BatchVerdict.INGEST, "it begins where the timeline stands")
+    return Judgement(BatchVerdict.SKIP, "all of it is committed already")
 
 
 def _ranges(committed: LogOffsets, start: LogOffsets, end: LogOffsets) -> Iterator[_PartitionRange]:
@@ -174,6 +174,6 @@ def _both(batch: Batch) -> str:
     return f"it reads from {_shown(batch.start)} to {_shown(batch.end)}"
 
 
-def _shown(place: Place) -> str:
+def _shown(place: StreamPosition) -> str:
     sources = [json.dumps(source, separators=(",", ":")) for source in place.sources if source is not None]
     return ", ".join(sources)[:500] or "the query's beginning"

@@ -31,7 +31,7 @@ _NOTHING_YET = "-"
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPosition:
     """How far a query has read its sources.
 
     Attributes:
@@ -55,7 +55,7 @@ class Place:
         logs = tuple(log for log in map(log_offsets, self.sources) if log is not None)
         return logs if len(logs) == len(self.sources) > 0 and not self.is_stateful else None
 
-    def after(self, committed: Place | None) -> Place:
+    def after(self, committed: StreamPosition | None) -> StreamPosition:
         """What is committed once a batch that ends here is: no partition that was read is forgotten."""
         mine, theirs = self.logs, committed.logs if committed else None
         if mine is None or theirs is None:
@@ -72,7 +72,7 @@ class Place:
         }
 
     @classmethod
-    def of(cls, detail: Mapping[str, Json]) -> Place:
+    def of(cls, detail: Mapping[str, Json]) -> StreamPosition:
         """From the detail of the stream's position.
 
         Raises:
@@ -89,19 +89,19 @@ class Batch:
     """A micro-batch as the checkpoint describes it: what lies between two places."""
 
     number: int
-    start: Place
-    end: Place
+    start: StreamPosition
+    end: StreamPosition
 
 
 @dataclass(frozen=True)
-class LogEntry:
-    """One file of the offset log; see Place."""
+class OffsetLogEntry:
+    """One file of the offset log; see StreamPosition."""
 
     planned_ms: int
     sources: tuple[Json, ...]
 
 
-def parse_entry(path: str, text: str) -> LogEntry:
+def parse_entry(path: str, text: str) -> OffsetLogEntry:
     """A file of the offset log.
 
     Raises:
@@ -117,7 +117,7 @@ def parse_entry(path: str, text: str) -> LogEntry:
             )
     match _json(path, metadata):
         case {"batchTimestampMs": int(planned_ms)}:
-            return LogEntry(planned_ms, sources)
+            return OffsetLogEntry(planned_ms, sources)
         case other:
             raise FormatError(f"{path}: its metadata has no batchTimestampMs: {str(other)[:80]}")
 

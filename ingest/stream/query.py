@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config.load import JobConfig, load_config
-from ingest.driver.build import Opened, build_job, create_timeline, known_schema, open_timeline, require_whole
+from ingest.driver.build import TimelineHandle, build_job, create_timeline, known_schema, open_timeline, require_whole
 from ingest.driver.exit_message import last_error
 from ingest.driver.losses import refuse_ahead, refuse_losses
 from ingest.driver.stores import probe_stores
@@ -163,7 +163,7 @@ class StreamIngest:
             raise
         return IngestQuery(query, batches, lease)
 
-    def _batches(self, opened: Opened, schema: pa.Schema, lease: WriterLease, checkpoint: str) -> BatchIngest:
+    def _batches(self, opened: TimelineHandle, schema: pa.Schema, lease: WriterLease, checkpoint: str) -> BatchIngest:
         born = opened if opened.identity is not None else create_timeline(opened, schema)
         job = build_job(born)
         refuse_ahead(job)

@@ -146,7 +146,7 @@ class QueryPipeline:
             DataError: the query failed on a row's value.
             SparkJobError: a task failed more often than Spark retries it.
         """
-        ranges = assign(plan.ranges, self.source.split, self.runner.slots, self.source.grain)
+        ranges = assign(plan.ranges, self.source.split, self.runner.slots, self.source.split_size)
         decoder = self.source.decoder(self.schema, lineage=self.lineage)
         template = TaskSpec(
             ranges=(),

@@ -18,11 +18,11 @@ _LOG = logging.getLogger(__name__)
 
 # By -c and with this process's path, so that it also runs where Tideline is a zip that was shipped.
 _PROGRAM = "import json, sys; given = json.load(sys.stdin); sys.path[:] = given.pop('path'); "
-_PROGRAM += f"from {__name__} import Request, make; make(Request(**given))"
+_PROGRAM += f"from {__name__} import CheckpointRequest, make; make(CheckpointRequest(**given))"
 
 
 @dataclass(frozen=True)
-class Request:
+class CheckpointRequest:
     """Which checkpoint is wanted.
 
     Attributes:
@@ -44,7 +44,7 @@ class Checkpoints:
 
     _running: threading.Thread | None = field(default=None, init=False, repr=False)
 
-    def start(self, request: Request) -> None:
+    def start(self, request: CheckpointRequest) -> None:
         """Make a checkpoint in the background, unless the last one is still being made.
 
         This process does not end before it is done.
@@ -59,7 +59,7 @@ class Checkpoints:
             self._running.join()
 
 
-def make(request: Request) -> None:
+def make(request: CheckpointRequest) -> None:
     """Make a checkpoint, and remove log entries that the table no longer keeps.
 
     Raises:
@@ -74,7 +74,7 @@ def make(request: Request) -> None:
             handle.cleanup_metadata()
 
 
-def _run(request: Request) -> None:
+def _run(request: CheckpointRequest) -> None:
     # By stdin: what stands on a command line is for everyone to see.
     given = json.dumps({**asdict(request), "path": sys.path})
     ended = subprocess.run([sys.executable, "-c", _PROGRAM], input=given, capture_output=True, text=True, check=False)

@@ -36,7 +36,7 @@ _WHOLE = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "STREAMING UPDATE", "CLONE
 
 
 @dataclass(frozen=True)
-class LogEntry:
+class DeltaLogEntry:
     """One commit: files, the value of the job's marker, and words for people.
 
     Attributes:
@@ -55,7 +55,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TableOverwrite:
     """What an entry of somebody else did to the rows before it: it put older ones in their place, or others.
 
     Attributes:
@@ -92,7 +92,7 @@ class Seen:
     protocol: Mapping[str, Any] | None = None
     instant: str | None = None
     missing: tuple[Span, ...] = ()
-    taken: Taken | None = None
+    taken: TableOverwrite | None = None
     written_ms: int | None = None
 
     @property
@@ -134,7 +134,7 @@ class JobMarker:
         return cls(f"tideline-job-{job}", int(hashlib.sha256(app_id.encode()).hexdigest()[:_ID_DIGITS], 16))
 
 
-def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> bytes:
+def append_text(app_id: str, entry: DeltaLogEntry, partition_by: Sequence[str]) -> bytes:
     """The entry that adds files to a table.
 
     Args:
@@ -167,7 +167,7 @@ def append_text(app_id: str, entry: LogEntry, partition_by: Sequence[str]) -> by
     return _lines(actions)
 
 
-def creation_text(app_id: str, entry: LogEntry, partition_by: Sequence[str], schema_json: str) -> bytes:
+def creation_text(app_id: str, entry: DeltaLogEntry, partition_by: Sequence[str], schema_json: str) -> bytes:
     """The entry that makes a table with timestamps without a zone in it, and adds files to it.
 
     Args:
@@ -193,7 +193,7 @@ def creation_text(app_id: str, entry: LogEntry, partition_by: Sequence[str], sch
     return _lines([{"protocol": protocol}, {"metaData": table}]) + append_text(app_id, entry, partition_by)
 
 
-def withdrawal_text(entry: LogEntry) -> bytes:
+def withdrawal_text(entry: DeltaLogEntry) -> bytes:
     """The entry that takes an entry's files out of a table again, which is not the one that they were meant for."""
     info: Json = {
         "timestamp": entry.written_ms,
@@ -234,7 +234,7 @@ def read_entry(where: str, body: bytes, app_id: str) -> Seen:
         return replace(seen, taken=_taken(info, takes_rows), written_ms=_number(info.get("timestamp")))
 
 
-def _taken(info: Mapping[str, Any], takes_rows: bool) -> Taken | None:
+def _taken(info: Mapping[str, Any], takes_rows: bool) -> TableOverwrite | None:
     """What an entry without the job's marker did to rows that were there, by what it says of itself."""
     operation = str(info.get("operation") or "").upper()
     given = info.get("operationParameters") or {}
@@ -242,15 +242,15 @@ def _taken(info: Mapping[str, Any], takes_rows: bool) -> Taken | None:
         version = _number(given.get("version"))
         at_ms = _number(given.get("datetime")) if version is None else None
         to = f"version {version}" if version is not None else f"an older version ({json.dumps(given)})"
-        return Taken(f"restored to {to}", True, version, at_ms)
+        return TableOverwrite(f"restored to {to}", True, version, at_ms)
     if not takes_rows or operation in _ROW_BY_ROW:
         return None
     is_dynamic = str(given.get("isDynamicPartitionOverwrite")).strip('"').lower() == "true"
     if operation == "WRITE" and (is_dynamic or given.get("predicate") not in (None, "", "[]", "true")):
         return None
     if operation == "WRITE" or operation.startswith(_WHOLE):
-        return Taken(f"overwritten ({operation})")
-    return Taken(f"changed ({operation or 'an entry that does not say what it did'})", is_unclear=True)
+        return TableOverwrite(f"overwritten ({operation})")
+    return TableOverwrite(f"changed ({operation or 'an entry that does not say what it did'})", is_unclear=True)
 
 
 def _number(given: object) -> int | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sinks.delta.entry import Seen, Taken
+from sinks.delta.entry import Seen, TableOverwrite
 from sinks.held import Base, Held, Span
 
 _MOST_RESTORES = 100
@@ -84,7 +84,9 @@ def _state_at(walk: LogWalk, top: int, floor: int | None, base: Base | None, res
     return _State(-1)
 
 
-def _before(walk: LogWalk, version: int, taken: Taken, floor: int | None, base: Base | None, restores: int) -> _State:
+def _before(
+    walk: LogWalk, version: int, taken: TableOverwrite, floor: int | None, base: Base | None, restores: int
+) -> _State:
     """The epochs that somebody's entry has left."""
     how = f"{taken.words} by version {version}"
     if not taken.is_restore:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
-from sinks.audit import Audit, Expected, Fate, Finding, Problem
+from sinks.audit import Audit, Expected, Finding, InstantState, Problem
 from sinks.parquet.markers import DATA_FILE, owner_of
 from timeline.epoch import WrittenFile
 from timeline.stores.base import ObjectInfo
@@ -139,16 +139,20 @@ class LakeAudit:
         """A data file of this job that no completed epoch names."""
         fate = expected.fates.get(instant)
         size = self.listed[path].size
-        if fate is Fate.COMMITTED and instant not in with_part:
+        if fate is InstantState.COMMITTED and instant not in with_part:
             # Without its part nobody can tell which of its files are late copies.
             why = f"instant {instant} is committed, and its manifest has nothing of {self.target}: was it renamed?"
             yield self._finding(Problem.UNKNOWN, path, why, size)
-        elif path in self._visible and fate is not Fate.PENDING:
+        elif path in self._visible and fate is not InstantState.PENDING:
             yield self._finding(Problem.UNDECIDED, path, f"readers see it, but {_told(fate)}", size)
         elif fate is None:
             yield self._finding(Problem.UNKNOWN, path, f"instant {instant} is not on the timeline", size)
-        elif fate is not Fate.PENDING:
-            why = "decided against" if fate is Fate.ROLLED_BACK else "not in the manifest of its instant: a late copy"
+        elif fate is not InstantState.PENDING:
+            why = (
+                "decided against"
+                if fate is InstantState.ROLLED_BACK
+                else "not in the manifest of its instant: a late copy"
+            )
             yield self._finding(Problem.ORPHAN, path, why, size, is_fixable=True)
 
     def _gone(self, files: Mapping[str, WrittenFile]) -> Iterator[Finding]:
@@ -165,11 +169,11 @@ class LakeAudit:
         return Finding(problem, self.target, what, detail, size, is_fixable)
 
 
-def _told(fate: Fate | None) -> str:
+def _told(fate: InstantState | None) -> str:
     match fate:
-        case Fate.ROLLED_BACK:
+        case InstantState.ROLLED_BACK:
             return "its instant was rolled back"
-        case Fate.COMMITTED:
+        case InstantState.COMMITTED:
             return "the manifest of its instant does not name it"
         case _:
             return "its instant is not on the timeline"

@@ -31,9 +31,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from sinks.delta.checkpoint import Checkpoints, Request
+from sinks.delta.checkpoint import CheckpointRequest, Checkpoints
 from sinks.delta.entry import (
-    LogEntry,
+    DeltaLogEntry,
     Seen,
     append_text,
     creation_text,
@@ -47,7 +47,7 @@ from sinks.delta.location import trusting
 from sinks.delta.rules import TableState, delta_schema, hides_timestamp_ntz
 from sinks.delta.snapshot import (
     LOG_FOLDER,
-    Snapshot,
+    TableSnapshot,
     UnfamiliarLogError,
     checkpoint_version,
     entry_path,
@@ -93,11 +93,11 @@ class DeltaLog:
     authorities: str | None = None
     wall_clock: Callable[[], float] = time.time
     checkpoints: Checkpoints = field(default_factory=Checkpoints, init=False, repr=False)
-    _known: Snapshot | None = field(default=None, init=False, repr=False)
+    _known: TableSnapshot | None = field(default=None, init=False, repr=False)
     _looked_at: float = field(default=0.0, init=False, repr=False)
     _entries: dict[int, Seen] = field(default_factory=dict, init=False, repr=False)
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> TableSnapshot | None:
         """The table as its log is now; None where there is no log.
 
         Raises:
@@ -113,7 +113,7 @@ class DeltaLog:
         self._looked_at = looked_at
         return self._known
 
-    def glance(self) -> Snapshot | None:
+    def cached_snapshot(self) -> TableSnapshot | None:
         """What was loaded lately, if it is still there. Others may have put versions behind it; then `append` fails.
 
         Raises:
@@ -137,7 +137,7 @@ class DeltaLog:
             raise self._broken(error) from error
         return handle.transaction_version(app_id)
 
-    def held(self, snapshot: Snapshot, known: Base | None) -> Held:
+    def held(self, snapshot: TableSnapshot, known: Base | None) -> Held:
         """The job's epochs in the table; see `sinks.delta.held`.
 
         Reads what was not read yet of the entries behind the job's newest one: nothing where that is the newest of all.
@@ -169,7 +169,7 @@ class DeltaLog:
             self._entries.clear()
         return held
 
-    def files(self, snapshot: Snapshot) -> dict[str, int | None]:
+    def files(self, snapshot: TableSnapshot) -> dict[str, int | None]:
         """Rows of each data file that readers see, by its path as it is stored; None where the log tells none.
 
         Raises:
@@ -199,7 +199,7 @@ class DeltaLog:
             found |= removed_paths(f"{self.store.url}/{path}", body)
         return frozenset(found)
 
-    def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: LogEntry) -> None:
+    def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: DeltaLogEntry) -> None:
         """Put version 0; fails where there is a table. On a file system it is durable.
 
         Raises:
@@ -231,7 +231,7 @@ class DeltaLog:
         # On a file system delta-rs leaves it to the system's cache.
         self.store.make_durable([entry_path(0), LOG_FOLDER, ""])
 
-    def append(self, after: Snapshot, entry: LogEntry) -> None:
+    def append(self, after: TableSnapshot, entry: DeltaLogEntry) -> None:
         """Put the version that follows `after`, and no other.
 
         Nothing is compared here, neither markers nor schemas: compare them on `after` before.
@@ -254,9 +254,9 @@ class DeltaLog:
         self._confirm(version, entry)
         self._known, self._looked_at = after.after(body, Seen(marker=entry.epoch)), put_at
         if version % _checkpoint_interval(after.state) == 0:
-            self.checkpoints.start(Request(self.location, self.storage_options, self.authorities, version))
+            self.checkpoints.start(CheckpointRequest(self.location, self.storage_options, self.authorities, version))
 
-    def _refuse_replaced(self, after: Snapshot, body: bytes, entry: LogEntry) -> None:
+    def _refuse_replaced(self, after: TableSnapshot, body: bytes, entry: DeltaLogEntry) -> None:
         """Look whether an entry that was put stands behind the one that it was put for.
 
         Alone it makes a log that nobody can open, also not who makes a table anew beside it: then it is taken back,
@@ -306,7 +306,7 @@ class DeltaLog:
             f"{LOG_FOLDER} (the data files stay), and tideline replay CONF makes the table anew with all epochs"
         )
 
-    def _confirm(self, version: int, entry: LogEntry) -> None:
+    def _confirm(self, version: int, entry: DeltaLogEntry) -> None:
         """Look again where an entry was put long after its writer had looked: its process or machine was stopped.
 
         Raises:
@@ -320,13 +320,13 @@ class DeltaLog:
                 f"{self.location}: version {version} was put where older entries have been cleaned up: nobody sees it"
             )
 
-    def _in_sight(self) -> Snapshot | None:
+    def _in_sight(self) -> TableSnapshot | None:
         return self._known if self._is_recent() else None
 
     def _is_recent(self) -> bool:
         return 0 <= self.wall_clock() - self._looked_at <= _IN_SIGHT_S
 
-    def _followed(self, known: Snapshot) -> Snapshot | None:
+    def _followed(self, known: TableSnapshot) -> TableSnapshot | None:
         """What was known, and the entries behind it; None where the table has to be opened anew."""
         if not self._is_there(known):
             return None
@@ -342,11 +342,11 @@ class DeltaLog:
             known = known.after(body, seen)
         raise AssertionError("unreachable: versions end")
 
-    def _is_there(self, known: Snapshot) -> bool:
+    def _is_there(self, known: TableSnapshot) -> bool:
         # Who only looks for higher versions would see nothing of a table that was deleted and made again.
         return known.newest is not None and stored_entry(self.store, known.version) == known.newest
 
-    def _opened(self) -> Snapshot | None:
+    def _opened(self) -> TableSnapshot | None:
         try:
             return read_snapshot(
                 self.store, partial(table_files, self.location, self.storage_options, self.authorities), self.app_id
@@ -355,7 +355,7 @@ class DeltaLog:
             _LOG.debug("%s: opened by delta-rs: %s", self.location, error)
             return self._opened_by_delta_rs()
 
-    def _opened_by_delta_rs(self) -> Snapshot | None:
+    def _opened_by_delta_rs(self) -> TableSnapshot | None:
         """The table as delta-rs sees it, without its files."""
         try:
             handle = open_table(self.location, self.storage_options, self.authorities)
@@ -366,10 +366,10 @@ class DeltaLog:
             return None
         with foreign_errors(self.location):
             version, applied, state = handle.version(), handle.transaction_version(self.app_id), _state(handle)
-        return Snapshot(version, applied, state, stored_entry(self.store, version))
+        return TableSnapshot(version, applied, state, stored_entry(self.store, version))
 
 
-def _transactions(app_id: str, entry: LogEntry) -> list[Transaction]:
+def _transactions(app_id: str, entry: DeltaLogEntry) -> list[Transaction]:
     job = [Transaction(entry.job.key, entry.job.version)] if entry.job is not None else []
     return [Transaction(app_id, entry.epoch), *job]
 
@@ -380,7 +380,7 @@ def _configuration(schema: pa.Schema) -> dict[str, str | None]:
     return {"delta.minWriterVersion": "7"} if '"timestamp_ntz"' in delta_schema(schema).to_json() else {}
 
 
-def _add_actions(entry: LogEntry) -> list[AddAction]:
+def _add_actions(entry: DeltaLogEntry) -> list[AddAction]:
     return [
         AddAction(
             path=file.path,  # as it is stored; delta-rs encodes it for the log

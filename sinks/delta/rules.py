@@ -197,4 +197,4 @@ def _hides_timestamp_ntz(kind: pa.DataType, *, in_map: bool) -> bool:
     if pa.types.is_timestamp(kind):
         return in_map and kind.tz is None
     in_map = in_map or pa.types.is_map(kind)
-    return any(_hides_timestamp_ntz(kind.field(place).type, in_map=in_map) for place in range(kind.num_fields))
+    return any(_hides_timestamp_ntz(kind.field(index).type, in_map=in_map) for index in range(kind.num_fields))

@@ -29,23 +29,24 @@ import pyarrow as pa
 from pydantic import ByteSize, Field
 
 from sinks.audit import Audit, Expected, Finding
-from sinks.base import DeletedFiles, Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
+from sinks.base import DeletedFiles, Lookup, ParallelRunner, PartitionWriter, SinkContext, TargetOptions, sequential
 from sinks.delta import spark_files
 from sinks.delta.bounds import indexed_columns, with_all_bounds_or_none
 from sinks.delta.copies import Copier, read_whole
-from sinks.delta.entry import INSTANT, MISSING, JobMarker, LogEntry
+from sinks.delta.entry import INSTANT, MISSING, DeltaLogEntry, JobMarker
 from sinks.delta.lake_audit import LakeAudit, Table
 from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta.log import DeltaLog
 from sinks.delta.reader import DeltaRows
 from sinks.delta.rules import TableState, delta_schema, differences
-from sinks.delta.snapshot import Snapshot
+from sinks.delta.snapshot import TableSnapshot
 from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
 from sinks.options import LakeOptions, QueryRows
 from sinks.parquet.markers import Markers
 from sinks.parquet.partition_writer import ParquetPartitionWriter
 from sinks.parquet.table_files import ParquetSettings
 from sinks.partition import EmptyPartition, PartitionField, partitioned_schema, unfit_partition
+from timeline.concurrency import map_concurrently
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import (
     CommitRejectedError,
@@ -56,7 +57,6 @@ from timeline.errors import (
     TargetRefusedError,
 )
 from timeline.failpoints import reach
-from timeline.side_by_side import side_by_side
 from timeline.stores.base import ObjectStore, Retry
 from timeline.stores.opening import open_store
 from timeline.units import count
@@ -161,7 +161,7 @@ class DeltaSink:
 
     def ensure(self) -> None:
         """See Sink. Also removes what killed processes left of unfinished puts."""
-        self.retry.call(self.store.sweep)
+        self.retry.call(self.store.remove_stale_uploads)
         table = self.retry.call(self._load)
         if table is not None:
             self._refuse_unless_fit(table)
@@ -209,14 +209,14 @@ class DeltaSink:
         """See Sink."""
         return self._markers.damaged(part.files)
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """See Sink."""
         if part.rows == 0:
             return
         put = _Put()
         try:
-            looks: Sequence[Callable[[], Snapshot | None]] = (partial(self._tidy, part), self._glance)
-            _, known = side_by_side(lambda look: look(), looks, self.store.requests_at_once)
+            looks: Sequence[Callable[[], TableSnapshot | None]] = (partial(self._delete_unreported, part), self._glance)
+            _, known = map_concurrently(lambda look: look(), looks, self.store.requests_at_once)
             self.commit_retry.call(partial(self._commit_once, part, put, known))
         except StoreUnavailableError as error:
             self._give_up(part, put, error)
@@ -281,7 +281,7 @@ class DeltaSink:
         """See Sink."""
         spark_files.release(self._markers, epoch, part, final=final)
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         """See Sink."""
         return self._markers.instants()
 
@@ -328,7 +328,7 @@ class DeltaSink:
         assert self.on_deleted is not None
         self.on_deleted(DeletedFiles(self.target, files, size))
 
-    def _load(self) -> Snapshot | None:
+    def _load(self) -> TableSnapshot | None:
         with self._named():
             return self.log.load()
 
@@ -340,10 +340,10 @@ class DeltaSink:
         except TargetRefusedError as error:
             raise TargetRefusedError(f"{self.target}: {before}{error}{after}") from error
 
-    def _glance(self) -> Snapshot | None:
-        return self.retry.call(self.log.glance)
+    def _glance(self) -> TableSnapshot | None:
+        return self.retry.call(self.log.cached_snapshot)
 
-    def _tidy(self, part: Part) -> None:
+    def _delete_unreported(self, part: Part) -> None:
         """Remove what lost attempts of an epoch's tasks left: nobody who lists files may take it for rows."""
         lost = spark_files.without_folders(
             self._markers.delete_unreported(part.epoch.instant, [file.path for file in part.files])
@@ -351,7 +351,7 @@ class DeltaSink:
         if lost:
             _LOG.info("%s: %s: deleted %s of lost task attempts", self.target, part.epoch, count(len(lost), "file"))
 
-    def _commit_once(self, part: Part, put: _Put, known: Snapshot | None) -> None:
+    def _commit_once(self, part: Part, put: _Put, known: TableSnapshot | None) -> None:
         # At first nobody is expected to be behind what is known: who is there makes the put fail.
         table = (known if put.version is None else None) or self._load()
         put.settled_by(table)
@@ -363,7 +363,7 @@ class DeltaSink:
         base = base_of(part)
         self._refuse_unless_whole(table, base, part)
         missing = base.missing if base is not None else ()
-        entry = LogEntry(
+        entry = DeltaLogEntry(
             epoch=part.epoch.epoch,
             files=self._with_bounds(part.files, table),
             metadata={
@@ -387,7 +387,7 @@ class DeltaSink:
             self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
         _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
 
-    def _with_bounds(self, files: Sequence[WrittenFile], table: Snapshot | None) -> list[WrittenFile]:
+    def _with_bounds(self, files: Sequence[WrittenFile], table: TableSnapshot | None) -> list[WrittenFile]:
         """The files with statistics by which nobody passes over a row."""
         made = delta_schema(self.table_schema).to_json() if table is None else table.state.schema_json
         properties = table.state.configuration if table is not None else {}
@@ -413,10 +413,10 @@ class DeltaSink:
             f"tell: {error}. Delete nothing; recover when the store answers"
         ) from error
 
-    def _has(self, table: Snapshot | None, epoch: EpochRef) -> bool:
+    def _has(self, table: TableSnapshot | None, epoch: EpochRef) -> bool:
         return table is not None and table.applied is not None and table.applied >= epoch.epoch
 
-    def _refuse_other_instant(self, table: Snapshot | None, part: Part) -> None:
+    def _refuse_other_instant(self, table: TableSnapshot | None, part: Part) -> None:
         """The marker names an epoch and no instant; its entry does, and is looked at where it is at hand."""
         if table is None or table.applied != part.epoch.epoch or table.newest is None:
             return
@@ -427,7 +427,7 @@ class DeltaSink:
                 f"instant {there}: the timeline is older than its table. {RESTORE_TIMELINE}"
             )
 
-    def _refuse_unless_whole(self, table: Snapshot | None, base: Base | None, part: Part) -> None:
+    def _refuse_unless_whole(self, table: TableSnapshot | None, base: Base | None, part: Part) -> None:
         """Refuse a table that lost epochs since the part was prepared on it."""
         if base is None or base.newest is None:
             return
@@ -439,7 +439,7 @@ class DeltaSink:
                 f"it. {REPLAY}"
             )
 
-    def _refuse_unless_fit(self, table: Snapshot) -> None:
+    def _refuse_unless_fit(self, table: TableSnapshot) -> None:
         if table.state is self._fit:
             return
         found = differences(table.state, self.table_schema, self.partition_columns)
@@ -458,7 +458,7 @@ class _Put:
 
     version: int | None = None
 
-    def settled_by(self, table: Snapshot | None) -> None:
+    def settled_by(self, table: TableSnapshot | None) -> None:
         """A log that has reached the version gave it to us (then the marker is there) or to someone else for good."""
         if table is not None and self.version is not None and table.version >= self.version:
             self.version = None

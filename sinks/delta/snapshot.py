@@ -27,8 +27,8 @@ from deltalake.exceptions import DeltaError
 
 from sinks.delta.entry import Seen, read_entry
 from sinks.delta.rules import TableState
+from timeline.concurrency import map_concurrently
 from timeline.errors import NotFoundError, StoreUnavailableError
-from timeline.side_by_side import side_by_side
 from timeline.stores.base import ObjectStore
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class UnfamiliarLogError(Exception):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TableSnapshot:
     """The table as its log was when it was loaded.
 
     Attributes:
@@ -68,7 +68,7 @@ class Snapshot:
     state: TableState
     newest: bytes | None = field(repr=False)
 
-    def after(self, body: bytes, seen: Seen) -> Snapshot:
+    def after(self, body: bytes, seen: Seen) -> TableSnapshot:
         """The same with one more entry, which changes nothing but the marker."""
         applied = self.applied if seen.marker is None else seen.marker
         return replace(self, version=self.version + 1, applied=applied, newest=body)
@@ -102,7 +102,7 @@ def stored_entry(store: ObjectStore, version: int) -> bytes | None:
         return None
 
 
-def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem], app_id: str) -> Snapshot | None:
+def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem], app_id: str) -> TableSnapshot | None:
     """The table as its log is now; None where there is no log.
 
     Args:
@@ -138,11 +138,11 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
 
     try:
         seen, newest = _checkpointed(open_files(), checkpoint, app_id) if checkpoint >= 0 else Seen(), None
-        for entry, body in side_by_side(look, behind, store.requests_at_once):
+        for entry, body in map_concurrently(look, behind, store.requests_at_once):
             seen, newest = seen.then(entry), body
         if not behind:
             newest = stored_entry(store, last)
-        return Snapshot(last, seen.marker, _state(seen), newest)
+        return TableSnapshot(last, seen.marker, _state(seen), newest)
     except NotFoundError as error:
         raise UnfamiliarLogError(f"an entry is gone: {error}") from error
 

@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from sinks.parquet.markers import Markers, marker_path, owner_of
 from sinks.partition import NULL_SEGMENT, PartitionField, partitioned_schema
+from timeline.concurrency import map_concurrently
 from timeline.epoch import EpochRef, Part, WriteReport, WrittenFile
 from timeline.errors import InvariantError
-from timeline.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -112,7 +112,7 @@ class SparkFolder:
         """
         listed = self.markers.retry.call(partial(self.markers.store.list, self.path, recursive=True))
         sizes = {info.path: info.size for info in listed if self._is_committed(info.path)}
-        footers = dict(zip(sizes, side_by_side(read_footer, list(sizes), READ_AT_ONCE), strict=True))
+        footers = dict(zip(sizes, map_concurrently(read_footer, list(sizes), READ_AT_ONCE), strict=True))
         table = partitioned_schema(schema, partition_by)
         files = [
             self._written(path, sizes[path], footer, table, partition_by)

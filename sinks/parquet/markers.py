@@ -141,7 +141,7 @@ class Markers:
         A task that is still writing one of them fails when it closes it. A part that puts lost epochs back names
         their files too, which bear their instants: those stay.
         """
-        self.retry.call(self.store.sweep)
+        self.retry.call(self.store.remove_stale_uploads)
         prepared = [file.path for file in part.files if epoch.instant in file.path] if part else []
         paths = sorted({*self.announced(epoch.instant), *prepared})
         self.delete_files(paths)

@@ -35,9 +35,9 @@ from sinks.parquet.partition_rows import split, with_partition_columns
 from sinks.parquet.stats import ValueStatistics, file_statistics, leaves
 from sinks.parquet.table_files import TableFiles
 from sinks.partition import partition_folder, partitioned_schema
+from timeline.concurrency import MOST_REQUESTS, map_concurrently
 from timeline.epoch import WriteReport, WrittenFile
 from timeline.errors import DataError, InvariantError, StoreError, TargetRefusedError
-from timeline.side_by_side import SIDE_BY_SIDE, side_by_side
 from timeline.stores.base import ObjectWriter
 from timeline.stores.refusals import store_error
 from timeline.units import count
@@ -167,7 +167,7 @@ class ParquetBatchWriter:
         with self._foreign_errors():
             # Those that are open come first, so that never more are.
             left = [*self._open, *(partition for partition in self._waiting if partition not in self._open)]
-            side_by_side(self._complete, left, min(SIDE_BY_SIDE, self._writer.settings.max_open_files))
+            map_concurrently(self._complete, left, min(MOST_REQUESTS, self._writer.settings.max_open_files))
         self._over = True
         files = tuple(sorted(self._written, key=lambda file: file.path))
         return WriteReport(sum(file.rows for file in files), sum(file.size for file in files), files)

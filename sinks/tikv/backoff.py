@@ -11,7 +11,7 @@ from collections.abc import Callable
 from timeline.errors import StoreUnavailableError
 
 
-class Trouble(enum.Enum):
+class RetryReason(enum.Enum):
     """Why a request has to be made again: shortest and longest wait in seconds, as TiKV's own clients have them."""
 
     UNREACHABLE = (0.1, 3.0)
@@ -30,8 +30,8 @@ class Trouble(enum.Enum):
     """Another transaction, which may be alive, holds a key."""
 
 
-class Patience:
-    """The waits of one piece of work: bounded by time, growing by trouble, with jitter."""
+class Backoff:
+    """The waits of one piece of work: bounded by time, growing for each reason, with jitter."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class Patience:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with full patience.
+        """Start the clock.
 
         Args:
-            limit_s: after this time without success the last trouble is raised.
+            limit_s: after this time without success the last failure is raised.
             sleep: waits.
             monotonic: measures.
         """
@@ -51,27 +51,27 @@ class Patience:
         self._sleep = sleep
         self._monotonic = monotonic
         self._began_s = monotonic()
-        self._times: Counter[Trouble] = Counter()
+        self._times: Counter[RetryReason] = Counter()
 
     @property
     def left_s(self) -> float:
         """Seconds until it gives up."""
         return max(0.0, self._began_s + self._limit_s - self._monotonic())
 
-    def wait(self, trouble: Trouble, why: str, *, at_least_s: float = 0.0) -> None:
+    def wait(self, reason: RetryReason, why: str, *, at_least_s: float = 0.0) -> None:
         """Wait before the next attempt.
 
         Args:
-            trouble: what went wrong.
+            reason: what went wrong.
             why: in words, for the error that ends the attempts.
             at_least_s: what the server asked for.
 
         Raises:
             StoreUnavailableError: there is no time left.
         """
-        shortest, longest = trouble.value
-        pause = min(longest, shortest * 2.0 ** self._times[trouble])
-        self._times[trouble] += 1
+        shortest, longest = reason.value
+        pause = min(longest, shortest * 2.0 ** self._times[reason])
+        self._times[reason] += 1
         pause = max(at_least_s, random.uniform(pause / 2, pause))
         if pause > self.left_s:
             raise StoreUnavailableError(f"TiKV did not do as asked within {self._limit_s:g} s: {why}")

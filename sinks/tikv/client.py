@@ -1,4 +1,4 @@
-"""Requests to the store that leads a key's region, made again until they are answered or patience ends.
+"""Requests to the store that leads a key's region, made again until they are answered or the time is up.
 
 ::
 
@@ -22,9 +22,9 @@ import grpc
 from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from sinks.tikv.channels import Channels, PendingCall, Tls, told
-from sinks.tikv.pd import PdClient, RegionPlace, region_place
+from sinks.tikv.pd import CachedRegion, PdClient, cached_region
 from sinks.tikv.regions import RegionCache
 from timeline.errors import TargetRefusedError
 from timeline.units import count
@@ -63,25 +63,25 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestTarget:
     """Where one request goes.
 
     Attributes:
-        place: the region.
+        region: the region.
         peer: the replica that is taken for its leader.
         address: the store.
     """
 
-    place: RegionPlace
+    region: CachedRegion
     peer: pb.Peer
     address: str
 
     @property
     def context(self) -> pb.Context:
         """What the store checks before it does anything."""
-        conf_ver, version = self.place.epoch
+        conf_ver, version = self.region.epoch
         return pb.Context(
-            region_id=self.place.id, region_epoch=pb.RegionEpoch(conf_ver=conf_ver, version=version), peer=self.peer
+            region_id=self.region.id, region_epoch=pb.RegionEpoch(conf_ver=conf_ver, version=version), peer=self.peer
         )
 
 
@@ -103,57 +103,57 @@ class TikvClient:
         """
         self.endpoint = endpoint
         self._channels = channels or Channels(endpoint.tls)
-        self.pd = PdClient(endpoint.pd, self._channels, self.patience)
+        self.pd = PdClient(endpoint.pd, self._channels, self.backoff)
         self._regions = RegionCache(self.pd)
 
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """The waits of one request, from now on."""
-        return Patience(self.endpoint.patience_s)
+        return Backoff(self.endpoint.patience_s)
 
-    def target(self, key: bytes, patience: Patience) -> Target:
+    def target(self, key: bytes, backoff: Backoff) -> RequestTarget:
         """Where requests for a key go.
 
         Raises:
             StoreUnavailableError: nobody knows.
         """
         while True:
-            place = self._regions.locate(key)
-            if place is None or not place.peers:
-                patience.wait(Trouble.REGION_MOVED, f"PD knows no region for key {key!r:.60}")
+            region = self._regions.locate(key)
+            if region is None or not region.peers:
+                backoff.wait(RetryReason.REGION_MOVED, f"PD knows no region for key {key!r:.60}")
                 continue
-            peer = place.leader or place.peers[0]
+            peer = region.leader or region.peers[0]
             address = self._regions.address(peer.store_id)
             if address is not None:
-                return Target(place, peer, address)
-            self._regions.forget(place)
-            patience.wait(Trouble.NO_LEADER, f"store {peer.store_id} of region {place.id} is gone")
+                return RequestTarget(region, peer, address)
+            self._regions.forget(region)
+            backoff.wait(RetryReason.NO_LEADER, f"store {peer.store_id} of region {region.id} is gone")
 
     def start(
-        self, target: Target, name: str, request: bytes, answer: type[TAnswer], timeout_s: float = _TIMEOUT_S
+        self, target: RequestTarget, name: str, request: bytes, answer: type[TAnswer], timeout_s: float = _TIMEOUT_S
     ) -> PendingCall[TAnswer]:
         """Send a request's bytes, its context included; `settled` judges what comes back."""
         return self._channels.start(target.address, f"/tikvpb.Tikv/{name}", request, answer, timeout_s)
 
-    def settled(self, target: Target, call: PendingCall[TAnswer], patience: Patience) -> TAnswer | None:
+    def settled(self, target: RequestTarget, call: PendingCall[TAnswer], backoff: Backoff) -> TAnswer | None:
         """The answer to a request, waited for; None where it has to be made again, to whatever `target` says then.
 
         Raises:
-            StoreUnavailableError: patience is at its end.
+            StoreUnavailableError: the store did not answer in time.
             TargetRefusedError: a row is larger than TiKV takes.
         """
         try:
             answer = call.result()
         except grpc.RpcError as failure:
-            self._regions.forget(target.place)
-            patience.wait(Trouble.UNREACHABLE, f"store {target.address}: {told(failure)}")
+            self._regions.forget(target.region)
+            backoff.wait(RetryReason.UNREACHABLE, f"store {target.address}: {told(failure)}")
             return None
         if not answer.HasField("region_error"):
             return answer
-        self._learn_from(answer.region_error, target, patience)
+        self._learn_from(answer.region_error, target, backoff)
         return None
 
     def ask(
-        self, key: bytes, name: str, make: Callable[[pb.Context], Message], answer: type[TAnswer], patience: Patience
+        self, key: bytes, name: str, make: Callable[[pb.Context], Message], answer: type[TAnswer], backoff: Backoff
     ) -> TAnswer:
         """Make a request to the region of a key until it is answered.
 
@@ -162,14 +162,14 @@ class TikvClient:
             name: of the RPC.
             make: makes the request for a region's context.
             answer: the message that comes back.
-            patience: how long.
+            backoff: how long.
         """
         while True:
-            target = self.target(key, patience)
-            # A server that hangs is not waited for longer than there is patience.
-            timeout_s = min(_TIMEOUT_S, max(_SHORTEST_TIMEOUT_S, patience.left_s))
+            target = self.target(key, backoff)
+            # A server that hangs is not waited for beyond the time limit.
+            timeout_s = min(_TIMEOUT_S, max(_SHORTEST_TIMEOUT_S, backoff.left_s))
             call = self.start(target, name, make(target.context).SerializeToString(), answer, timeout_s)
-            given = self.settled(target, call, patience)
+            given = self.settled(target, call, backoff)
             if given is not None:
                 return given
 
@@ -178,31 +178,31 @@ class TikvClient:
         self.pd.close()
         self._channels.close()
 
-    def _learn_from(self, error: pb.RegionError, target: Target, patience: Patience) -> None:
+    def _learn_from(self, error: pb.RegionError, target: RequestTarget, backoff: Backoff) -> None:
         """Take in why a region did not take a request, and wait as long as that needs."""
-        place, why = target.place, f"region {target.place.id} at {target.address}: {error.message or error}".strip()
+        region, why = target.region, f"region {target.region.id} at {target.address}: {error.message or error}".strip()
         if error.HasField("not_leader"):
             if error.not_leader.leader.id:
-                self._regions.lead_by(place, error.not_leader.leader)
-                patience.wait(Trouble.REGION_MOVED, why)
+                self._regions.lead_by(region, error.not_leader.leader)
+                backoff.wait(RetryReason.REGION_MOVED, why)
             else:
-                self._regions.forget(place)
-                patience.wait(Trouble.NO_LEADER, why)
+                self._regions.forget(region)
+                backoff.wait(RetryReason.NO_LEADER, why)
         elif error.HasField("epoch_not_match") and error.epoch_not_match.current_regions:
-            if _lags(error.epoch_not_match.current_regions, place):
-                patience.wait(Trouble.NO_LEADER, why)
+            if _lags(error.epoch_not_match.current_regions, region):
+                backoff.wait(RetryReason.NO_LEADER, why)
                 return
             stays = target.peer.store_id
-            self._regions.forget(place)
+            self._regions.forget(region)
             self._regions.replace(
-                region_place(region, next((peer for peer in region.peers if peer.store_id == stays), None))
-                for region in error.epoch_not_match.current_regions
+                cached_region(each, next((peer for peer in each.peers if peer.store_id == stays), None))
+                for each in error.epoch_not_match.current_regions
             )
-            patience.wait(Trouble.REGION_MOVED, why)
+            backoff.wait(RetryReason.REGION_MOVED, why)
         elif error.HasField("server_is_busy"):
-            patience.wait(Trouble.BUSY, why, at_least_s=error.server_is_busy.backoff_ms / 1000)
+            backoff.wait(RetryReason.BUSY, why, at_least_s=error.server_is_busy.backoff_ms / 1000)
         elif error.HasField("stale_command"):
-            patience.wait(Trouble.REGION_MOVED, why)
+            backoff.wait(RetryReason.REGION_MOVED, why)
         elif error.HasField("raft_entry_too_large"):
             # Requests are far smaller than TiKV's limit, so one row alone is larger: no attempt can do better.
             raise TargetRefusedError(
@@ -211,8 +211,8 @@ class TikvClient:
             )
         else:
             # Region or key elsewhere, another store behind the address, a merge or a recovery under way.
-            self._regions.forget(place)
-            patience.wait(Trouble.NO_LEADER, why)
+            self._regions.forget(region)
+            backoff.wait(RetryReason.NO_LEADER, why)
 
 
 def is_oversized(call: PendingCall[TAnswer]) -> bool:
@@ -227,10 +227,10 @@ def is_oversized(call: PendingCall[TAnswer]) -> bool:
     return False
 
 
-def _lags(regions: Iterable[pb.Region], place: RegionPlace) -> bool:
+def _lags(found: Iterable[pb.Region], region: CachedRegion) -> bool:
     """Whether a replica knows less of a region than PD has told: it will catch up, PD's word stays."""
     return any(
-        region.id == place.id
-        and (region.region_epoch.conf_ver < place.epoch[0] or region.region_epoch.version < place.epoch[1])
-        for region in regions
+        each.id == region.id
+        and (each.region_epoch.conf_ver < region.epoch[0] or each.region_epoch.version < region.epoch[1])
+        for each in found
     )

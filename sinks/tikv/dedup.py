@@ -23,7 +23,7 @@ STANDS_FOR = "stands_for"
 """The column of staged rows that says how many rows a row stands for: itself, and those that were dropped for it."""
 
 
-class Kind(enum.StrEnum):
+class KeptRow(enum.StrEnum):
     """Which of the rows with one key is kept."""
 
     FIRST = "first"
@@ -44,11 +44,11 @@ class Rule:
         ConfigError: `any` with a column.
     """
 
-    kind: Kind = Kind.LAST
+    kind: KeptRow = KeptRow.LAST
     by: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind == Kind.ANY and self.by is not None:
+        if self.kind == KeptRow.ANY and self.by is not None:
             raise ConfigError(f"dedup: rule any does not look at `{self.by}`; take `by` out, or use rule first or last")
 
 
@@ -105,14 +105,14 @@ def pick(staged: pa.Table, rule: Rule) -> pa.Table:
     rivals = staged.take(pa.array(order[many]))
     ranked = _sorted(pa.table({"run": pa.array(run[many]), **_order_columns(rivals)}))
     runs = run[many][ranked]
-    edge = np.diff(runs, append=-1) != 0 if rule.kind == Kind.LAST else np.diff(runs, prepend=-1) != 0
+    edge = np.diff(runs, append=-1) != 0 if rule.kind == KeptRow.LAST else np.diff(runs, prepend=-1) != 0
     kept = order.copy()
     kept[np.flatnonzero(starts_run)[runs[edge]]] = order[many][ranked[edge]]
     picked = staged.take(pa.array(kept[starts_run]))
     stood_for = staged.column(STANDS_FOR).to_numpy()[order]
     stands_for = np.add.reduceat(stood_for, np.flatnonzero(starts_run))
-    place = picked.schema.get_field_index(STANDS_FOR)
-    return picked.set_column(place, picked.schema.field(place), pa.array(stands_for))
+    index = picked.schema.get_field_index(STANDS_FOR)
+    return picked.set_column(index, picked.schema.field(index), pa.array(stands_for))
 
 
 def sorted_places(keys: pa.Array) -> Ints:

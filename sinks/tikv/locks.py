@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from sinks.tikv.client import TikvClient
 from sinks.tikv.tso import physical_ms
 from timeline.errors import InvariantError, TargetBusyError
 
 
 @dataclass(frozen=True)
-class Locked:
+class OpenTxn:
     """It is open.
 
     Attributes:
@@ -34,7 +34,7 @@ class Locked:
 
 
 @dataclass(frozen=True)
-class Committed:
+class CommittedTxn:
     """It is committed.
 
     Attributes:
@@ -45,16 +45,16 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class RolledBack:
+class RolledBackTxn:
     """It is rolled back: nothing of it can become visible."""
 
 
 @dataclass(frozen=True)
-class Missing:
+class UnknownTxn:
     """Its primary shows no trace of it: not begun yet, or rolled back so long ago that the trace is collected."""
 
 
-TxnStatus: TypeAlias = Locked | Committed | RolledBack | Missing
+TxnStatus: TypeAlias = OpenTxn | CommittedTxn | RolledBackTxn | UnknownTxn
 
 
 def look_up(client: TikvClient, primary: bytes, start_ts: int, *, reader_ts: int = 0) -> TxnStatus:
@@ -70,24 +70,24 @@ def look_up(client: TikvClient, primary: bytes, start_ts: int, *, reader_ts: int
         StoreUnavailableError: nobody tells.
     """
     request = pb.CheckTxnStatusRequest(primary_key=primary, lock_ts=start_ts, caller_start_ts=reader_ts)
-    answer = _check(client, request, client.patience())
+    answer = _check(client, request, client.backoff())
     return _status(answer, primary, start_ts)
 
 
-def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience, *, whole_region: bool = False) -> None:
+def resolve(client: TikvClient, lock: pb.LockInfo, backoff: Backoff, *, whole_region: bool = False) -> None:
     """Clear another transaction's lock out of the way, or wait a little where that is alive.
 
     Args:
         client: the cluster.
         lock: what was met.
-        patience: how long to wait for it.
+        backoff: how long to wait for it.
         whole_region: all locks of its transaction in the region of its key, not this one alone.
 
     Raises:
-        TargetBusyError: it is still alive at the end of patience.
+        TargetBusyError: it is still alive when the time is up.
     """
     if not lock.primary_lock:
-        patience.wait(Trouble.LOCKED, "a key is locked")
+        backoff.wait(RetryReason.LOCKED, "a key is locked")
         return
     now = client.pd.timestamp()
     is_expired = physical_ms(now) > physical_ms(lock.lock_version) + lock.lock_ttl
@@ -98,22 +98,22 @@ def resolve(client: TikvClient, lock: pb.LockInfo, patience: Patience, *, whole_
         current_ts=0 if lock.use_async_commit else now,
         rollback_if_not_exist=is_expired and not lock.use_async_commit,
     )
-    answer = _check(client, request, patience)
+    answer = _check(client, request, backoff)
     status = _status(answer, lock.primary_lock, lock.lock_version)
-    if isinstance(status, Locked | Missing):
-        if patience.left_s < Trouble.LOCKED.value[1]:
+    if isinstance(status, OpenTxn | UnknownTxn):
+        if backoff.left_s < RetryReason.LOCKED.value[1]:
             raise TargetBusyError(
                 f"key {lock.key!r:.80} is locked by another writer's transaction (start {lock.lock_version}, "
                 f"primary {lock.primary_lock!r:.80}, TTL {lock.lock_ttl} ms): does anybody else write there?"
             )
-        patience.wait(Trouble.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
+        backoff.wait(RetryReason.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
         return
-    commit_ts = status.at if isinstance(status, Committed) else 0
-    resolve_key(client, lock.key, lock.lock_version, commit_ts, patience, whole_region=whole_region)
+    commit_ts = status.at if isinstance(status, CommittedTxn) else 0
+    resolve_key(client, lock.key, lock.lock_version, commit_ts, backoff, whole_region=whole_region)
 
 
 def resolve_key(
-    client: TikvClient, key: bytes, start_ts: int, commit_ts: int, patience: Patience, *, whole_region: bool = False
+    client: TikvClient, key: bytes, start_ts: int, commit_ts: int, backoff: Backoff, *, whole_region: bool = False
 ) -> None:
     """Commit one key of a transaction at its commit timestamp, or with 0 roll it back; or all keys of its region."""
     answer = client.ask(
@@ -123,29 +123,29 @@ def resolve_key(
             context=context, start_version=start_ts, commit_version=commit_ts, keys=() if whole_region else (key,)
         ),
         pb.ResolveLockResponse,
-        patience,
+        backoff,
     )
     if answer.HasField("error"):
         raise InvariantError(f"TiKV does not resolve the lock of transaction {start_ts} on {key!r:.80}: {answer.error}")
 
 
-def _check(client: TikvClient, request: pb.CheckTxnStatusRequest, patience: Patience) -> pb.CheckTxnStatusResponse:
+def _check(client: TikvClient, request: pb.CheckTxnStatusRequest, backoff: Backoff) -> pb.CheckTxnStatusResponse:
     """Ask the primary's store what became of a transaction; `request` lacks the context only."""
 
     def with_context(context: pb.Context) -> pb.CheckTxnStatusRequest:
         request.context.CopyFrom(context)
         return request
 
-    return client.ask(request.primary_key, "KvCheckTxnStatus", with_context, pb.CheckTxnStatusResponse, patience)
+    return client.ask(request.primary_key, "KvCheckTxnStatus", with_context, pb.CheckTxnStatusResponse, backoff)
 
 
 def _status(answer: pb.CheckTxnStatusResponse, primary: bytes, start_ts: int) -> TxnStatus:
     if answer.error.HasField("txn_not_found"):
-        return Missing()
+        return UnknownTxn()
     if answer.HasField("error"):
         raise InvariantError(f"TiKV does not tell what became of transaction {start_ts} ({primary!r}): {answer.error}")
     if answer.commit_version:
-        return Committed(answer.commit_version)
+        return CommittedTxn(answer.commit_version)
     if answer.lock_ttl:
-        return Locked(answer.lock_ttl, answer.action == pb.Action.MinCommitTSPushed)
-    return RolledBack()
+        return OpenTxn(answer.lock_ttl, answer.action == pb.Action.MinCommitTSPushed)
+    return RolledBackTxn()

@@ -17,21 +17,21 @@ import pyarrow as pa
 
 from sinks.base import (
     REJECTED_SCHEMA,
+    ParallelRunner,
     SelectiveBatchWriter,
     SelectiveWriter,
     SinkContext,
-    Spread,
     TargetOptions,
     TaskAttempt,
-    in_turn,
+    sequential,
 )
 from sinks.tikv.client import Endpoint, connection
 from sinks.tikv.dedup import dropped, pick
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import TikvOptions
-from sinks.tikv.place import TikvPlace
 from sinks.tikv.records import epoch_record
 from sinks.tikv.staged import one_batch
+from sinks.tikv.table import TikvTable
 from sinks.tikv.transaction import write_mutations
 from sinks.tikv.writer import RowRules, size_of
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
@@ -43,7 +43,7 @@ _MOST_BYTES = 64 << 20
 
 
 @dataclass
-class MinibatchSink(TikvPlace):
+class MinibatchSink(TikvTable):
     """Small transactions of single tasks, and an epoch record once the epoch is decided. See Sink."""
 
     Options = cast(type[TargetOptions], TikvOptions)
@@ -73,7 +73,7 @@ class MinibatchSink(TikvPlace):
         """See Sink: its rows are there already."""
         return []
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """See Sink: only the epoch's record is left to be written."""
         if part.rows == 0:
             return
@@ -102,7 +102,7 @@ class MinibatchSink(TikvPlace):
         if part is not None and (older := self.older_records(epoch)):
             self.records.write([(key, None) for key in older], self.ttl_ms)
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         """See Sink; there are none."""
         return []
 
@@ -119,10 +119,10 @@ class MinibatchWriter:
 
     def open_selective(self, attempt: TaskAttempt) -> SelectiveBatchWriter:
         """See SelectiveWriter."""
-        return _BatchWriter(self)
+        return _MiniBatchWriter(self)
 
 
-class _BatchWriter:
+class _MiniBatchWriter:
     """Collects rows until there are enough of them, or the first has waited long enough."""
 
     def __init__(self, writer: MinibatchWriter, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from sinks.tikv.channels import Channels, is_untrusted, told
 from sinks.tikv.key_codec import from_memcomparable, memcomparable
 from sinks.tikv.tso import TsoStream
@@ -30,7 +30,7 @@ TAnswer = TypeVar("TAnswer", bound=_Answer)
 
 
 @dataclass(frozen=True)
-class RegionPlace:
+class CachedRegion:
     """One region as PD knows it; keys as they are stored, without PD's encoding.
 
     Attributes:
@@ -54,9 +54,9 @@ class RegionPlace:
         return self.start <= key and (not self.end or key < self.end)
 
 
-def region_place(region: pb.Region, leader: pb.Peer | None) -> RegionPlace:
+def cached_region(region: pb.Region, leader: pb.Peer | None) -> CachedRegion:
     """A region from PD's or a store's message."""
-    return RegionPlace(
+    return CachedRegion(
         region.id,
         from_memcomparable(region.start_key) if region.start_key else b"",
         from_memcomparable(region.end_key) if region.end_key else b"",
@@ -69,17 +69,17 @@ def region_place(region: pb.Region, leader: pb.Peer | None) -> RegionPlace:
 class PdClient:
     """One process' view of PD. Threads may share it."""
 
-    def __init__(self, endpoints: Sequence[str], channels: Channels, patience: Callable[[], Patience]) -> None:
+    def __init__(self, endpoints: Sequence[str], channels: Channels, backoff: Callable[[], Backoff]) -> None:
         """Nothing is asked yet.
 
         Args:
             endpoints: ``host:port`` of members; one that answers is enough.
             channels: connections.
-            patience: begins the waits of one request.
+            backoff: begins the waits of one request.
         """
         self._given = tuple(map(_address, endpoints))
         self._channels = channels
-        self._patience = patience
+        self._backoff = backoff
         self._lock = threading.Lock()
         self._known: tuple[str, ...] = self._given
         self._leader: str | None = None
@@ -94,7 +94,7 @@ class PdClient:
             StoreUnavailableError: no member answers.
         """
         if not self._cluster_id:
-            self._find_leader(self._patience())
+            self._find_leader(self._backoff())
         return self._cluster_id
 
     def check_endpoints(self) -> None:
@@ -132,17 +132,17 @@ class PdClient:
         Raises:
             StoreUnavailableError: PD gives none.
         """
-        patience = self._patience()
+        backoff = self._backoff()
         while True:
-            stream = self._stream(patience)
+            stream = self._stream(backoff)
             try:
                 return stream.ask().result(timeout=_TIMEOUT_S)
             except (ConnectionError, NotAnswered) as error:
                 stream.close()
                 self._forget_leader()
-                patience.wait(Trouble.UNREACHABLE, f"PD gave no timestamp: {str(error) or 'no answer'}")
+                backoff.wait(RetryReason.UNREACHABLE, f"PD gave no timestamp: {str(error) or 'no answer'}")
 
-    def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[RegionPlace]:
+    def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[CachedRegion]:
         """Regions from the one that holds `start` on, in order.
 
         Args:
@@ -157,7 +157,7 @@ class PdClient:
             limit=limit,
         )
         answer = self._ask("ScanRegions", request, pb.ScanRegionsResponse)
-        return [region_place(*pair) for pair in zip(answer.region_metas, answer.leaders, strict=True)]
+        return [cached_region(*pair) for pair in zip(answer.region_metas, answer.leaders, strict=True)]
 
     def store_address(self, store_id: int) -> str | None:
         """Where a store takes requests; None where it is gone for good."""
@@ -191,9 +191,9 @@ class PdClient:
         return pb.RequestHeader(cluster_id=self.cluster_id)
 
     def _ask(self, name: str, request: Message, answer: type[TAnswer]) -> TAnswer:
-        patience = self._patience()
+        backoff = self._backoff()
         while True:
-            leader = self._find_leader(patience)
+            leader = self._find_leader(backoff)
             try:
                 given = self._channels.call(leader, f"/pdpb.PD/{name}", request, answer, _TIMEOUT_S)
             except grpc.RpcError as error:
@@ -203,10 +203,10 @@ class PdClient:
                     return given
                 why = f"PD's leader {leader}: {given.header.error.message}"
             self._forget_leader()
-            patience.wait(Trouble.UNREACHABLE, why)
+            backoff.wait(RetryReason.UNREACHABLE, why)
 
-    def _stream(self, patience: Patience) -> TsoStream:
-        leader = self._find_leader(patience)
+    def _stream(self, backoff: Backoff) -> TsoStream:
+        leader = self._find_leader(backoff)
         with self._lock:
             if self._tso is None or self._tso.is_broken:
                 self._tso = TsoStream(
@@ -215,7 +215,7 @@ class PdClient:
                 )
             return self._tso
 
-    def _find_leader(self, patience: Patience) -> str:
+    def _find_leader(self, backoff: Backoff) -> str:
         while True:
             with self._lock:
                 if self._leader is not None:
@@ -232,7 +232,7 @@ class PdClient:
                     break
                 failed.append(f"{endpoint} (knows no leader)")
             else:
-                patience.wait(Trouble.UNREACHABLE, f"no PD answers: {', '.join(failed)}")
+                backoff.wait(RetryReason.UNREACHABLE, f"no PD answers: {', '.join(failed)}")
 
     def _members(self, endpoint: str) -> pb.GetMembersResponse:
         request = pb.GetMembersRequest()

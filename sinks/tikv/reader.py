@@ -18,8 +18,8 @@ import pyarrow as pa
 from tikv_client.asynchronous import TransactionClient
 
 from sinks.tikv.key_codec import own_range, row_range
-from sinks.tikv.place import TikvPlace
 from sinks.tikv.settling import locks_in
+from sinks.tikv.table import TikvTable
 from timeline.errors import ConfigError, FormatError, StoreUnavailableError, TidelineError
 
 _FIRST_PAGE = 64
@@ -36,11 +36,11 @@ _LETTING_GO_S = 0.1
 at it, the process dies of a signal: of 150 processes six did, of 300 that waited none."""
 
 
-def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+def read_rows(table: TikvTable, limit: int | None = None) -> Iterator[pa.RecordBatch]:
     """Rows in the order of their keys, in batches; all from one snapshot, taken when the first is asked for.
 
     Args:
-        place: the target.
+        table: the target.
         limit: at most so many rows; None: all.
 
     Raises:
@@ -48,12 +48,12 @@ def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordB
         FormatError: a row is larger than tikv-client reads; Tideline writes none.
         StoreUnavailableError: it could not be read.
     """
-    if place.endpoint.tls is not None:
-        raise ConfigError(f"{place.target}: rows are read by tikv-client, and that does not speak TLS")
+    if table.endpoint.tls is not None:
+        raise ConfigError(f"{table.target}: rows are read by tikv-client, and that does not speak TLS")
     # One loop for all pages: the client's connections belong to it. Not asyncio.Runner, which takes the loop away that
     # the caller's thread may have.
     with closing(asyncio.new_event_loop()) as loop:
-        pages = _pages_of(place, snapshot_before_open_epochs(place), limit)
+        pages = _pages_of(table, snapshot_before_open_epochs(table), limit)
         try:
             while True:
                 try:
@@ -62,11 +62,11 @@ def read_rows(place: TikvPlace, limit: int | None = None) -> Iterator[pa.RecordB
                     raise
                 except Exception as error:  # every error of tikv-client is a plain Exception
                     raise StoreUnavailableError(
-                        f"{place.target}: cannot be read: {error}; a writer's transaction may be open there: try again"
+                        f"{table.target}: cannot be read: {error}; a writer's transaction may be open there: try again"
                     ) from error
                 if page is None:
                     return
-                yield place.stager.restore(page)
+                yield table.stager.restore(page)
         finally:
             loop.run_until_complete(pages.aclose())
             time.sleep(_LETTING_GO_S)
@@ -76,14 +76,14 @@ async def _next(pages: AsyncIterator[pa.Table]) -> pa.Table | None:
     return await anext(pages, None)
 
 
-def snapshot_before_open_epochs(place: TikvPlace) -> int:
+def snapshot_before_open_epochs(table: TikvTable) -> int:
     """The latest timestamp at which no open transaction of any job is in the way below the target's prefix."""
-    now = place.client.pd.timestamp()
+    now = table.client.pd.timestamp()
     # An epoch's primary is in here, and is locked before any of its rows.
-    return min([now, *(lock.lock_version - 1 for lock in locks_in(place.client, *own_range(place.prefix)))])
+    return min([now, *(lock.lock_version - 1 for lock in locks_in(table.client, *own_range(table.prefix)))])
 
 
-class Snapshot(Protocol):
+class KeyScanner(Protocol):
     """tikv-client's snapshot, as far as rows are read through it; of an answer that is too large its error says so."""
 
     async def scan(
@@ -92,14 +92,14 @@ class Snapshot(Protocol):
         """Keys and values in a range, at most so many."""
 
 
-async def _pages_of(place: TikvPlace, version: int, limit: int | None) -> AsyncGenerator[pa.Table, None]:
-    client = await TransactionClient.connect(list(place.endpoint.pd))
-    async for page in pages(client.snapshot(version, False), *row_range(place.prefix), limit=limit):
+async def _pages_of(table: TikvTable, version: int, limit: int | None) -> AsyncGenerator[pa.Table, None]:
+    client = await TransactionClient.connect(list(table.endpoint.pd))
+    async for page in pages(client.snapshot(version, False), *row_range(table.prefix), limit=limit):
         yield page
 
 
 async def pages(
-    snapshot: Snapshot, start: bytes, end: bytes, *, limit: int | None = None
+    snapshot: KeyScanner, start: bytes, end: bytes, *, limit: int | None = None
 ) -> AsyncGenerator[pa.Table, None]:
     """Keys and values of a range in their order, in tables of as many rows as fit into an answer.
 

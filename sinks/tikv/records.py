@@ -19,10 +19,10 @@ import pyarrow as pa
 from pydantic import TypeAdapter
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from sinks.tikv.client import TikvClient, is_oversized
 from sinks.tikv.key_codec import memcomparable, own_range
-from sinks.tikv.locks import Committed, Locked, Missing, RolledBack, look_up, resolve_key
+from sinks.tikv.locks import CommittedTxn, OpenTxn, RolledBackTxn, UnknownTxn, look_up, resolve_key
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.transaction import Transaction, write_mutations
 from timeline.body import BodyFormat
@@ -37,7 +37,7 @@ _PAGE = 256
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """What a job's keys and values are made of; two columns that changed places would not be noticed in the rows.
 
     Attributes:
@@ -48,7 +48,7 @@ class Layout:
     key: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...]
 
-    def difference(self, other: Layout) -> str | None:
+    def difference(self, other: RowLayout) -> str | None:
         """What keeps rows of two layouts from being read as one table; None where one only has further columns."""
         if self.key != other.key:
             return f"the key is {_words(other.key)}, not {_words(self.key)}"
@@ -75,7 +75,7 @@ class EpochRecord:
     epoch: int
     instant: str
     generation: int
-    layout: Layout
+    layout: RowLayout
     offsets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -137,7 +137,7 @@ EPOCH_RECORD = BodyFormat("epoch record", EpochRecord)
 ATTEMPT = BodyFormat("attempt", Attempt)
 
 
-def epoch_record(ref: EpochRef, layout: Layout, ranges: Sequence[OffsetRange] = ()) -> bytes:
+def epoch_record(ref: EpochRef, layout: RowLayout, ranges: Sequence[OffsetRange] = ()) -> bytes:
     """The body of an epoch's record.
 
     Args:
@@ -150,7 +150,7 @@ def epoch_record(ref: EpochRef, layout: Layout, ranges: Sequence[OffsetRange] = 
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordStore:
     """The records of one job below one prefix.
 
     Attributes:
@@ -188,7 +188,7 @@ class Records:
         start = self._own(b"a") + (memcomparable(instant.encode()) if instant is not None else b"")
         return [ATTEMPT.load(repr(key), body) for key, body in scan(self.client, start, _after(start))]
 
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> list[RowLayout]:
         """The layouts of all jobs' rows below the prefix."""
         start = own_range(self.prefix)[0] + b"e"
         return [EPOCH_RECORD.load(repr(key), body).layout for key, body in scan(self.client, start, _after(start))]
@@ -201,11 +201,11 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
     """Committed keys and values in a range, at one timestamp; what an open transaction holds is as it was before."""
     version = client.pd.timestamp()
     open_transactions: list[int] = []
-    patience = client.patience()
+    backoff = client.backoff()
     key: bytes | None = start
     most = _PAGE
     while key is not None and key < end:
-        target = client.target(key, patience)
+        target = client.target(key, backoff)
         context = target.context
         context.resolved_locks.extend(open_transactions)
         request = pb.ScanRequest(context=context, start_key=key, end_key=end, limit=most, version=version)
@@ -213,35 +213,35 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
         if most > 1 and is_oversized(call):
             most //= 2
             continue
-        answer = client.settled(target, call, patience)
+        answer = client.settled(target, call, backoff)
         if answer is None:
             continue
         errors = [pair.error for pair in answer.pairs if pair.HasField("error")]
         errors += [answer.error] if answer.HasField("error") else []
         if errors:
-            open_transactions += [lock for error in errors for lock in _cleared(client, error, version, patience)]
+            open_transactions += [lock for error in errors for lock in _cleared(client, error, version, backoff)]
             continue
-        patience.renew()
+        backoff.renew()
         yield from ((pair.key, pair.value) for pair in answer.pairs)
         is_full = len(answer.pairs) >= most
-        key = answer.pairs[-1].key + b"\0" if is_full else target.place.end or None
+        key = answer.pairs[-1].key + b"\0" if is_full else target.region.end or None
 
 
-def _cleared(client: TikvClient, error: pb.KeyError, version: int, patience: Patience) -> list[int]:
+def _cleared(client: TikvClient, error: pb.KeyError, version: int, backoff: Backoff) -> list[int]:
     """Resolve a lock whose transaction is decided; one that can only be committed behind a version is returned."""
     if not error.HasField("locked"):
         raise InvariantError(f"TiKV does not show what is below a prefix: {error}")
     lock = error.locked
     match look_up(client, lock.primary_lock, lock.lock_version, reader_ts=version):
-        case Missing() | Locked(is_pushed=True):
+        case UnknownTxn() | OpenTxn(is_pushed=True):
             # A primary that is not there yet cannot be committed before it is, either.
             return [lock.lock_version]
-        case Locked():
-            patience.wait(Trouble.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
-        case Committed(at):
-            resolve_key(client, lock.key, lock.lock_version, at, patience)
-        case RolledBack():
-            resolve_key(client, lock.key, lock.lock_version, 0, patience)
+        case OpenTxn():
+            backoff.wait(RetryReason.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
+        case CommittedTxn(at):
+            resolve_key(client, lock.key, lock.lock_version, at, backoff)
+        case RolledBackTxn():
+            resolve_key(client, lock.key, lock.lock_version, 0, backoff)
     return []
 
 

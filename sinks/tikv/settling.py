@@ -50,32 +50,32 @@ def settle(client: TikvClient, start_ts: int, commit_ts: int, start: bytes, end:
 
 def _settle_region(client: TikvClient, start_ts: int, commit_ts: int, key: bytes) -> bytes | None:
     """Resolve the locks of the region of a key; returns the next region's first key, None behind the last."""
-    patience = client.patience()
+    backoff = client.backoff()
     while True:
-        target = client.target(key, patience)
+        target = client.target(key, backoff)
         request = pb.ResolveLockRequest(context=target.context, start_version=start_ts, commit_version=commit_ts)
         call = client.start(target, "KvResolveLock", request.SerializeToString(), pb.ResolveLockResponse)
-        answer = client.settled(target, call, patience)
+        answer = client.settled(target, call, backoff)
         if answer is None:
             continue
         if answer.HasField("error"):
             raise InvariantError(f"TiKV does not resolve the locks of transaction {start_ts}: {answer.error}")
-        return target.place.end or None
+        return target.region.end or None
 
 
 def locks_in(client: TikvClient, start: bytes, end: bytes) -> list[pb.LockInfo]:
     """Every lock in a range, whoever has it: what is prewritten and not settled."""
     found: list[pb.LockInfo] = []
-    now, patience = client.pd.timestamp(), client.patience()
+    now, backoff = client.pd.timestamp(), client.backoff()
     key = start
     while key < end:
-        target = client.target(key, patience)
-        until = min(target.place.end, end) if target.place.end else end
+        target = client.target(key, backoff)
+        until = min(target.region.end, end) if target.region.end else end
         request = pb.ScanLockRequest(
             context=target.context, max_version=now, start_key=key, end_key=until, limit=_LOCKS_AT_ONCE
         )
         call = client.start(target, "KvScanLock", request.SerializeToString(), pb.ScanLockResponse)
-        answer = client.settled(target, call, patience)
+        answer = client.settled(target, call, backoff)
         if answer is not None:
             found += [lock for lock in answer.locks if key <= lock.key < until]
             key = until if len(answer.locks) < _LOCKS_AT_ONCE else answer.locks[-1].key + b"\0"
@@ -113,8 +113,8 @@ def settlings(client: TikvClient, start_ts: int, commit_ts: int, spans: Iterable
     ]
 
 
-def side_by_side(calls: Sequence[Callable[[], None]]) -> None:
-    """The `Spread` of one process: in threads; raises the first error once all have ended."""
+def run_concurrently(calls: Sequence[Callable[[], None]]) -> None:
+    """The `ParallelRunner` of one process: in threads; raises the first error once all have ended."""
     if len(calls) == 1:
         calls[0]()
         return
@@ -136,7 +136,7 @@ def _by_region(client: TikvClient, spans: Iterable[Span]) -> Iterator[Span]:
             if piece is None or (region_end and key >= region_end):
                 if piece is not None:
                     yield piece
-                region_end = client.target(key, client.patience()).place.end
+                region_end = client.target(key, client.backoff()).region.end
                 piece = key, key
             until = min(region_end, end) if region_end else end
             piece = piece[0], max(piece[1], until)

@@ -27,16 +27,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, cast
 
-from sinks.audit import Audit, Expected, Fate, Finding, Problem
-from sinks.base import KeyedWriter, PartitionWriter, SinkContext, Spread, TargetOptions, in_turn
-from sinks.tikv.heart import Heart, keep_versions, release_versions, safe_point_service
+from sinks.audit import Audit, Expected, Finding, InstantState, Problem
+from sinks.base import KeyedWriter, ParallelRunner, PartitionWriter, SinkContext, TargetOptions, sequential
+from sinks.tikv.heartbeat import Heartbeat, keep_versions, release_versions, safe_point_service
 from sinks.tikv.key_codec import own_range, row_range
-from sinks.tikv.locks import Committed, Missing, RolledBack, look_up
+from sinks.tikv.locks import CommittedTxn, RolledBackTxn, UnknownTxn, look_up
 from sinks.tikv.mutations import mutation
 from sinks.tikv.options import TikvOptions
-from sinks.tikv.place import TikvPlace
 from sinks.tikv.records import ATTEMPT, PREPARED, SPANS, Attempt, Prepared, epoch_record
-from sinks.tikv.settling import Span, locks_in, settlings, side_by_side
+from sinks.tikv.settling import Span, locks_in, run_concurrently, settlings
+from sinks.tikv.table import TikvTable
 from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back
 from sinks.tikv.writer import TransactionWriter
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
@@ -66,17 +66,17 @@ class _Open:
 
     Attributes:
         transaction: which.
-        heart: keeps it alive.
-        stop: stops the heart; nobody holds the two for the sink's sake from then on.
+        heartbeat: keeps it alive.
+        stop: stops the heartbeat; nobody holds the two for the sink's sake from then on.
     """
 
     transaction: Transaction
-    heart: Heart
+    heartbeat: Heartbeat
     stop: Callable[[], object]
 
 
 @dataclass
-class TransactionSink(TikvPlace):
+class TransactionSink(TikvTable):
     """One transaction for each epoch. See `sinks.base.Sink` for the protocol; not for use by several threads."""
 
     _open: dict[str, _Open] = field(default_factory=dict, repr=False)
@@ -101,7 +101,7 @@ class TransactionSink(TikvPlace):
         opened = self._open.get(epoch.instant)
         if opened is None:
             raise InvariantError(f"{self.target}: {epoch} was not begun by this process")
-        if opened.heart.is_lost:
+        if opened.heartbeat.is_lost:
             raise TargetBusyError(
                 f"{self.target}: {epoch}: transaction {opened.transaction.start_ts} was rolled back by others: its "
                 "heartbeats did not get through; raise lock_ttl above the time that an epoch takes: clients that go "
@@ -134,14 +134,14 @@ class TransactionSink(TikvPlace):
             return []
         transaction = _prepared(part).transaction
         match look_up(self.client, transaction.primary, transaction.start_ts):
-            case RolledBack() | Missing():
+            case RolledBackTxn() | UnknownTxn():
                 if self.is_applied(part.epoch):
                     return []
                 return [f"transaction {transaction.start_ts} was rolled back, after its TTL, by whoever met its locks"]
             case _:
                 return []
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """See Sink."""
         if part.rows == 0:
             return
@@ -171,7 +171,7 @@ class TransactionSink(TikvPlace):
         reach("primary-committed")
         try:
             calls = settlings(self.client, transaction.start_ts, commit_ts, _spans(_prepared(part)))
-            (spread if part.rows > _FEW_ROWS and spread is not in_turn else side_by_side)(calls)
+            (parallel if part.rows > _FEW_ROWS and parallel is not sequential else run_concurrently)(calls)
         except StoreUnavailableError as error:
             raise CommitUnknownError(
                 f"{self.target}: {part.epoch} is committed, its locks are not all resolved: {error}"
@@ -221,7 +221,7 @@ class TransactionSink(TikvPlace):
         if gone:
             self.records.write([(key, None) for key in gone], self.ttl_ms)
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         """See Sink."""
         return sorted({attempt.instant for attempt in self.records.attempts()})
 
@@ -245,7 +245,7 @@ class TransactionSink(TikvPlace):
                     f"{count(held, 'lock')} of a transaction that is not this job's: another writer's, or a dead one's"
                 )
                 found.append(Finding(Problem.UNKNOWN, self.target, what, detail))
-            elif fate is not Fate.PENDING:
+            elif fate is not InstantState.PENDING:
                 became = fate.value if fate else "not on the timeline"
                 detail = f"{count(held, 'lock')} of {attempt.instant}, which is {became}"
                 problem = Problem.ORPHAN if fate is not None else Problem.UNKNOWN
@@ -277,9 +277,9 @@ class TransactionSink(TikvPlace):
         service = self._service(transaction.start_ts)
         keep_versions(client, service, transaction)
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
-        heart = Heart(client, transaction, service, began_s)
+        heartbeat = Heartbeat(client, transaction, service, began_s)
         # Who drops the target without an end, after an error in a process that lives on, lets the locks' TTL run out.
-        return _Open(transaction, heart, weakref.finalize(self, heart.stop))
+        return _Open(transaction, heartbeat, weakref.finalize(self, heartbeat.stop))
 
     def _end(self, attempt: Attempt) -> int | None:
         """Bring a transaction to its end and resolve its locks; its commit timestamp, None where it is rolled back.
@@ -288,9 +288,9 @@ class TransactionSink(TikvPlace):
         """
         transaction = attempt.transaction
         status = roll_back(self.client, transaction)
-        commit_ts = status.at if isinstance(status, Committed) else None
+        commit_ts = status.at if isinstance(status, CommittedTxn) else None
         everything = (own_range(self.prefix)[0], row_range(self.prefix)[1])
-        side_by_side(settlings(self.client, transaction.start_ts, commit_ts or 0, [everything]))
+        run_concurrently(settlings(self.client, transaction.start_ts, commit_ts or 0, [everything]))
         return commit_ts
 
     def _note(self, attempts: Iterable[Attempt]) -> None:

@@ -186,9 +186,9 @@ class Stager:
         """Staged and rejected rows of a batch that is small enough to be encoded at once."""
         reasons: dict[int, str] = {}
         for field in self.keys.columns:
-            for place in np.flatnonzero(mask_of(rows.column(field.name).is_null())).tolist():
-                reasons.setdefault(place, f"key column `{field.name}` is null")
-        good = np.array([place for place in range(rows.num_rows) if place not in reasons] if reasons else [], np.int64)
+            for index in np.flatnonzero(mask_of(rows.column(field.name).is_null())).tolist():
+                reasons.setdefault(index, f"key column `{field.name}` is null")
+        good = np.array([index for index in range(rows.num_rows) if index not in reasons] if reasons else [], np.int64)
         writable = rows.take(pa.array(good)) if reasons else rows
         good = good if reasons else np.arange(rows.num_rows)
         keys, values = self.keys.encode(writable), self.values.encode(writable)
@@ -196,7 +196,7 @@ class Stager:
             is_delete = writable.column(self.delete_marker).fill_null(False)
             values = pc.if_else(is_delete, pa.scalar(None, pa.binary()), values)
         oversized = _oversized(keys, values)
-        reasons.update((int(good[place]), reason) for place, reason in oversized.items())
+        reasons.update((int(good[index]), reason) for index, reason in oversized.items())
         columns = {"key": keys, "value": values, "offset": offsets.take(pa.array(good))}
         if self.rule.by is not None:
             columns["order"] = _as_order(writable.column(self.rule.by), self.order_type)
@@ -216,14 +216,14 @@ def _oversized(keys: pa.Array, values: pa.Array) -> dict[int, str]:
     row_bytes = pc.add(key_bytes, pc.binary_length(values).fill_null(0))
     reasons: dict[int, str] = {}
     if len(keys) and pc.max(row_bytes).as_py() > MAX_ROW_BYTES:
-        for place in np.flatnonzero(mask_of(pc.greater(row_bytes, MAX_ROW_BYTES))).tolist():
-            reasons[place] = (
-                f"its key and value are {row_bytes[place]} bytes; at most {MAX_ROW_BYTES} are allowed, because clients "
+        for index in np.flatnonzero(mask_of(pc.greater(row_bytes, MAX_ROW_BYTES))).tolist():
+            reasons[index] = (
+                f"its key and value are {row_bytes[index]} bytes; at most {MAX_ROW_BYTES} are allowed, because clients "
                 "take answers of 4 MiB: leave large columns out of this target"
             )
     if len(keys) and pc.max(key_bytes).as_py() > MAX_KEY_BYTES:
-        for place in np.flatnonzero(mask_of(pc.greater(key_bytes, MAX_KEY_BYTES))).tolist():
-            reasons[place] = f"its key is {key_bytes[place]} bytes; at most {MAX_KEY_BYTES} are allowed"
+        for index in np.flatnonzero(mask_of(pc.greater(key_bytes, MAX_KEY_BYTES))).tolist():
+            reasons[index] = f"its key is {key_bytes[index]} bytes; at most {MAX_KEY_BYTES} are allowed"
     return reasons
 
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from sinks.tikv.channels import PendingCall
-from sinks.tikv.client import Target, TikvClient, is_oversized
-from sinks.tikv.locks import Committed, Locked, Missing, RolledBack, TxnStatus, look_up, resolve
+from sinks.tikv.client import RequestTarget, TikvClient, is_oversized
+from sinks.tikv.locks import CommittedTxn, OpenTxn, RolledBackTxn, TxnStatus, UnknownTxn, look_up, resolve
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.settling import Span, settle
 from sinks.tikv.tso import physical_ms
@@ -54,7 +54,7 @@ _FEW_LOCKS = 8
 _CONFLICTS = 10
 """How often a change that is right whatever was there before is begun again, where another writer was faster."""
 
-_LOCK_PATIENCE_S = 30.0
+_LOCK_WAIT_S = 30.0
 """How long a lock of another writer is waited for: longer than the TTL of those that have died."""
 
 
@@ -102,7 +102,7 @@ def prewrite(
     transaction: Transaction,
     mutations: Mutations,
     *,
-    lock_patience_s: float = _LOCK_PATIENCE_S,
+    lock_wait_s: float = _LOCK_WAIT_S,
 ) -> Prewritten:
     """Lock keys with their new values; the first phase.
 
@@ -110,13 +110,13 @@ def prewrite(
         client: the cluster.
         transaction: an open transaction.
         mutations: what to change.
-        lock_patience_s: how long a lock of another writer that lives is waited for.
+        lock_wait_s: how long a lock of another writer that lives is waited for.
 
     Raises:
         TargetBusyError: another writer has changed or holds a key, or the transaction is over.
         StoreUnavailableError: the cluster did not do it in time.
     """
-    work = _Prewrite(client, transaction, lock_patience_s, len(mutations))
+    work = _Prewrite(client, transaction, lock_wait_s, len(mutations))
     try:
         return work.run(mutations)
     finally:
@@ -130,23 +130,23 @@ def commit(client: TikvClient, transaction: Transaction) -> int:
         ReplayNeededError: it was rolled back; nothing of it became visible or ever will.
         StoreUnavailableError: it may be committed.
     """
-    patience = client.patience()
+    backoff = client.backoff()
     while True:
         commit_ts = client.pd.timestamp()
         answer = client.ask(
-            transaction.primary, "KvCommit", _commit_request(transaction, commit_ts), pb.CommitResponse, patience
+            transaction.primary, "KvCommit", _commit_request(transaction, commit_ts), pb.CommitResponse, backoff
         )
         if answer.HasField("error") and answer.error.HasField("commit_ts_expired"):
-            patience.wait(Trouble.REGION_MOVED, "a reader was given a later timestamp")
+            backoff.wait(RetryReason.REGION_MOVED, "a reader was given a later timestamp")
             continue
         # Even a good answer does not tell which timestamp counts, where another process was faster.
         match look_up(client, transaction.primary, transaction.start_ts):
-            case Committed(at):
+            case CommittedTxn(at):
                 return at
-            case RolledBack() | Missing():
+            case RolledBackTxn() | UnknownTxn():
                 raise ReplayNeededError(f"transaction {transaction.start_ts} was rolled back: {answer.error}")
-            case Locked():
-                patience.wait(Trouble.LOCKED, f"transaction {transaction.start_ts} is not committed: {answer.error}")
+            case OpenTxn():
+                backoff.wait(RetryReason.LOCKED, f"transaction {transaction.start_ts} is not committed: {answer.error}")
 
 
 def _commit_request(transaction: Transaction, commit_ts: int) -> Callable[[pb.Context], pb.CommitRequest]:
@@ -171,24 +171,24 @@ def roll_back(client: TikvClient, transaction: Transaction) -> TxnStatus:
             context=context, start_version=transaction.start_ts, keys=[transaction.primary]
         ),
         pb.BatchRollbackResponse,
-        client.patience(),
+        client.backoff(),
     )
     if not answer.HasField("error"):
-        return RolledBack()
+        return RolledBackTxn()
     status = look_up(client, transaction.primary, transaction.start_ts)
-    if isinstance(status, Locked):
+    if isinstance(status, OpenTxn):
         raise InvariantError(f"TiKV does not roll transaction {transaction.start_ts} back: {answer.error}")
     return status
 
 
-def heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int, patience: Patience) -> bool:
+def send_heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int, backoff: Backoff) -> bool:
     """Lengthen the primary's life; whether it still has one.
 
     Args:
         client: the cluster.
         transaction: an open transaction.
         ttl_ms: milliseconds from its start on.
-        patience: how long it is tried.
+        backoff: how long it is tried.
 
     Raises:
         StoreUnavailableError: it may or may not have been lengthened.
@@ -203,7 +203,7 @@ def heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int, patienc
             advise_lock_ttl=ttl_ms,
         ),
         pb.TxnHeartBeatResponse,
-        patience,
+        backoff,
     )
     return not answer.HasField("error")
 
@@ -220,12 +220,12 @@ def write_mutations(client: TikvClient, mutations: Mutations, ttl_ms: int) -> No
         TargetBusyError: other writers are faster every time, or it took longer than its TTL.
         StoreUnavailableError: it may be done.
     """
-    patience = client.patience()
+    backoff = client.backoff()
     for left in reversed(range(_CONFLICTS)):
         try:
             return _write_once(client, mutations, ttl_ms)
         except TargetBusyError:
-            if not left or not patience.left_s:
+            if not left or not backoff.left_s:
                 raise
             # Not in step with the one that was faster.
             time.sleep(random.uniform(0.0, 0.05))
@@ -254,19 +254,19 @@ def _write_once(client: TikvClient, mutations: Mutations, ttl_ms: int) -> None:
 class _Prewrite:
     """The requests of one `prewrite`: some under way, the rest in order."""
 
-    def __init__(self, client: TikvClient, transaction: Transaction, lock_patience_s: float, rows: int) -> None:
+    def __init__(self, client: TikvClient, transaction: Transaction, lock_wait_s: float, rows: int) -> None:
         self._client = client
         self._transaction = transaction
-        self._patience = client.patience()
+        self._backoff = client.backoff()
         # A TTL counts from the transaction's start, and heartbeats lengthen the primary's alone: clients that go by
         # a row's own lock would take one that is written late for one of a writer that has died.
         age_ms = physical_ms(client.pd.timestamp()) - physical_ms(transaction.start_ts)
         self._ttl_ms = transaction.ttl_ms + max(0, age_ms)
-        self._lock_patience = Patience(lock_patience_s)
+        self._lock_backoff = Backoff(lock_wait_s)
         self._rows = rows
         self._met: Counter[int] = Counter()
         self._waiting: deque[Mutations] = deque()
-        self._under_way: deque[tuple[Mutations, Target, PendingCall[pb.PrewriteResponse]]] = deque()
+        self._under_way: deque[tuple[Mutations, RequestTarget, PendingCall[pb.PrewriteResponse]]] = deque()
         self._existing: list[bytes] = []
         self._locked: list[tuple[bytes, bytes, int]] = []
 
@@ -277,16 +277,16 @@ class _Prewrite:
             while self._waiting and len(self._under_way) < _IN_FLIGHT:
                 self._send(self._waiting.popleft())
             batch, target, call = self._under_way.popleft()
-            answer = self._client.settled(target, call, self._patience)
+            answer = self._client.settled(target, call, self._backoff)
             if answer is None:
                 self._waiting.appendleft(batch)
                 continue
-            self._patience.renew()
+            self._backoff.renew()
             if answer.errors:
                 self._judge(batch, answer.errors)
             else:
-                self._lock_patience.renew()
-                self._locked.append((batch.first_key, batch.last_key, target.place.id))
+                self._lock_backoff.renew()
+                self._locked.append((batch.first_key, batch.last_key, target.region.id))
         return Prewritten(tuple(sorted(self._existing)), tuple(self._spans()))
 
     def cancel(self) -> None:
@@ -307,8 +307,8 @@ class _Prewrite:
 
     def _send(self, run: Mutations) -> None:
         transaction = self._transaction
-        target = self._client.target(run.first_key, self._patience)
-        count = run.head(target.place.end, _MOST_ROWS, _MOST_BYTES)
+        target = self._client.target(run.first_key, self._backoff)
+        count = run.head(target.region.end, _MOST_ROWS, _MOST_BYTES)
         if count < len(run):
             self._waiting.appendleft(run[count:])
         batch = run[:count]
@@ -347,7 +347,7 @@ class _Prewrite:
             elif "KeyTooLarge" in error.abort:
                 raise TargetRefusedError(f"{error.abort}: raise TiKV's storage.max-key-size to its default of 8 KiB")
             elif error.retryable:
-                self._patience.wait(Trouble.LOCKED, error.retryable)
+                self._backoff.wait(RetryReason.LOCKED, error.retryable)
             else:
                 self._raise_if_over()
                 raise InvariantError(f"TiKV refuses a prewrite of transaction {start_ts}: {error}")
@@ -358,13 +358,13 @@ class _Prewrite:
         """Resolve locks that are in the way: of each transaction the first, and many of one by its region."""
         for version, lock in {lock.lock_version: lock for lock in reversed(locks)}.items():
             self._met[version] += 1
-            resolve(self._client, lock, self._lock_patience, whole_region=self._met[version] > _FEW_LOCKS)
+            resolve(self._client, lock, self._lock_backoff, whole_region=self._met[version] > _FEW_LOCKS)
 
     def _raise_if_over(self) -> None:
         transaction = self._transaction
         status = look_up(self._client, transaction.primary, transaction.start_ts)
         # Without a trace of it, it is the primary itself that another writer was faster with.
-        if isinstance(status, Committed | RolledBack):
+        if isinstance(status, CommittedTxn | RolledBackTxn):
             raise TargetBusyError(f"transaction {transaction.start_ts} is over meanwhile: {status}")
 
     def _find_existing(self, batch: Mutations) -> list[bytes]:
@@ -372,8 +372,8 @@ class _Prewrite:
         found: list[bytes] = []
         left, most = batch, _MOST_LOOKED_UP
         while len(left):
-            target = self._client.target(left.first_key, self._patience)
-            count = left.head(target.place.end, most, _MOST_BYTES)
+            target = self._client.target(left.first_key, self._backoff)
+            count = left.head(target.region.end, most, _MOST_BYTES)
             # Just before its own start, so that locks of its own are not in the way.
             request = pb.BatchGetRequest(
                 context=target.context, keys=left[:count].keys.to_pylist(), version=self._transaction.start_ts - 1
@@ -382,7 +382,7 @@ class _Prewrite:
             if count > 1 and is_oversized(call):
                 most = count // 2
                 continue
-            answer = self._client.settled(target, call, self._patience)
+            answer = self._client.settled(target, call, self._backoff)
             if answer is None:
                 continue
             locks = [pair.error.locked for pair in answer.pairs if pair.error.HasField("locked")]

@@ -92,14 +92,14 @@ class ValueCodec:
         record["fixed_bytes"] = fixed_bytes
         texts: list[pa.Array] = []
         end = np.zeros(rows.num_rows, dtype=np.int64)
-        for place, field in enumerate(self.schema):
+        for index, field in enumerate(self.schema):
             column = rows.column(field.name)
             if column.type != field.type:
                 column = column.cast(field.type)
             if column.null_count:
-                record["nulls"][:, place // 8] |= mask_of(column.is_null()).astype(np.uint8) << (place % 8)
-            if self._formats[place] is not None:
-                record[f"c{place}"] = _fixed_values(column)
+                record["nulls"][:, index // 8] |= mask_of(column.is_null()).astype(np.uint8) << (index % 8)
+            if self._formats[index] is not None:
+                record[f"c{index}"] = _fixed_values(column)
                 continue
             texts.append(as_binary(_json_column(column) if _is_json(field.type) else column))
             end += np.diff(offsets_of(texts[-1]))
@@ -121,7 +121,7 @@ class ValueCodec:
         _expect(found.lengths >= _HEADER_BYTES, "a value is shorter than its header")
         shapes = found.words(found.starts, np.full(len(values), _HEADER_BYTES, dtype=np.int64))
         first, inverse = np.unique(shapes, return_inverse=True)
-        parts = [self._decode_alike(found, np.flatnonzero(inverse == place)) for place in range(len(first))]
+        parts = [self._decode_alike(found, np.flatnonzero(inverse == index)) for index in range(len(first))]
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -162,13 +162,13 @@ class ValueCodec:
         _expect(begins + (limits[:, -1] if shape[1] else 0) == ends, "a value is not as long as its end offsets say")
         columns: list[pa.Array] = []
         texts = 0
-        for place, field in enumerate(self.schema):
-            if place >= len(known):
+        for index, field in enumerate(self.schema):
+            if index >= len(known):
                 columns.append(pa.nulls(len(which), field.type))
                 continue
-            is_null = (record["nulls"][:, place // 8] >> np.uint8(place % 8)) & 1 == 1
-            if known[place] is not None:
-                columns.append(_fixed_column(np.ascontiguousarray(record[f"c{place}"]), is_null, field.type))
+            is_null = (record["nulls"][:, index // 8] >> np.uint8(index % 8)) & 1 == 1
+            if known[index] is not None:
+                columns.append(_fixed_column(np.ascontiguousarray(record[f"c{index}"]), is_null, field.type))
                 continue
             start = begins + (limits[:, texts - 1] if texts else 0)
             columns.append(_variable_column(values.data, start, begins + limits[:, texts], is_null, field.type))
@@ -198,8 +198,8 @@ def _format(kind: pa.DataType) -> str | None:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return None
     if _is_json(kind):
-        for place in range(kind.num_fields):
-            _format(kind.field(place).type)
+        for index in range(kind.num_fields):
+            _format(kind.field(index).type)
         return None
     raise ConfigError(
         f"{kind} cannot be stored; allowed are tinyint to bigint, float, double, boolean, date, timestamp, "
@@ -230,9 +230,9 @@ def _layout(formats: Sequence[str | None], columns: int, variable: int, fixed_by
     places: dict[str, tuple[object, int]] = {**_HEADER, "nulls": (("u1", (bitmap_bytes,)), _HEADER_BYTES)}
     start = _HEADER_BYTES + bitmap_bytes
     ends_at = start + fixed_bytes
-    for place, each in enumerate(formats):
+    for index, each in enumerate(formats):
         if each is not None:
-            places[f"c{place}"] = (each, start)
+            places[f"c{index}"] = (each, start)
             start += np.dtype(each).itemsize
     places["ends"] = (("<u4", (variable,)), ends_at)
     return np.dtype(

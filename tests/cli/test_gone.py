@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.cli.picture_commands import Kind
+from ingest.cli.picture_commands import PictureKind
 from tests.cli.conftest import Call
 from tests.job import Job, finish
 from tests.waiting import wait_until
@@ -101,7 +101,7 @@ def test_what_was_deleted_by_hand_is_told_alike_and_nothing_is_touched(
 
 def look_alike(job: Job, call: Call, code: int, words: str) -> None:
     """Commands that only look end as a start does; those that show a page have the words on it."""
-    plots = [f"plot --kind {kind.value} -o {job.folder}/a.png" for kind in Kind]
+    plots = [f"plot --kind {kind.value} -o {job.folder}/a.png" for kind in PictureKind]
     for command in ("show", "show --json", "inspect latest", "offsets", *plots):
         name, *options = command.split()
         found = call(name, job.file, *options)

@@ -54,8 +54,8 @@ class LosingReplies(BaseStore):
     def prune(self, folder: str) -> None:
         self.inner.prune(folder)
 
-    def sweep(self) -> None:
-        self.inner.sweep()
+    def remove_stale_uploads(self) -> None:
+        self.inner.remove_stale_uploads()
 
     def abandon(self, paths: Collection[str]) -> None:
         self.inner.abandon(paths)
@@ -98,7 +98,7 @@ class Unreachable(BaseStore):
     def prune(self, folder: str) -> None:
         raise StoreUnavailableError(self.url)
 
-    def sweep(self) -> None:
+    def remove_stale_uploads(self) -> None:
         raise StoreUnavailableError(self.url)
 
     def abandon(self, paths: Collection[str]) -> None:

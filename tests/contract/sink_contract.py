@@ -305,11 +305,11 @@ class SinkContract:
     def test_an_aborted_epoch_leaves_nothing_behind_once_released(self, rig: SinkRig) -> None:
         sink = rig.sink()
         write(sink, ref(0), range(3))
-        assert list(sink.leftovers()) == [ref(0).instant]
+        assert list(sink.unreleased()) == [ref(0).instant]
         sink.abort(ref(0), None)
-        assert list(sink.leftovers()) == [ref(0).instant]
+        assert list(sink.unreleased()) == [ref(0).instant]
         sink.release(ref(0), None, final=True)
-        assert list(rig.sink().leftovers()) == []
+        assert list(rig.sink().unreleased()) == []
         assert rig.traces() == []
 
     def test_release_keeps_the_rows_of_a_committed_epoch(self, rig: SinkRig) -> None:
@@ -319,7 +319,7 @@ class SinkContract:
         sink.release(ref(0), part)
         sink.release(ref(0), part)
         assert rig.visible() == [0, 1, 2]
-        assert list(sink.leftovers()) == []
+        assert list(sink.unreleased()) == []
 
     # ── writers ───────────────────────────────────────────────────────────────────────────────
 
@@ -393,9 +393,9 @@ class LakeSinkContract(SinkContract):
         write(sink, ref(0), [99], task=1)
         part = prepared(sink, ref(0), range(3))
         sink.release(ref(0), part)
-        assert list(sink.leftovers()) == [ref(0).instant]
+        assert list(sink.unreleased()) == [ref(0).instant]
         sink.release(ref(0), part, final=True)
-        assert list(sink.leftovers()) == []
+        assert list(sink.unreleased()) == []
 
     def test_an_aborted_attempt_leaves_no_file(self, rig: LakeRig) -> None:
         sink = rig.sink()

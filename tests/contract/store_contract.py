@@ -319,7 +319,7 @@ class StoreContract:
     def test_sweep_keeps_every_object(self, store: ObjectStore) -> None:
         store.put_if_absent("a/b", b"1")
         store.put("c", b"2")
-        store.sweep()
+        store.remove_stale_uploads()
         assert [info.path for info in store.list("", recursive=True)] == ["a/b", "c"]
 
     def test_abandoned_upload_leaves_nothing_and_others_stay(self, store: ObjectStore) -> None:
@@ -379,7 +379,7 @@ class SharedStoreContract(StoreContract):
                 body = store.get(info.path)
                 assert len(body) == info.size == 300_000
                 assert body == body[:1] * 300_000
-        store.sweep()
+        store.remove_stale_uploads()
         assert all(info.size == 300_000 for info in store.list("", recursive=True))
 
     def test_pickled_store_reaches_the_same_objects(self, store: ObjectStore) -> None:

@@ -21,11 +21,11 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
 from sinks.base import Lookup, Sink, SinkContext, TaskAttempt
-from sinks.delta.entry import LogEntry
+from sinks.delta.entry import DeltaLogEntry
 from sinks.delta.location import delta_location, delta_storage_options
 from sinks.delta.log import DeltaLog
 from sinks.delta.sink import DeltaOptions, DeltaSink
-from sinks.delta.snapshot import Snapshot, read_snapshot
+from sinks.delta.snapshot import TableSnapshot, read_snapshot
 from sinks.partition import PartitionField, Transform
 from sinks.sql_types import parse_type
 from tests.contract.sink_contract import (
@@ -59,10 +59,10 @@ class LosingLog(DeltaLog):
     losses: int = 1
     lands: bool = True
 
-    def create(self, schema: pa.Schema, partition_columns: list[str], entry: LogEntry) -> None:  # type: ignore[override]
+    def create(self, schema: pa.Schema, partition_columns: list[str], entry: DeltaLogEntry) -> None:  # type: ignore[override]
         self._maybe(lambda: super(LosingLog, self).create(schema, partition_columns, entry))
 
-    def append(self, after: Snapshot, entry: LogEntry) -> None:
+    def append(self, after: TableSnapshot, entry: DeltaLogEntry) -> None:
         self._maybe(lambda: super(LosingLog, self).append(after, entry))
 
     def _maybe(self, put: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ class LosingLog(DeltaLog):
 class UnreachableLog(DeltaLog):
     """Cannot be read."""
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> TableSnapshot | None:
         raise StoreUnavailableError("no route")
 
 
@@ -88,12 +88,12 @@ class BlindAfterPut(DeltaLog):
     lands: bool = True
     blind: bool = field(default=False, init=False)
 
-    def load(self) -> Snapshot | None:
+    def load(self) -> TableSnapshot | None:
         if self.blind:
             raise StoreUnavailableError("no route")
         return super().load()
 
-    def create(self, schema: pa.Schema, partition_columns: list[str], entry: LogEntry) -> None:  # type: ignore[override]
+    def create(self, schema: pa.Schema, partition_columns: list[str], entry: DeltaLogEntry) -> None:  # type: ignore[override]
         if self.lands:
             super().create(schema, partition_columns, entry)
         self.blind = True
@@ -154,7 +154,7 @@ class DeltaRig:
         return pa.table(DeltaTable(log.location, storage_options=dict(log.storage_options)).scan().read_all())
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         loaded = self.sink().log.load()
         assert loaded is not None
         return loaded
@@ -266,7 +266,7 @@ class TestCommit:
     def test_a_busy_table_rejects_within_the_bounds_of_the_retries(self, table: DeltaRig) -> None:
         @dataclass
         class AlwaysSecond(DeltaLog):
-            def append(self, after: Snapshot, entry: LogEntry) -> None:
+            def append(self, after: TableSnapshot, entry: DeltaLogEntry) -> None:
                 _append_foreign(table.path)
                 super().append(after, entry)
 
@@ -504,7 +504,7 @@ class TestTimestampNtz:
     def test_a_table_that_someone_else_makes_meanwhile_is_not_overwritten(self, tmp_path: Path) -> None:
         schema = pa.schema([("id", pa.int64()), ("c", parse_type("map<string,timestamp_ntz>"))])
         log = DeltaSink.open(DeltaOptions(type="delta", path=f"{tmp_path}/t"), SinkContext("a" * 32, schema)).log
-        entry = LogEntry(0, (), {}, 0)
+        entry = DeltaLogEntry(0, (), {}, 0)
         log.create(schema, [], entry)
         made = (tmp_path / "t" / "_delta_log" / f"{0:020}.json").read_bytes()
         with pytest.raises(StoreUnavailableError, match="someone else has made the table"):

@@ -17,7 +17,7 @@ from ingest.check_store.numbers import NumberDecoder, NumberReader, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.execution.task import Outputs, TaskSpec, run_task
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import recover
 from ingest.protocol.steps import claim_rollback, open_instant
 from ingest.sources.base import Block, Decoded
@@ -78,7 +78,7 @@ class World:
     """A job over one Delta table whose folder is the timeline's base path too."""
 
     path: Path
-    job: Job
+    job: JobContext
     lease: WriterLease
 
     @classmethod
@@ -94,7 +94,7 @@ class World:
         identity = create_identity(store, wanted, Retry())
         options = DeltaOptions(type="delta", name="table", path=str(path))
         sink = DeltaSink.open(options, SinkContext("tideline-0", SCHEMA, partition_by))
-        job = Job(name, store, identity, (sink, EmptySink()), "quarantine", "table", "a test")
+        job = JobContext(name, store, identity, (sink, EmptySink()), "quarantine", "table", "a test")
         lease = take_lease(LeaseObserver(store, Retry()), job=name, ttl_ms=60_000)
         return cls(path, job, lease)
 

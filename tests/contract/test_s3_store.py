@@ -66,10 +66,10 @@ class TestS3Store(SharedStoreContract):
         abandoned, live = store.open_write("old"), store.open_write("new")
         abandoned.sink.write(bytes(FIRST_PART))
         live.sink.write(bytes(20 << 20))
-        store.sweep()
+        store.remove_stale_uploads()
         assert live.close() == 20 << 20
         monkeypatch.setattr(s3_store, "ABANDONED_AFTER", -s3_store.ABANDONED_AFTER)
-        store.sweep()
+        store.remove_stale_uploads()
         with pytest.raises(StoreUnavailableError, match="NoSuchUpload"):
             abandoned.close()
         abandoned.discard()
@@ -205,12 +205,12 @@ class TestAnswersOfS3:
     def test_store_that_does_not_show_its_uploads_keeps_them(self, status: int) -> None:
         with answering(status, error_body("AccessDenied")) as (store, requests):
             store.abandon(["a"])
-            store.sweep()
+            store.remove_stale_uploads()
         assert requests == ["GET", "GET"]
 
     def test_uploads_that_cannot_be_ended_now_are_an_error(self) -> None:
         with answering(503, error_body("SlowDown")) as (store, _):
-            calls: tuple[Callable[[], None], ...] = (lambda: store.abandon(["a"]), store.sweep)
+            calls: tuple[Callable[[], None], ...] = (lambda: store.abandon(["a"]), store.remove_stale_uploads)
             for call in calls:
                 with pytest.raises(StoreUnavailableError, match="SlowDown"):
                     call()

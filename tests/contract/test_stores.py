@@ -128,7 +128,7 @@ class TestLocalStore(SharedStoreContract):
         store.list("")
         store.size("x")
         store.delete("x/y")
-        store.sweep()
+        store.remove_stale_uploads()
         assert not root.exists()
 
     def test_no_temporary_file_stays(self, store: ObjectStore, root: Path) -> None:
@@ -141,7 +141,7 @@ class TestLocalStore(SharedStoreContract):
     def test_delete_leaves_no_empty_folder(self, store: ObjectStore, root: Path) -> None:
         store.put("a/b/c/one", b"")
         store.put("a/two", b"")
-        store.sweep()
+        store.remove_stale_uploads()
         store.delete("a/b/c/one")
         assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/two"]
         store.delete("a/two")
@@ -202,12 +202,12 @@ class TestLocalStore(SharedStoreContract):
         store.put("a", b"1")
         (root / TEMPORARY_FOLDER / "left").write_bytes(b"half")
         assert [info.path for info in store.list("", recursive=True)] == ["a"]
-        store.sweep()
+        store.remove_stale_uploads()
         assert [path.name for path in root.iterdir()] == ["a"]
-        store.sweep()
+        store.remove_stale_uploads()
 
     def test_sweep_spares_live_puts(self, store: ObjectStore) -> None:
-        with repeating(store, "store.sweep()"):
+        with repeating(store, "store.remove_stale_uploads()"):
             for number in range(200):
                 store.put_if_absent(f"d/{number}", b"%d" % number)
                 store.put("replaced", b"%d" % number)
@@ -273,7 +273,7 @@ except StoreUnavailableError:
     writer.discard()
 else:
     raise SystemExit("no error")
-store.sweep()
+store.remove_stale_uploads()
 assert store.list("", recursive=True) == []
 """
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -18,21 +18,21 @@ from dataclasses import dataclass
 
 from ingest.execution.task import TaskReport
 from ingest.protocol.evidence import Evidence
-from ingest.protocol.recovery import Settled
+from ingest.protocol.recovery import SettledInstant
 from ingest.protocol.steps import Rollback
 from tests.explore.stepped import Answer, Body, Call, HashedStore, Process
 from timeline.active import ActiveTimeline
-from timeline.chain import Chain, Snapshot
+from timeline.chain import Chain, PositionSnapshot
 from timeline.decision import Decision
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan
-from timeline.settled import Settled as Mark
+from timeline.settled import SettledMark as Mark
 from timeline.stores.base import ObjectInfo
 from timeline.stores.memory import MemoryStore
 
 _LOCAL_STATE = (
     bool, int, float, str, bytes, type(None), tuple, list, dict, set, frozenset, enum.Enum,
     Answer, Chain, Decision, EpochRef, Evidence, Manifest, Mark, ObjectInfo, OffsetRange, Part, Plan, Rollback,
-    Settled, Snapshot, TaskReport, ActiveTimeline,
+    SettledInstant, PositionSnapshot, TaskReport, ActiveTimeline,
 )  # fmt: skip
 """Types of local variables that make up a place; the others (stores, jobs, functions) never change."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
 from sinks.base import Sink
 from sinks.memory import LOG_ENTRY, MemorySink
@@ -52,12 +52,12 @@ class Ids:
         return f"{self.name}{self.drawn}"
 
 
-def make_job(store: ObjectStore, name: str, number: int, sinks: SinkMaker = one_table) -> Job:
+def make_job(store: ObjectStore, name: str, number: int, sinks: SinkMaker = one_table) -> JobContext:
     """A job of one process of the explored world; wall clocks of different processes differ."""
     clock, files, tokens = InstantClock(lambda: START_MS + number), Ids(f"{name}-file-"), Ids(f"{name}-token-")
     if isinstance(store, SteppedStore):
         store.draws = [lambda: clock.latest, lambda: files.drawn, lambda: tokens.drawn]
-    return Job(
+    return JobContext(
         name="numbers",
         store=store,
         identity=IDENTITY,

@@ -11,10 +11,10 @@ import pytest
 import ingest.protocol.recovery
 import ingest.protocol.steps
 from ingest.check_store.numbers import NumberSource
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.steps import claim_rollback
-from sinks.base import Sink, Spread, in_turn
-from sinks.memory import LOG_ENTRY, LogEntry, MemorySink
+from sinks.base import ParallelRunner, Sink, sequential
+from sinks.memory import LOG_ENTRY, AppliedEpoch, MemorySink
 from tests.explore.explorer import World
 from tests.explore.protocol_world import NEVER_AGAIN, check_recovered, check_visible, writer
 from tests.explore.stepped import HashedStore
@@ -58,10 +58,10 @@ class OverwritingStore(HashedStore):
 class ForgetfulSink(MemorySink):
     """A target without an idempotent marker."""
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         if part.rows:
             version = len(self.store.list("_log"))
-            entry = LogEntry(
+            entry = AppliedEpoch(
                 self.app_id,
                 part.epoch.epoch,
                 part.epoch.instant,
@@ -96,7 +96,7 @@ def test_without_the_targets_marker_a_fault_is_found() -> None:
 
 
 def test_without_the_order_of_epochs_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing_before(job: Job, epoch: int, applied_through: int) -> Sequence[Decision]:
+    def nothing_before(job: JobContext, epoch: int, applied_through: int) -> Sequence[Decision]:
         return ()
 
     monkeypatch.setattr(ingest.protocol.steps, "decided_before", nothing_before)
@@ -105,7 +105,7 @@ def test_without_the_order_of_epochs_a_fault_is_found(monkeypatch: pytest.Monkey
 
 
 def test_deleting_before_the_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def delete_first(job: Job, ref: EpochRef, generation: int, reason: str, *, is_crash: bool) -> Decision:
+    def delete_first(job: JobContext, ref: EpochRef, generation: int, reason: str, *, is_crash: bool) -> Decision:
         for sink in job.sinks:
             sink.abort(ref, None)
         return claim_rollback(job, ref, generation, reason, is_crash=is_crash)

@@ -16,7 +16,7 @@ from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from tests.explore.protocol_world import make_lease
 from timeline.chain import Chain
 
@@ -25,7 +25,7 @@ def main(folder: Path, epochs: int, every: int) -> None:
     """Print ``epoch MiB`` every so many epochs."""
     lake = DeltaLake(str(folder))
     store = lake.timeline_store()
-    job = Job("numbers", store, IDENTITY, lake.sinks(lambda inner: inner), "quarantine", "table", "me")
+    job = JobContext("numbers", store, IDENTITY, lake.sinks(lambda inner: inner), "quarantine", "table", "me")
     source, lease = NumberSource({"s": epochs}, bad_every=3), make_lease(store, 1)
     pipeline, chain = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner()), Chain()
     while ranges := source.plan(chain.positions).ranges:

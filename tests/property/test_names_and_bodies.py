@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from timeline.active import ActiveTimeline
 from timeline.body import BodyFormat
-from timeline.chain import SNAPSHOT, Snapshot
+from timeline.chain import SNAPSHOT, PositionSnapshot
 from timeline.decision import DECISION, Decision, Outcome
 from timeline.epoch import (
     MANIFEST,
@@ -104,7 +104,7 @@ BODIES: dict[str, tuple[BodyFormat[Any], st.SearchStrategy[Any]]] = {
     "plan": (PLAN, plans),
     "manifest": (MANIFEST, manifests),
     "decision": (DECISION, decisions),
-    "offsets": (SNAPSHOT, st.builds(Snapshot, numbers, positions)),
+    "offsets": (SNAPSHOT, st.builds(PositionSnapshot, numbers, positions)),
     "rollback plan": (ROLLBACK_PLAN, st.builds(RollbackPlan, times, numbers, times, texts, texts, texts)),
     "writer": (WRITER, writers),
 }

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
-from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped, pick, pick_all
+from sinks.tikv.dedup import STANDS_FOR, KeptRow, Rule, dropped, pick, pick_all
 from sinks.tikv.key_codec import KeyCodec, from_memcomparable, memcomparable
 from sinks.tikv.staged import Stager, bucket, in_rounds
 from sinks.tikv.value_codec import ValueCodec
@@ -234,13 +234,13 @@ def model(rows: Sequence[Row], rule: Rule) -> list[Row]:
         return (*(lowest if rule.by else ()), shard, offset, value is not None, value or b"")
 
     best: dict[bytes, Row] = {}
-    for row in sorted(rows, key=place, reverse=rule.kind != Kind.LAST):
+    for row in sorted(rows, key=place, reverse=rule.kind != KeptRow.LAST):
         best[row[0]] = row
     return [best[key] for key in sorted(best)]
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule(Kind.FIRST, "x"), Rule(Kind.LAST, "x"), Rule(Kind.ANY), Rule(Kind.LAST)], ids=str
+    "rule", [Rule(KeptRow.FIRST, "x"), Rule(KeptRow.LAST, "x"), Rule(KeptRow.ANY), Rule(KeptRow.LAST)], ids=str
 )
 @given(rows=ROWS, order=st.randoms(use_true_random=False), cut=st.integers(0, 20))
 def test_one_row_of_each_key_stays_and_always_the_same(rule: Rule, rows: list[Row], order: Any, cut: int) -> None:
@@ -295,7 +295,7 @@ def test_rounds_of_one_bucket_are_about_as_large_as_each_other() -> None:
 @given(tables(), st.integers(1, 64))
 def test_staged_rows_hold_the_rows_of_the_batch(batch: pa.RecordBatch, count: int) -> None:
     numbered = batch.add_column(0, "id", pa.array(np.arange(batch.num_rows)))
-    stager = Stager.of(numbered.schema, prefix=b"p_", key=["id"], rule=Rule(Kind.ANY))
+    stager = Stager.of(numbered.schema, prefix=b"p_", key=["id"], rule=Rule(KeptRow.ANY))
     staged = stager.stage(numbered, "s", pa.array(range(batch.num_rows), pa.int64()))
     assert stager.restore(staged.rows).to_pylist() == numbered.to_pylist()
     assert len(as_json_lines(numbered)) == batch.num_rows

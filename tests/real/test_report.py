@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ingest.protocol.recovery import StepKind
-from ingest.reports.pictures.palette import PHASES, VERMILION, Phase
-from ingest.reports.report import Report
+from ingest.reports.pictures.palette import PHASES, VERMILION, SpanPhase
+from ingest.reports.report import JobReport
 from ingest.reports.report_page import page
 from tests.conftest import or_absent
 from tests.real import browser
@@ -41,8 +41,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 def look(chromium: Browser, tmp_path: Path) -> Look:
     """Looks at a page, or at the report of one, with only the pictures that are named."""
 
-    def at(what: str | Report, *, only: str | None = None, width: int = 1200, dark: bool = False) -> Seen:
-        text = page(what) if isinstance(what, Report) else what
+    def at(what: str | JobReport, *, only: str | None = None, width: int = 1200, dark: bool = False) -> Seen:
+        text = page(what) if isinstance(what, JobReport) else what
         if only is not None:
             text = re.sub(rf'<figure><img id="picture-(?!{only}").*?</figure>', "", text, flags=re.DOTALL)
         file = tmp_path / "report.html"
@@ -62,7 +62,7 @@ def shot(seen: Seen) -> NDArray[np.int_]:
     return np.asarray(Image.open(seen.screenshot).convert("RGB")).astype(int)
 
 
-def with_rollbacks(*at: int) -> Report:
+def with_rollbacks(*at: int) -> JobReport:
     entries = made.steady(10, every_ms=8000)
     for epoch in at:
         entries[epoch] = made.rolled_back(epoch, made.START_MS + epoch * 8000)
@@ -78,7 +78,7 @@ def test_a_rollback_shows_its_colour_in_proportion_and_a_page_without_one_does_n
 
 def test_states_take_the_room_that_they_took_in_time(look: Look) -> None:
     entries = [made.committed(epoch, made.START_MS + epoch * 3000) for epoch in range(10)]
-    write, decide = PHASES[Phase.WRITE].colour, PHASES[Phase.DECIDE].colour
+    write, decide = PHASES[SpanPhase.WRITE].colour, PHASES[SpanPhase.DECIDE].colour
     before = look(report(*entries), only="gantt")
     # Nothing but the wait for the decision takes longer now.
     slow = made.Pace(write_ms=1500, decide_ms=1200, apply_ms=400)
@@ -104,7 +104,7 @@ def test_the_page_shows_what_it_says(look: Look) -> None:
     assert len(alternatives) == 5
     assert "1 rolled back, 1 pending" in alternatives[0]
     # Each picture is there: five white cards with something in them.
-    assert area(seen, PHASES[Phase.WRITE].colour) > 3000
+    assert area(seen, PHASES[SpanPhase.WRITE].colour) > 3000
     assert area(seen, VERMILION) > 1000
 
 
@@ -141,7 +141,9 @@ def test_it_is_dark_in_the_dark_and_its_pictures_stay_white(look: Look) -> None:
     light, dark = look(wanted), look(wanted, dark=True)
     assert shot(light)[5, 5].min() > 240
     assert shot(dark)[5, 5].max() < 60
-    assert area(dark, PHASES[Phase.WRITE].colour) == pytest.approx(area(light, PHASES[Phase.WRITE].colour), rel=0.1)
+    assert area(dark, PHASES[SpanPhase.WRITE].colour) == pytest.approx(
+        area(light, PHASES[SpanPhase.WRITE].colour), rel=0.1
+    )
 
 
 def test_it_fits_a_phone(look: Look) -> None:

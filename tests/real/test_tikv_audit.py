@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.audit import Expected, Fate, Problem
+from sinks.audit import Expected, InstantState, Problem
 from sinks.tikv.transaction import Transaction, prewrite
 from tests.job import Job
 from tests.real.test_tikv_transactions import FEW, begun, encoded
@@ -30,19 +30,19 @@ def test_locks_of_a_late_task_are_orphans_once_its_epoch_is_rolled_back_and_go_o
     sink.abort(epoch, None)
     sink.release(epoch, None)
     write_bucket(copy, rows(FEW, "late"))
-    (finding,) = place.sink().audit(Expected((), {epoch.instant: Fate.ROLLED_BACK})).findings
+    (finding,) = place.sink().audit(Expected((), {epoch.instant: InstantState.ROLLED_BACK})).findings
     assert finding.problem is Problem.ORPHAN and finding.is_fixable
     assert f"{len(FEW)} locks" in finding.detail
     place.sink().delete([finding])
     assert place.locks() == []
-    assert not place.sink().audit(Expected((), {epoch.instant: Fate.ROLLED_BACK})).findings
+    assert not place.sink().audit(Expected((), {epoch.instant: InstantState.ROLLED_BACK})).findings
 
 
 def test_locks_of_an_open_epoch_are_nobodys_business(place: Place) -> None:
     sink, epoch = place.sink(), ref(0)
     part = prepared(sink, epoch, rows(FEW, "open"))
     assert place.locks()
-    assert not place.sink().audit(Expected((), {epoch.instant: Fate.PENDING})).findings
+    assert not place.sink().audit(Expected((), {epoch.instant: InstantState.PENDING})).findings
     sink.abort(epoch, part)
 
 
@@ -60,7 +60,7 @@ def test_completed_epoch_whose_record_is_gone_is_missed(place: Place) -> None:
     sink, epoch = place.sink(), ref(0)
     part = prepared(sink, epoch, rows(FEW, "never committed"))
     sink.abort(epoch, part)
-    findings = place.sink().audit(Expected((part,), {epoch.instant: Fate.COMMITTED})).findings
+    findings = place.sink().audit(Expected((part,), {epoch.instant: InstantState.COMMITTED})).findings
     assert [finding.problem for finding in findings] == [Problem.NOT_APPLIED]
 
 

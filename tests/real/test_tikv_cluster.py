@@ -112,7 +112,7 @@ class Speaker:
         return commit_ts
 
     def _ask(self, key: bytes, name: str, make: Callable[[pb.Context], Message], answer: type[TAnswer]) -> TAnswer:
-        return self.client.ask(key, name, make, answer, self.client.patience())
+        return self.client.ask(key, name, make, answer, self.client.backoff())
 
 
 @pytest.fixture
@@ -292,13 +292,13 @@ def test_heartbeat_of_no_transaction_says_so(speaker: Speaker, prefix: bytes) ->
             context=context, primary_lock=prefix, start_version=start_ts, advise_lock_ttl=TTL_MS
         )
 
-    patience = speaker.client.patience()
-    answer = speaker.client.ask(prefix, "KvTxnHeartBeat", request, pb.TxnHeartBeatResponse, patience)
+    backoff = speaker.client.backoff()
+    answer = speaker.client.ask(prefix, "KvTxnHeartBeat", request, pb.TxnHeartBeatResponse, backoff)
     assert answer.error.txn_not_found.start_ts == start_ts
 
 
 def test_key_of_another_region_is_refused(speaker: Speaker, prefix: bytes) -> None:
-    target = speaker.client.target(b"a-key-below-t", speaker.client.patience())
+    target = speaker.client.target(b"a-key-below-t", speaker.client.backoff())
     version = speaker.timestamp()
     request = pb.GetRequest(context=target.context, key=prefix, version=version)
     answer = speaker.client.start(target, "KvGet", request.SerializeToString(), pb.GetResponse).result()
@@ -306,7 +306,7 @@ def test_key_of_another_region_is_refused(speaker: Speaker, prefix: bytes) -> No
 
 
 def test_what_is_not_served_is_refused_and_not_acknowledged(speaker: Speaker, prefix: bytes) -> None:
-    target = speaker.client.target(prefix, speaker.client.patience())
+    target = speaker.client.target(prefix, speaker.client.backoff())
     with pytest.raises(grpc.RpcError, match="UNIMPLEMENTED"):
         speaker.client.start(target, "RawPut", b"", pb.GetResponse).result()
 

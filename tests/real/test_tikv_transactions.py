@@ -23,8 +23,8 @@ from sinks.base import KeyedWriter, Lookup, SelectiveBatchWriter, SelectiveWrite
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.channels import Channels, PendingCall
 from sinks.tikv.client import Endpoint, TikvClient
-from sinks.tikv.heart import keep_versions
-from sinks.tikv.locks import Locked, RolledBack, look_up
+from sinks.tikv.heartbeat import keep_versions
+from sinks.tikv.locks import OpenTxn, RolledBackTxn, look_up
 from sinks.tikv.mutations import Mutations, mutation
 from sinks.tikv.reader import read_rows
 from sinks.tikv.settling import settlings
@@ -269,7 +269,7 @@ def test_lock_of_a_dead_writer_stops_readers_until_its_ttl_and_no_longer(place: 
     wait_until(lambda: readable(place), "its locks are past their TTL", 30)
     assert time.monotonic() - began_s > 1.0
     assert set(texts(place).values()) == {"before"}
-    assert look_up(client, dead.primary, dead.start_ts) == RolledBack()
+    assert look_up(client, dead.primary, dead.start_ts) == RolledBackTxn()
     with pytest.raises(ReplayNeededError):
         commit(client, dead)
     assert set(texts(place).values()) == {"before"}
@@ -369,7 +369,7 @@ def value_at(client: TikvClient, key: bytes, version: int) -> bool:
         "KvGet",
         lambda context: pb.GetRequest(context=context, key=key, version=version),
         pb.GetResponse,
-        client.patience(),
+        client.backoff(),
     )
     assert not answer.HasField("error"), answer
     return not answer.not_found
@@ -399,14 +399,14 @@ def test_late_copy_of_a_task_of_a_rolled_back_epoch_is_cleaned_up_at_the_end(pla
     # Its first attempt at these keys: nothing there says that the transaction is over.
     write_bucket(copy, rows(FEW, "late"))
     assert len(place.locks()) == len(FEW)
-    assert place.sink().leftovers() == [epoch.instant]
+    assert place.sink().unreleased() == [epoch.instant]
     wait_until(lambda: readable(place), "its locks are past their TTL", 20)
     assert set(texts(place).values()) == {"before"}
     write_bucket(copy, rows(range(1000, 1100), "late"))
     assert len(place.locks()) >= 100
     place.sink().release(epoch, None, final=True)
     assert place.locks() == []
-    assert place.sink().leftovers() == []
+    assert place.sink().unreleased() == []
 
 
 # ── other writers ─────────────────────────────────────────────────────────────────────────────────
@@ -419,7 +419,7 @@ def test_competing_writer_that_holds_a_key_is_waited_for_and_named(place: Place)
     with pytest.raises(
         TargetBusyError, match=f"locked by another writer's transaction.*start {other.start_ts}"
     ) as busy:
-        prewrite(place.client, own, encoded(place, rows(FEW)), lock_patience_s=1.5)
+        prewrite(place.client, own, encoded(place, rows(FEW)), lock_wait_s=1.5)
     assert repr(place.row_key(7))[:40] in str(busy.value)
     roll_back(place.client, other)
 
@@ -451,23 +451,23 @@ def test_competing_writer_that_commits_meanwhile_is_named_and_nothing_of_it_is_l
 
 
 def hearts() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "tikv-heart"}
+    return {thread for thread in threading.enumerate() if thread.name == "tikv-heartbeat"}
 
 
 def test_heartbeats_keep_an_epoch_alive_far_beyond_its_ttl_and_end_with_it(place: Place) -> None:
     before = hearts()
     sink, epoch = place.sink(lock_ttl=8), ref(0)
     part = prepared(sink, epoch, rows(FEW, "slow"))
-    (heart,) = hearts() - before
+    (heartbeat,) = hearts() - before
     transaction = transaction_of(part)
     end_s = time.monotonic() + 17.0
     while time.monotonic() < end_s:
         # What a reader does that meets its locks: it may roll back what is past its TTL.
-        assert isinstance(met(place.client, transaction), Locked)
+        assert isinstance(met(place.client, transaction), OpenTxn)
         time.sleep(0.1)
     sink.commit(part)
-    heart.join(10)
-    assert not heart.is_alive()
+    heartbeat.join(10)
+    assert not heartbeat.is_alive()
     assert set(texts(place).values()) == {"slow"}
 
 
@@ -481,9 +481,9 @@ def met(client: TikvClient, transaction: Transaction) -> object:
             context=context, primary_key=transaction.primary, lock_ts=transaction.start_ts, current_ts=now
         ),
         pb.CheckTxnStatusResponse,
-        client.patience(),
+        client.backoff(),
     )
-    return look_up(client, transaction.primary, transaction.start_ts) if answer.lock_ttl else RolledBack()
+    return look_up(client, transaction.primary, transaction.start_ts) if answer.lock_ttl else RolledBackTxn()
 
 
 DRIVER = """
@@ -507,15 +507,15 @@ while time.monotonic() < until:
 
 def test_target_that_is_dropped_without_an_end_keeps_no_lock_alive(place: Place) -> None:
     def hearts() -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name == "tikv-heart" and thread.is_alive()}
+        return {thread for thread in threading.enumerate() if thread.name == "tikv-heartbeat" and thread.is_alive()}
 
     before = hearts()
     sink = place.sink(lock_ttl=1)
     begun(sink, ref(0))
-    (heart,) = hearts() - before
+    (heartbeat,) = hearts() - before
     del sink
-    heart.join(timeout=60)
-    assert not heart.is_alive()
+    heartbeat.join(timeout=60)
+    assert not heartbeat.is_alive()
 
 
 def test_driver_that_was_frozen_beyond_the_ttl_learns_that_its_epoch_is_lost(place: Place) -> None:

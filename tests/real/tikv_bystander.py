@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sinks.tikv.dedup import Kind, Rule
+from sinks.tikv.dedup import KeptRow, Rule
 from sinks.tikv.key_codec import row_range
 from sinks.tikv.staged import Stager
 from tests.job import ROOT, environment
@@ -45,7 +45,7 @@ class Onlooker:
     def __init__(self, pd: str, prefix: str) -> None:
         """Connect."""
         self._client = connected([pd])
-        self._stager = Stager.of(_COLUMNS, prefix=prefix.encode(), key=["id"], rule=Rule(Kind.LAST))
+        self._stager = Stager.of(_COLUMNS, prefix=prefix.encode(), key=["id"], rule=Rule(KeptRow.LAST))
         self._range = row_range(prefix.encode())
 
     def key(self, number: int) -> bytes:

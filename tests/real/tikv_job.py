@@ -17,9 +17,9 @@ from ingest.driver.build import open_timeline
 from sinks.tikv.client import Endpoint, TikvClient, connection
 from sinks.tikv.key_codec import own_range, row_range
 from sinks.tikv.mutations import Mutations
-from sinks.tikv.place import TikvPlace
 from sinks.tikv.reader import read_rows
 from sinks.tikv.settling import locks_in, settle
+from sinks.tikv.table import TikvTable
 from sinks.tikv.transaction import Transaction, prewrite, roll_back
 from tests.job import Job
 from tests.real.tikv_cluster import TikvCluster
@@ -54,10 +54,10 @@ class TikvJob(Job):
         (self.folder / "new").write_text("".join(json.dumps(dict(row) | more) + "\n" for row in rows))
         (self.folder / "new").rename(self.folder / "logs" / name)
 
-    def place(self, name: str | None = None) -> TikvPlace:
+    def place(self, name: str | None = None) -> TikvTable:
         """A target as a process that starts now sees it."""
         sink = readable_target(open_timeline(load_config(self.file)), name)
-        assert isinstance(sink, TikvPlace)
+        assert isinstance(sink, TikvTable)
         return sink
 
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:

@@ -13,13 +13,13 @@ from ingest.check_store.lakes import DeltaLake
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import faults
 from ingest.protocol.counts import TargetRows
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import clean_leftovers
-from sinks.base import Sink, SinkContext, Spread, in_turn
+from sinks.base import ParallelRunner, Sink, SinkContext, sequential
 from sinks.memory import MemorySink
 from sinks.tikv.client import TikvClient
 from sinks.tikv.key_codec import own_range, row_range
-from sinks.tikv.locks import Locked, look_up
+from sinks.tikv.locks import OpenTxn, look_up
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.reader import read_rows
@@ -54,12 +54,12 @@ class MortalTikv(TransactionSink):
         self.life.size("")
         return super().client
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         if part.rows and self.losses[0] and not self.is_applied(part.epoch):
             self.losses[0] -= 1
             # As a reader does who meets its locks behind their TTL.
             roll_back(self.client, PREPARED.validate_python(part.detail).transaction)
-        super().commit(part, spread)
+        super().commit(part, parallel)
 
 
 @dataclass
@@ -146,7 +146,7 @@ class TikvLake:
         client, attempts = self.keyed.client, self.keyed.records.attempts()
         statuses = {each: look_up(client, each.transaction.primary, each.start_ts) for each in attempts}
         return [
-            f"transaction {each.start_ts} is open" for each, status in statuses.items() if isinstance(status, Locked)
+            f"transaction {each.start_ts} is open" for each, status in statuses.items() if isinstance(status, OpenTxn)
         ]
 
     def expire(self) -> None:
@@ -157,7 +157,7 @@ class TikvLake:
     def clean_two_days_later(self) -> None:
         """What a start does long after the last one: no task that may still write is alive any more."""
         store = self.timeline_store()
-        job = Job(
+        job = JobContext(
             name="numbers",
             store=store,
             identity=IDENTITY,

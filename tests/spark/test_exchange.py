@@ -70,9 +70,9 @@ def run_and_stop(specs: Sequence[TaskSpec], at: str) -> list[tuple[int, int]]:
     return _progress
 
 
-def spread(calls: Sequence[Callable[[], None]]) -> None:
+def parallel(calls: Sequence[Callable[[], None]]) -> None:
     """In the driver's process: spread calls."""
-    _runners[0].spread(calls)
+    _runners[0].parallel(calls)
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def test_one_task_does_both_stages_without_a_shuffle(driver: ProcessPoolExecutor
 
 
 def test_spread_calls_are_all_run(driver: ProcessPoolExecutor, tmp_path: Path) -> None:
-    driver.submit(spread, [Touch(str(tmp_path / f"{number}")) for number in range(30)]).result()
+    driver.submit(parallel, [Touch(str(tmp_path / f"{number}")) for number in range(30)]).result()
     assert len(list(tmp_path.iterdir())) == 30
 
 
@@ -159,13 +159,13 @@ def test_spread_raises_the_first_error_by_its_class_once_all_calls_have_ended(
     errors = {3: TargetBusyError, 20: CommitUnknownError}
     calls = [Touch(str(tmp_path / f"{number:02}"), errors.get(number)) for number in range(30)]
     with pytest.raises(TargetBusyError, match="cannot do 03"):
-        driver.submit(spread, calls).result()
+        driver.submit(parallel, calls).result()
     assert len(list(tmp_path.iterdir())) == 30
 
 
 def test_spread_calls_that_fail_for_another_reason_are_tried_again(driver: ProcessPoolExecutor, tmp_path: Path) -> None:
     calls = [Touch(str(tmp_path / f"{number}"), OSError if number == 3 else None, once=True) for number in range(5)]
-    driver.submit(partial(spread, calls)).result()
+    driver.submit(partial(parallel, calls)).result()
     assert len(list(tmp_path.iterdir())) == 5
 
 

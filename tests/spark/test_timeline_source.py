@@ -17,7 +17,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, IsNo
 from ingest.execution.spark.data_source import (
     INSTANTS_PER_TASK,
     FilteringReader,
-    Share,
+    InstantsPartition,
     TidelineSource,
     TimelineOptions,
     TimelineReader,
@@ -171,13 +171,13 @@ FIRST = Timeline.load(str(SAMPLE)).instants[0].time
 def test_a_filter_on_what_names_tell_spares_the_bodies(pushed: Filter, left: int) -> None:
     reader = FilteringReader(TimelineOptions(str(SAMPLE)))
     assert list(reader.pushFilters([pushed])) == [pushed], "Spark filters the rows once more"
-    assert sum(len(share.timeline) for share in reader.partitions() if isinstance(share, Share)) == left
+    assert sum(len(share.timeline) for share in reader.partitions() if isinstance(share, InstantsPartition)) == left
 
 
 def test_no_filter_is_applied_to_rows_that_come_from_several_instants() -> None:
     reader = FilteringReader(TimelineOptions(str(SAMPLE), view="epochs"))
     reader.pushFilters([EqualTo(("instant",), "x")])
-    assert sum(len(share.timeline) for share in reader.partitions() if isinstance(share, Share)) == 10
+    assert sum(len(share.timeline) for share in reader.partitions() if isinstance(share, InstantsPartition)) == 10
 
 
 def test_without_pushdown_the_reader_takes_no_filters() -> None:

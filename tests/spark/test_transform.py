@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, open_source, open_timeline
+from ingest.driver.build import TimelineHandle, open_source, open_timeline
 from ingest.driver.fsck import check, fix
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode, Summary
@@ -31,7 +31,7 @@ from ingest.transform.analysis import Analysis, analyze
 from ingest.transform.layout import added_columns
 from ingest.transform.session import open_session
 from sinks.audit import Problem
-from sinks.base import in_turn
+from sinks.base import sequential
 from sinks.parquet.partition_rows import with_partition_columns
 from sinks.partition import PartitionField, Transform
 from timeline.active import ActiveTimeline
@@ -457,8 +457,8 @@ class Session:
     def run(self, specs: Sequence[TaskSpec], stop: threading.Event) -> Sequence[TaskReport]:
         raise AssertionError("the query's tasks are Spark's")
 
-    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
-        in_turn(calls)
+    def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
+        sequential(calls)
 
     def close(self) -> None: ...
 
@@ -478,7 +478,7 @@ class Losing(Session):
         return done
 
 
-def run_loop(opened: Opened, spark: SparkSession) -> Summary:
+def run_loop(opened: TimelineHandle, spark: SparkSession) -> Summary:
     """One run of a job to the end of its source."""
     return IngestLoop(opened, lambda: Session(spark), mode=Mode.ONCE, stop=threading.Event()).run()
 

@@ -16,7 +16,7 @@ from timeline.epoch import MANIFEST, PLAN, Manifest, Part, Plan
 from timeline.errors import FormatError, InvariantError, NotFoundError
 from timeline.hudi.archived import Archived
 from timeline.hudi.bodies import parse_body
-from timeline.instant import Action, Instant, Layout, State, commit_inflight
+from timeline.instant import Action, Instant, State, TimelineLayout, commit_inflight
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
 from timeline.stores.base import ObjectStore, Retry, read_or_none
 
@@ -140,7 +140,7 @@ def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
     """Bodies of the states that it went through, as fields of its entry."""
     requested = replace(instant, state=State.REQUESTED, completion_time=None)
     match instant.action:
-        case Action.COMMIT if instant.layout is Layout.TWO:
+        case Action.COMMIT if instant.layout is TimelineLayout.TWO:
             return {
                 "plan": reading.ours(requested.path, PLAN),
                 "manifest": reading.ours(commit_inflight(instant.time).path, MANIFEST),
@@ -148,7 +148,7 @@ def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
         case Action.COMMIT | Action.DELTACOMMIT | Action.SAVEPOINT:
             # Hudi plans nothing for these: their requested files are empty, or there is none.
             return {}
-        case Action.ROLLBACK if instant.layout is Layout.TWO:
+        case Action.ROLLBACK if instant.layout is TimelineLayout.TWO:
             rollback = reading.ours(requested.path, ROLLBACK_PLAN)
             return {"rollback": rollback} if reading.found_ours else {"request": reading.foreign(requested.path)}
         case _:

@@ -20,7 +20,7 @@ from functools import cached_property
 from timeline.errors import FormatError, NotFoundError
 from timeline.hudi.archived import Archived, Parse
 from timeline.hudi.layout import read_properties
-from timeline.instant import META_FOLDER, TIMELINE_FOLDER, Instant, InstantKey, Layout
+from timeline.instant import META_FOLDER, TIMELINE_FOLDER, Instant, InstantKey, TimelineLayout
 from timeline.stores.base import ObjectStore, Retry, read_or_none
 
 _LOG_PREFIX = ".commits_.archive."
@@ -47,7 +47,7 @@ class Archive:
     unreadable: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, store: ObjectStore, layout: Layout, retry: Retry) -> Archive:
+    def load(cls, store: ObjectStore, layout: TimelineLayout, retry: Retry) -> Archive:
         """Read which instants are archived; an absent archive is an empty one.
 
         Raises:
@@ -123,10 +123,10 @@ def _read(
 
 
 def _find(
-    store: ObjectStore, layout: Layout, properties: Mapping[str, str], retry: Retry
+    store: ObjectStore, layout: TimelineLayout, properties: Mapping[str, str], retry: Retry
 ) -> tuple[Parse, Sequence[str], list[str]]:
     """How files of the archive are read, which ones there are, and what is wrong with the list of them."""
-    if layout is Layout.ONE:
+    if layout is TimelineLayout.ONE:
         from timeline.hudi.log import parse_log
 
         folder = f"{META_FOLDER}/{properties.get('hoodie.archivelog.folder') or 'archived'}"

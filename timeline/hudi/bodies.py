@@ -37,7 +37,7 @@ DAMAGED = (
 _AVRO_MAGIC = b"Obj\x01"
 
 
-class _Stat(TypedDict, total=False):
+class _WriteStat(TypedDict, total=False):
     path: str | None
     numWrites: int | None
     fileSizeInBytes: int | None
@@ -50,7 +50,7 @@ class _Deleted(TypedDict, total=False):
 class _Told(TypedDict, total=False):
     """Of all fields, those that views read."""
 
-    partitionToWriteStats: dict[str, list[_Stat]] | None
+    partitionToWriteStats: dict[str, list[_WriteStat]] | None
     partitionMetadata: dict[str, _Deleted] | None
     extraMetadata: dict[str, str | None] | None
     commitsRollback: list[str] | None

@@ -18,10 +18,10 @@ from typing import Any
 
 import fastavro
 
+from timeline.concurrency import map_concurrently
 from timeline.epoch import WrittenFile
 from timeline.errors import FormatError
-from timeline.instant import Action, Instant, Layout
-from timeline.side_by_side import side_by_side
+from timeline.instant import Action, Instant, TimelineLayout
 from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
@@ -144,14 +144,14 @@ def read_properties(store: ObjectStore, retry: Retry) -> Mapping[str, str] | Non
     return None if body is None else _fields(body)
 
 
-def read_layout(store: ObjectStore, retry: Retry) -> Layout:
+def read_layout(store: ObjectStore, retry: Retry) -> TimelineLayout:
     """How a table's timeline is laid out; the second, which is Tideline's, where nothing says it."""
     properties = read_properties(store, retry) or {}
     version = properties.get("hoodie.timeline.layout.version") or ""
     if not version:
         table = properties.get("hoodie.table.version") or ""
         version = "1" if properties and (not table.isdecimal() or int(table) < _LAYOUT_2_SINCE) else "2"
-    return Layout.TWO if version == "2" else Layout.ONE
+    return TimelineLayout.TWO if version == "2" else TimelineLayout.ONE
 
 
 def commit_body(files: Sequence[WrittenFile], extra: Mapping[str, str]) -> bytes:
@@ -264,7 +264,7 @@ def ensure_partition_files(
         create_or_read(store, path, body, retry)
         known.add(folder)
 
-    side_by_side(mark, sorted({file.path.rpartition("/")[0] for file in files} - known))
+    map_concurrently(mark, sorted({file.path.rpartition("/")[0] for file in files} - known))
 
 
 def _properties(identity: TableIdentity) -> bytes:

@@ -24,7 +24,7 @@ import fastavro
 from timeline.errors import FormatError
 from timeline.hudi.archived import Archived
 from timeline.hudi.bodies import DAMAGED, checked
-from timeline.instant import Action, Instant, Layout, State, parse_time
+from timeline.instant import Action, Instant, State, TimelineLayout, parse_time
 from timeline.units import count
 
 _MAGIC = b"#HUDI#"
@@ -115,7 +115,7 @@ def _archived(where: str, record: Mapping[str, Any], bodies: bool) -> Archived:
         # Before 0.6 only completed instants were archived, and the state was left out.
         state = State((state_word or "completed").lower())
         action = Action(word).when_completed if state is State.COMPLETED else Action(word)
-        instant = Instant(time or "", action, state, layout=Layout.ONE)
+        instant = Instant(time or "", action, state, layout=TimelineLayout.ONE)
     except (ValueError, FormatError) as error:
         raise FormatError(f"{where}: instant {time!r}, action {word!r}, state {state_word!r}: {error}") from error
     if not bodies:

@@ -170,7 +170,7 @@ class ObjectStore(Protocol):
             folder: path of the folder; what is below it counts too.
         """
 
-    def sweep(self) -> None:
+    def remove_stale_uploads(self) -> None:
         """Remove what killed processes left of unfinished puts; harmless beside live writers."""
 
     def abandon(self, paths: Collection[str]) -> None:
@@ -270,7 +270,7 @@ class BaseStore(abc.ABC):
         """See ObjectStore; there are no folders."""
         return
 
-    def sweep(self) -> None:
+    def remove_stale_uploads(self) -> None:
         """See ObjectStore; a put leaves nothing unfinished."""
         return
 

@@ -164,7 +164,7 @@ class LocalStore(BaseStore):
         """See ObjectStore."""
         self._remove_empty_folders([found for found, _, _ in os.walk(self._file(folder), topdown=False)])
 
-    def sweep(self) -> None:
+    def remove_stale_uploads(self) -> None:
         """See ObjectStore: a temporary file that nobody has locked was left by a process that is gone."""
         folder = os.path.join(self.root, TEMPORARY_FOLDER)
         with _translated(folder, writing=True), contextlib.suppress(FileNotFoundError):
@@ -308,11 +308,11 @@ class _TranslatingFile(io.FileIO):
 
 
 def _open_locked(folder: str) -> tuple[str, io.FileIO]:
-    """A new temporary file, locked for as long as it is open, so that a sweep knows its writer to be alive."""
+    """A new temporary file, locked for as long as it is open, so that clean-up knows its writer to be alive."""
     while True:
         temporary = os.path.join(folder, uuid.uuid4().hex)
         file = io.FileIO(temporary, "x")
-        # A sweep may have locked and removed it before it was locked here: then it has no name any more.
+        # Clean-up may have locked and removed it before it was locked here: then it has no name any more.
         if lock(file) and os.fstat(file.fileno()).st_nlink > 0:
             return temporary, file
         file.close()

@@ -9,7 +9,7 @@ Many keys are sized and deleted by few requests (`timeline/stores/s3_bulk.py`).
 
 A streaming upload (`timeline/stores/s3_upload.py`) is invisible until it is completed, and whole then. One that
 a killed process leaves costs storage until it is aborted: by whoever rolls its epoch back
-(`S3Store.abandon`), or by `S3Store.sweep` after a day.
+(`S3Store.abandon`), or by `S3Store.remove_stale_uploads` after a day.
 
 No call waits for ever: a connection has `CONNECT_TIMEOUT_S`, an answer `READ_TIMEOUT_S` after the
 request was sent, and a whole call, its repetitions by botocore included, `CALL_TIMEOUT_S`.
@@ -36,6 +36,7 @@ import s3fs
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.handlers import add_expect_header
 
+from timeline.concurrency import MOST_REQUESTS
 from timeline.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -45,7 +46,6 @@ from timeline.errors import (
     UntrustedStoreError,
 )
 from timeline.redact import without_secrets
-from timeline.side_by_side import SIDE_BY_SIDE
 from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, UnfinishedUpload
 from timeline.stores.refusals import refusal
 from timeline.stores.s3_bulk import delete_keys, find_sizes
@@ -56,7 +56,7 @@ from timeline.stores.trust import check_authorities, untrusted
 logger = logging.getLogger(__name__)
 
 ABANDONED_AFTER = timedelta(days=1)
-"""Age from which `S3Store.sweep` takes an unfinished upload for a dead process's."""
+"""Age from which `S3Store.remove_stale_uploads` takes an unfinished upload for a dead process's."""
 
 CONNECT_TIMEOUT_S = 5
 """Bound of making a connection; ``config_kwargs: {connect_timeout: …}`` of the storage options overrides it."""
@@ -81,7 +81,7 @@ class S3Store(BaseStore):
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     call_timeout_s: float = CALL_TIMEOUT_S
-    requests_at_once = SIDE_BY_SIDE
+    requests_at_once = MOST_REQUESTS
     unfinished_upload = UnfinishedUpload.IN_PARTS
     _client: s3fs.S3FileSystem | None = field(default=None, init=False, repr=False, compare=False)
     _client_pid: int = field(default=0, init=False, repr=False, compare=False)
@@ -168,7 +168,7 @@ class S3Store(BaseStore):
         if marks:
             delete_keys(self._request, marks, _is_refusal)
 
-    def sweep(self) -> None:
+    def remove_stale_uploads(self) -> None:
         """See ObjectStore: abort unfinished uploads below the root that are older than `ABANDONED_AFTER`."""
         oldest = datetime.now(UTC) - ABANDONED_AFTER
         self._abort_uploads(self._prefix, lambda upload: upload["Initiated"] < oldest)
@@ -241,7 +241,7 @@ class S3Store(BaseStore):
         return self._client
 
     def _request(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
-        """One S3 request about many keys, or one that the arguments name; see `timeline.stores.s3_upload.Request`."""
+        """One S3 request about many keys, or one that the arguments name; see `timeline.stores.s3_upload.S3Request`."""
         return self._call(method, arguments.get("Key", "").removeprefix(self._prefix), arguments, reading=reading)
 
     def _call(self, method: str, path: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:

@@ -19,9 +19,9 @@ import os.path
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from timeline.concurrency import map_concurrently
 from timeline.errors import NotFoundError, StoreUnavailableError
-from timeline.side_by_side import side_by_side
-from timeline.stores.s3_upload import Request
+from timeline.stores.s3_upload import S3Request
 from timeline.units import count
 
 KEYS_A_REQUEST = 1000
@@ -33,7 +33,7 @@ _KEYS_A_PAGE = 8
 """Keys that a page has to find on average, for listing to go on."""
 
 
-def find_sizes(request: Request, keys: Sequence[str]) -> dict[str, int]:
+def find_sizes(request: S3Request, keys: Sequence[str]) -> dict[str, int]:
     """Sizes in bytes of those objects that exist.
 
     Raises:
@@ -45,14 +45,14 @@ def find_sizes(request: Request, keys: Sequence[str]) -> dict[str, int]:
     shares = [wanted[first : first + KEYS_A_REQUEST] for first in range(0, len(wanted), KEYS_A_REQUEST)]
     found: dict[str, int] = {}
     rest: list[str] = []
-    for listed, unlisted in side_by_side(lambda some: _walk(request, some), shares):
+    for listed, unlisted in map_concurrently(lambda some: _walk(request, some), shares):
         found |= listed
         rest += unlisted
     passed = sorted({*wanted} - {*found} - {*rest})
     return found | _ask_each(request, rest) | _ask_again(request, passed)
 
 
-def delete_keys(request: Request, keys: Sequence[str], is_refusal: Callable[[BaseException], bool]) -> None:
+def delete_keys(request: S3Request, keys: Sequence[str], is_refusal: Callable[[BaseException], bool]) -> None:
     """Delete objects; those that are not there are no error.
 
     Args:
@@ -64,10 +64,10 @@ def delete_keys(request: Request, keys: Sequence[str], is_refusal: Callable[[Bas
         StoreUnavailableError: some of them may be left.
     """
     batches = [keys[first : first + KEYS_A_REQUEST] for first in range(0, len(keys), KEYS_A_REQUEST)]
-    side_by_side(lambda batch: _delete_batch(request, batch, is_refusal), batches)
+    map_concurrently(lambda batch: _delete_batch(request, batch, is_refusal), batches)
 
 
-def _walk(request: Request, wanted: Sequence[str]) -> tuple[dict[str, int], Sequence[str]]:
+def _walk(request: S3Request, wanted: Sequence[str]) -> tuple[dict[str, int], Sequence[str]]:
     """Sizes by listing, and the keys that it is not worth to list any further for; keys are sorted."""
     prefix = os.path.commonprefix([*wanted])  # noqa: RUF071 - S3's prefixes are strings, not folders
     found: dict[str, int] = {}
@@ -85,7 +85,7 @@ def _walk(request: Request, wanted: Sequence[str]) -> tuple[dict[str, int], Sequ
     return found, ()
 
 
-def _ask_again(request: Request, unlisted: Sequence[str]) -> dict[str, int]:
+def _ask_again(request: S3Request, unlisted: Sequence[str]) -> dict[str, int]:
     """Sizes of keys that a listing should have shown: a listing that is not in order passes over some that are there.
 
     Some of them are asked for, and all where any of these is there.
@@ -95,22 +95,22 @@ def _ask_again(request: Request, unlisted: Sequence[str]) -> dict[str, int]:
     return found | _ask_each(request, sorted({*unlisted} - {*some})) if found else found
 
 
-def _ask_each(request: Request, keys: Sequence[str]) -> dict[str, int]:
-    sizes = dict(zip(keys, side_by_side(lambda key: _size(request, key), keys), strict=True))
+def _ask_each(request: S3Request, keys: Sequence[str]) -> dict[str, int]:
+    sizes = dict(zip(keys, map_concurrently(lambda key: _size(request, key), keys), strict=True))
     if None in sizes.values():
         # A HEAD has no body to tell a missing object from a missing bucket; a listing has.
         request("list_objects_v2", {"Prefix": keys[0], "MaxKeys": 1})
     return {key: size for key, size in sizes.items() if size is not None}
 
 
-def _size(request: Request, key: str) -> int | None:
+def _size(request: S3Request, key: str) -> int | None:
     try:
         return int(request("head_object", {"Key": key}, reading=True)["ContentLength"])
     except NotFoundError:
         return None
 
 
-def _delete_batch(request: Request, keys: Sequence[str], is_refusal: Callable[[BaseException], bool]) -> None:
+def _delete_batch(request: S3Request, keys: Sequence[str], is_refusal: Callable[[BaseException], bool]) -> None:
     if len(keys) > 1:
         objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         try:
@@ -120,7 +120,7 @@ def _delete_batch(request: Request, keys: Sequence[str], is_refusal: Callable[[B
             # Not every store knows this call, and no XML can name every key.
             if not is_refusal(error):
                 raise
-    side_by_side(lambda key: request("delete_object", {"Key": key}), keys)
+    map_concurrently(lambda key: request("delete_object", {"Key": key}), keys)
 
 
 def _raise_for_keys(answer: Mapping[str, Any], asked: int) -> None:

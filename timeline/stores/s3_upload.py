@@ -29,7 +29,7 @@ PART_BYTES = 16 << 20
 _BUFFER_BYTES = 1 << 16
 
 
-class Request(Protocol):
+class S3Request(Protocol):
     """Makes S3 requests; the bucket is added to the arguments, and for an upload its key."""
 
     def __call__(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Request(Protocol):
 class S3Writer:
     """A streaming upload; see ObjectWriter."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: S3Request) -> None:
         self._request = request
         self._retry = Retry()
         self._raw = _PartSink(self)

@@ -117,7 +117,7 @@ def _nested(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 @dataclass
-class Share(InputPartition):
+class InstantsPartition(InputPartition):
     """The instants that one task reads."""
 
     timeline: Timeline
@@ -167,11 +167,11 @@ class TimelineReader(DataSourceReader):
             timeline = timeline.where(lambda instant: all(holds(instant) for holds in self._conditions))
         # Instants of one epoch may lie far apart and make up one row.
         size = len(timeline) if self._options.view == "epochs" else INSTANTS_PER_TASK
-        return [Share(share) for share in timeline.shares(max(1, size))]
+        return [InstantsPartition(share) for share in timeline.shares(max(1, size))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceReader."""
-        assert isinstance(partition, Share)
+        assert isinstance(partition, InstantsPartition)
         # A new one for its jitter: tasks that were sent the same random numbers would repeat in step.
         share = partition.timeline
         table = Timeline(replace(share.active, retry=Retry()), share.archive).to_arrow(self._options.view)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from ingest.execution.shuffle import Lanes, Parcel
+    from ingest.execution.shuffle import ShuffleConfig, ShuffleMessage
     from ingest.execution.task import Outputs, TaskSpec
     from sinks.base import TaskAttempt
 
@@ -30,16 +30,16 @@ def run_in_task(spec: TaskSpec) -> bytes:
     return TASK_REPORT.dump(run_task(spec, this_attempt()))
 
 
-def send_in_task(spec: TaskSpec, *, lanes: Lanes) -> Iterator[Parcel]:
-    """Stage 1 of an exchange as the Spark task that this is called in; its parcels as they are full."""
+def send_in_task(spec: TaskSpec, *, shuffle: ShuffleConfig) -> Iterator[ShuffleMessage]:
+    """Stage 1 of an exchange as the Spark task that this is called in; its messages as they fill up."""
     from ingest.execution.shuffle import send
 
     attempt = this_attempt()
-    return send(spec, attempt, attempt.task, lanes)
+    return send(spec, attempt, attempt.task, shuffle)
 
 
 def receive_in_task(
-    parcels: Iterable[Parcel], *, outputs: Outputs, epoch: int, lanes: Lanes
+    messages: Iterable[ShuffleMessage], *, outputs: Outputs, epoch: int, shuffle: ShuffleConfig
 ) -> Iterator[tuple[int, bytes]]:
     """Stage 2 of an exchange as the Spark task that this is called in; what is for the driver passes through.
 
@@ -49,33 +49,33 @@ def receive_in_task(
     Raises:
         InvariantError: rows of another bucket came here: two tasks would write the same key.
     """
-    from ingest.execution.shuffle import Inbox, Outcome, receive
+    from ingest.execution.shuffle import BucketBuffer, TaskOutcome, receive
     from ingest.execution.task import TASK_REPORT
     from timeline.errors import InvariantError
 
     attempt = this_attempt()
-    with Inbox(folder=_local_folder()) as inbox:
-        for place, content in parcels:
-            if place < lanes.buckets:
-                if place != attempt.task:
+    with BucketBuffer(folder=_local_folder()) as buffer:
+        for bucket, content in messages:
+            if bucket < shuffle.buckets:
+                if bucket != attempt.task:
                     raise InvariantError(
-                        f"epoch {epoch}: rows for bucket {place} came to bucket {attempt.task}: Spark does not shuffle "
-                        "by Tideline's numbers. Nothing of the epoch is committed; report this"
+                        f"epoch {epoch}: rows for bucket {bucket} came to bucket {attempt.task}: Spark does not "
+                        "shuffle by Tideline's numbers. Nothing of the epoch is committed; report this"
                     )
-                inbox.put(content)
-            elif isinstance(content, Outcome):
+                buffer.put(content)
+            elif isinstance(content, TaskOutcome):
                 yield content.task, TASK_REPORT.dump(content.report)
-        report = receive(inbox, outputs, epoch, attempt)
-    yield attempt.task - lanes.buckets, TASK_REPORT.dump(report)
+        report = receive(buffer, outputs, epoch, attempt)
+    yield attempt.task - shuffle.buckets, TASK_REPORT.dump(report)
 
 
 def exchange_in_task(spec: TaskSpec) -> list[bytes]:
     """Both stages as the one Spark task that this is called in: there is nobody to exchange rows with."""
-    from ingest.execution.shuffle import Lanes, exchange_here
+    from ingest.execution.shuffle import ShuffleConfig, exchange_here
     from ingest.execution.task import TASK_REPORT
 
     attempt = this_attempt()
-    reports = exchange_here([spec], Lanes(1), lambda stage, task: attempt, folder=_local_folder())
+    reports = exchange_here([spec], ShuffleConfig(1), lambda stage, task: attempt, folder=_local_folder())
     return [TASK_REPORT.dump(report) for report in reports]
 
 
@@ -100,10 +100,10 @@ def this_attempt() -> TaskAttempt:
     """What Spark calls the task that this is called in. It is the first that each task asks for."""
     from pyspark import TaskContext
 
-    from ingest.execution.spark.worker import spare_next_tasks
+    from ingest.execution.spark.worker import reduce_task_overhead
     from sinks.base import TaskAttempt
 
-    spare_next_tasks()
+    reduce_task_overhead()
     context = TaskContext.get()
     assert context is not None
     return TaskAttempt(context.partitionId(), context.stageId(), context.taskAttemptId())
@@ -132,7 +132,7 @@ class Python:
         return f"{self.executable} on {self.host}: {'; '.join(self.problems) or 'as needed'}"
 
 
-def look_around(needed: Mapping[str, str]) -> Python:
+def check_environment(needed: Mapping[str, str]) -> Python:
     """What is missing in the Python that this runs in.
 
     Args:

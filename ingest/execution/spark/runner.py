@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ingest.config.job_file import is_secret
 from ingest.config.models import SparkConfig, is_cluster
-from ingest.execution.shuffle import Lanes, has_keys
+from ingest.execution.shuffle import ShuffleConfig, has_keys
 from ingest.execution.spark.daemon import IMPORTS, modules_for_tasks
 from ingest.execution.spark.executors import (
     advice,
     call_in_task,
+    check_environment,
     complaint,
     exchange_in_task,
-    look_around,
     receive_in_task,
     run_in_task,
     send_in_task,
@@ -50,7 +50,7 @@ from ingest.execution.spark.jvm import (
 )
 from ingest.execution.spark.package import write_package
 from ingest.execution.task import TASK_REPORT, TaskReport, TaskSpec, error_of
-from sinks.base import in_turn
+from sinks.base import sequential
 from timeline.errors import RowCountError, SparkJobError, StoppedError, TidelineError
 from timeline.redact import SECRET_NAME
 from timeline.units import count
@@ -127,7 +127,9 @@ class SparkRunner:
         try:
             slots = self.slots
             pythons = self._run_job(
-                lambda context: context.parallelize([needed] * slots, slots).map(look_around).collect(), slots, stop
+                lambda context: context.parallelize([needed] * slots, slots).map(check_environment).collect(),
+                slots,
+                stop,
             )
         except _TaskFailedError as error:
             raise SparkJobError(f"executors cannot run this job's Python: {error}\n{advice(needed)}") from error
@@ -160,11 +162,11 @@ class SparkRunner:
                 self._on_progress,
             )
         else:
-            lanes = _lanes(count, self.slots)
+            shuffle = _shuffle(count, self.slots)
             numbered = self._run_job(
-                partial(_exchange, specs=specs, lanes=lanes), count + lanes.buckets, stop, self._on_progress
+                partial(_exchange, specs=specs, shuffle=shuffle), count + shuffle.buckets, stop, self._on_progress
             )
-            bodies = in_order(numbered, count, lanes.buckets)
+            bodies = in_order(numbered, count, shuffle.buckets)
         return [TASK_REPORT.load("task report", body) for body in bodies]
 
     def with_session(
@@ -173,7 +175,7 @@ class SparkRunner:
         """See `ingest.transform.session.SessionRunner`."""
         return self._run_job(lambda context: list(work(self._spark)), tasks, stop, self._on_progress)
 
-    def spread(self, calls: Sequence[Callable[[], None]]) -> None:
+    def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
         """See Runner: as one Spark job, where there is more than one call.
 
         Raises:
@@ -181,7 +183,7 @@ class SparkRunner:
             SparkJobError: another error was raised more often than Spark retries it; the session is stopped then.
         """
         if len(calls) <= 1:
-            in_turn(calls)
+            sequential(calls)
             return
         tasks = min(len(calls), _CALL_TASKS_A_SLOT * self.slots)
         failures = self._run_job(
@@ -310,16 +312,16 @@ def in_order(numbered: Sequence[tuple[int, bytes]], tasks: int, buckets: int) ->
     return [found[task] for task in expected]
 
 
-def _lanes(tasks: int, slots: int) -> Lanes:
-    """Lanes for an exchange through Spark's shuffle.
+def _shuffle(tasks: int, slots: int) -> ShuffleConfig:
+    """The cut of an exchange through Spark's shuffle.
 
     PySpark's `partitionBy` keeps ten records for each partition, or a thousand, before it hands any on.
     """
-    buckets = Lanes.over(tasks, slots).buckets
-    return Lanes.over(tasks, slots, chunks_held=min(10 * buckets, 1000))
+    buckets = ShuffleConfig.over(tasks, slots).buckets
+    return ShuffleConfig.over(tasks, slots, chunks_held=min(10 * buckets, 1000))
 
 
-def _exchange(context: SparkContext, specs: Sequence[TaskSpec], lanes: Lanes) -> list[tuple[int, bytes]]:
+def _exchange(context: SparkContext, specs: Sequence[TaskSpec], shuffle: ShuffleConfig) -> list[tuple[int, bytes]]:
     """Both stages of an exchange as one job; each task's number, those of stage 2 below 0, and its report.
 
     Reports of stage 1 travel with its rows, so both come from attempts that Spark accepted. One task may
@@ -327,10 +329,10 @@ def _exchange(context: SparkContext, specs: Sequence[TaskSpec], lanes: Lanes) ->
     its report, or a part of its rows, was taken from the first run. That stays exact: by the plan both send
     the same rows to the same buckets, and files that are in no report are deleted when the epoch is prepared.
     """
-    receive = partial(receive_in_task, outputs=specs[0].outputs, epoch=specs[0].epoch, lanes=lanes)
-    sent = context.parallelize(specs, len(specs)).flatMap(partial(send_in_task, lanes=lanes))
+    receive = partial(receive_in_task, outputs=specs[0].outputs, epoch=specs[0].epoch, shuffle=shuffle)
+    sent = context.parallelize(specs, len(specs)).flatMap(partial(send_in_task, shuffle=shuffle))
     # The place behind the last bucket is that number modulo their count: a partition, and so a Python task, is saved.
-    return sent.partitionBy(lanes.buckets, partitionFunc=int).mapPartitions(receive).collect()
+    return sent.partitionBy(shuffle.buckets, partitionFunc=int).mapPartitions(receive).collect()
 
 
 @contextlib.contextmanager

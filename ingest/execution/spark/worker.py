@@ -29,7 +29,7 @@ _Stamp: TypeAlias = tuple[int, int, int]
 
 
 @functools.cache
-def spare_next_tasks() -> None:
+def reduce_task_overhead() -> None:
     """Make what surrounds the later tasks of this process cheap; to be called in a task, once modules are loaded.
 
     Only the first call in a process does something.

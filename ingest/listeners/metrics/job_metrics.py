@@ -20,14 +20,14 @@ from ingest.execution.reasons import OTHER
 from ingest.listeners.metrics.lag import LagWatch
 from ingest.protocol.events import (
     Completed,
+    EpochOpened,
     EpochResult,
     Event,
     Fenced,
-    Found,
     Idle,
     Leased,
     LeftPending,
-    Opened,
+    PendingFound,
     Phase,
     PhaseBegan,
     PhaseDone,
@@ -144,7 +144,7 @@ class JobMetrics:
                 self._lease = lease
             case Renewed(is_done):
                 self._missed.inc(0 if is_done else 1)
-            case Found(instants):
+            case PendingFound(instants):
                 self._pending = {instant: parse_time(instant) / 1000 for instant in instants}
             case Resumed(chain):
                 self._resumed(chain)
@@ -157,7 +157,7 @@ class JobMetrics:
                     self._looked_at.labels(job).set(self._now_s())
             case Planned(_, plan, positions):
                 self._lag.planned(plan, positions)
-            case Opened(plan):
+            case EpochOpened(plan):
                 self._opened(plan)
             case Completed(result):
                 self._completed(result, event.is_recovered)

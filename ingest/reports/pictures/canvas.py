@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingest.reports.pictures.gaps import Squeezed
-from ingest.reports.pictures.palette import FAINT, GRID, INK, PHASES, Phase, Style
+from ingest.reports.pictures.palette import FAINT, GRID, INK, PHASES, SpanPhase, Style
 from timeline.errors import ConfigError
 from timeline.formatting import duration
 
@@ -284,6 +284,6 @@ def key(style: Style, label: str) -> Artist:
     )
 
 
-def phase_keys(phases: Iterable[Phase]) -> list[Artist]:
+def phase_keys(phases: Iterable[SpanPhase]) -> list[Artist]:
     """An entry of a legend for each phase."""
     return [key(PHASES[phase], phase.value) for phase in phases]

@@ -17,7 +17,7 @@ from ingest.reports.pictures.canvas import (
 )
 from ingest.reports.pictures.gaps import Squeezed
 from ingest.reports.pictures.palette import FAINT, INK, PHASES, VERMILION
-from ingest.reports.pictures.spans import Bar, Fate, bars, newest
+from ingest.reports.pictures.spans import Bar, InstantOutcome, bars, newest
 from timeline.formatting import count, duration, shortened
 from timeline.history.epochs import History
 
@@ -64,8 +64,8 @@ def gantt(history: History, *, now: datetime | None = None, most: int = 40) -> F
 
 
 def _title(every: Sequence[Bar]) -> str:
-    pending = sum(bar.fate is Fate.PENDING for bar in every)
-    rolled_back = sum(bar.fate is Fate.ROLLED_BACK for bar in every)
+    pending = sum(bar.fate is InstantOutcome.PENDING for bar in every)
+    rolled_back = sum(bar.fate is InstantOutcome.ROLLED_BACK for bar in every)
     rest = len(every) - pending - rolled_back
     parts = [count(rest, "instant") + " completed"]
     parts += [f"{rolled_back:,} rolled back"] if rolled_back else []
@@ -102,9 +102,9 @@ def _mark(axes: Axes, bar: Bar, x: float, y: int, *, is_cut: bool = False) -> No
 
     figure = axes.figure
     behind = axes.transData + ScaledTranslation(_MARK_PT / 72, 0, figure.dpi_scale_trans)
-    if bar.fate is Fate.ROLLED_BACK:
+    if bar.fate is InstantOutcome.ROLLED_BACK:
         marker, colour, edge = "X", VERMILION, VERMILION
-    elif bar.fate is Fate.PENDING or is_cut:
+    elif bar.fate is InstantOutcome.PENDING or is_cut:
         marker, colour, edge = ">", "white", INK
     else:
         return
@@ -133,7 +133,7 @@ def _draw_durations(axes: Axes, shown: Sequence[Bar], latest: datetime) -> None:
                 dress(axes.barh(y, end - start, left=start, height=_HEIGHT), PHASES[span.phase])
         reached = min(limit, total)
         _mark(axes, bar, reached, y, is_cut=total > limit)
-        _say(axes, bar, total, (reached, y), is_marked=bar.fate is not Fate.COMMITTED or total > limit)
+        _say(axes, bar, total, (reached, y), is_marked=bar.fate is not InstantOutcome.COMMITTED or total > limit)
     # Half of the room is for what is written behind the bars.
     axes.set_xlim(0, limit * (2.1 if any(bar.note for bar in shown) else 1.25))
     size, unit = next(scale for scale in _SCALES if limit >= scale[0] * 2 or scale is _SCALES[-1])
@@ -154,7 +154,7 @@ def _say(axes: Axes, bar: Bar, total: float, end: tuple[float, int], *, is_marke
         va="center",
         fontsize=8,
         color=INK if bar.note else FAINT,
-        fontweight="bold" if bar.fate in (Fate.ROLLED_BACK, Fate.PENDING) else "normal",
+        fontweight="bold" if bar.fate in (InstantOutcome.ROLLED_BACK, InstantOutcome.PENDING) else "normal",
     )
 
 

@@ -29,7 +29,7 @@ FAINT = "#6B6B6B"
 GRID = "#DDDDDD"
 
 
-class Phase(enum.Enum):
+class SpanPhase(enum.Enum):
     """What an instant was doing for a while."""
 
     WRITE = "reading and writing (requested → prepared)"
@@ -55,13 +55,13 @@ class Style:
     hatch_colour: str = INK
 
 
-PHASES: Mapping[Phase, Style] = {
-    Phase.WRITE: Style(SKY, ""),
-    Phase.DECIDE: Style(YELLOW, "..."),
-    Phase.APPLY: Style(BLUE, "///", WHITE),
-    Phase.GIVEN_UP: Style(VERMILION, "xxx", WHITE),
-    Phase.OPEN: Style(WHITE, "---"),
-    Phase.OTHER: Style("#3A3A3A", ""),
+PHASES: Mapping[SpanPhase, Style] = {
+    SpanPhase.WRITE: Style(SKY, ""),
+    SpanPhase.DECIDE: Style(YELLOW, "..."),
+    SpanPhase.APPLY: Style(BLUE, "///", WHITE),
+    SpanPhase.GIVEN_UP: Style(VERMILION, "xxx", WHITE),
+    SpanPhase.OPEN: Style(WHITE, "---"),
+    SpanPhase.OTHER: Style("#3A3A3A", ""),
 }
 """How each phase looks."""
 

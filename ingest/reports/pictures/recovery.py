@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingest.reports.pictures.canvas import describe, drawable, new_figure, nothing_to_see, plain
 from ingest.reports.pictures.palette import BLUE, FAINT, GRID, INK, VERMILION
-from ingest.reports.pictures.spans import Bar, Fate, bars
+from ingest.reports.pictures.spans import Bar, InstantOutcome, bars
 from timeline.formatting import count, duration, shortened
 from timeline.history.entry import Entry
 from timeline.history.epochs import History
@@ -56,12 +56,12 @@ def rescues(history: History) -> list[Rescue]:
     for bar in bars(history):
         if bar.seconds is None:
             continue
-        if bar.fate is Fate.ROLLED_BACK:
+        if bar.fate is InstantOutcome.ROLLED_BACK:
             entry = undone.get(bar.instant)
             plan = entry.rollback if entry else None
             reason = plan.reason if plan else bar.note.removeprefix("rolled back").removeprefix(": ")
             found.append(_rescue(bar, entry.epoch if entry else None, False, plan.by if plan else "", reason))
-        elif bar.fate is Fate.COMMITTED and bar.note:
+        elif bar.fate is InstantOutcome.COMMITTED and bar.note:
             entry = decided[bar.instant]
             assert entry.decision is not None
             found.append(_rescue(bar, entry.epoch, True, entry.decision.by, entry.decision.reason))

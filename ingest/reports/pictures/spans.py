@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ingest.reports.pictures.palette import Phase
+from ingest.reports.pictures.palette import SpanPhase
 from timeline.errors import FormatError
 from timeline.history.entry import Entry
 from timeline.history.epochs import History
@@ -17,7 +17,7 @@ from timeline.instant import Action, parse_time
 TIDELINE = "tideline"
 
 
-class Fate(enum.Enum):
+class InstantOutcome(enum.Enum):
     """What became of an instant."""
 
     COMMITTED = "committed"
@@ -36,7 +36,7 @@ class Span:
         end: until when; None where it goes on.
     """
 
-    phase: Phase
+    phase: SpanPhase
     start: datetime
     end: datetime | None
 
@@ -55,7 +55,7 @@ class Bar:
 
     instant: str
     label: str
-    fate: Fate
+    fate: InstantOutcome
     spans: tuple[Span, ...]
     note: str = ""
 
@@ -92,8 +92,8 @@ def newest(all_bars: Sequence[Bar], most: int) -> list[Bar]:
     """
     if len(all_bars) <= most:
         return list(all_bars)
-    pending = [bar for bar in all_bars if bar.fate is Fate.PENDING][-most:]
-    rolled_back = [bar for bar in all_bars if bar.fate is Fate.ROLLED_BACK][-max(1, most // 3) :]
+    pending = [bar for bar in all_bars if bar.fate is InstantOutcome.PENDING][-most:]
+    rolled_back = [bar for bar in all_bars if bar.fate is InstantOutcome.ROLLED_BACK][-max(1, most // 3) :]
     kept = list(pending)
     for bar in (*reversed(rolled_back), *reversed(all_bars)):
         if len(kept) < most and bar not in kept:
@@ -109,14 +109,14 @@ def _bar(entry: Entry, row: InstantRow) -> Bar | None:
     epoch = f"epoch {row.epoch}" if row.epoch is not None else row.action
     if row.writer != TIDELINE:
         note = "" if row.completed else "pending"
-        fate = Fate.OTHER if row.completed else Fate.PENDING
-        return Bar(row.time, row.action, fate, (Span(Phase.OTHER, row.requested, row.completed),), note)
+        fate = InstantOutcome.OTHER if row.completed else InstantOutcome.PENDING
+        return Bar(row.time, row.action, fate, (Span(SpanPhase.OTHER, row.requested, row.completed),), note)
     spans = tuple(_phases(row, row.requested))
     if row.completed is None:
-        return Bar(row.time, epoch, Fate.PENDING, spans, _pending_note(row))
+        return Bar(row.time, epoch, InstantOutcome.PENDING, spans, _pending_note(row))
     is_claimed = entry.decision is not None and entry.plan is not None and entry.decision.by != entry.plan.writer
     note = f"finished by {entry.decision.by}" if is_claimed and entry.decision is not None else ""
-    return Bar(row.time, epoch, Fate.COMMITTED, spans, note)
+    return Bar(row.time, epoch, InstantOutcome.COMMITTED, spans, note)
 
 
 def _pending_note(row: InstantRow) -> str:
@@ -128,15 +128,15 @@ def _pending_note(row: InstantRow) -> str:
 def _phases(row: InstantRow, requested: datetime) -> Iterator[Span]:
     """A phase ends where the next one begins; moments that nothing tells are passed over."""
     since = requested
-    reached = ((Phase.WRITE, row.prepared), (Phase.DECIDE, row.decided), (Phase.APPLY, row.completed))
+    reached = ((SpanPhase.WRITE, row.prepared), (SpanPhase.DECIDE, row.decided), (SpanPhase.APPLY, row.completed))
     for phase, moment in reached:
-        if moment is not None and not (row.completed is None and phase is Phase.APPLY):
+        if moment is not None and not (row.completed is None and phase is SpanPhase.APPLY):
             # Two clocks (the store's and the writer's) may disagree by a little: no phase goes backwards.
             until = max(since, moment if row.completed is None else min(moment, row.completed))
             yield Span(phase, since, until)
             since = until
     if row.completed is None:
-        yield Span(Phase.OPEN, since, None)
+        yield Span(SpanPhase.OPEN, since, None)
 
 
 def _rollback(entry: Entry, row: InstantRow, requested: datetime) -> Bar:
@@ -148,10 +148,10 @@ def _rollback(entry: Entry, row: InstantRow, requested: datetime) -> Bar:
     since = min(_moment(gone) or requested, requested)
     label = f"epoch {row.epoch}" if row.epoch is not None else "rollback"
     if row.completed is None:
-        spans: tuple[Span, ...] = (Span(Phase.GIVEN_UP, since, requested), Span(Phase.OPEN, requested, None))
-        return Bar(gone or row.time, label, Fate.PENDING, spans, f"rollback pending: {reason}".rstrip(": "))
-    spans = (Span(Phase.GIVEN_UP, since, max(since, row.completed)),)
-    return Bar(gone or row.time, label, Fate.ROLLED_BACK, spans, f"rolled back: {reason}".rstrip(": "))
+        spans: tuple[Span, ...] = (Span(SpanPhase.GIVEN_UP, since, requested), Span(SpanPhase.OPEN, requested, None))
+        return Bar(gone or row.time, label, InstantOutcome.PENDING, spans, f"rollback pending: {reason}".rstrip(": "))
+    spans = (Span(SpanPhase.GIVEN_UP, since, max(since, row.completed)),)
+    return Bar(gone or row.time, label, InstantOutcome.ROLLED_BACK, spans, f"rolled back: {reason}".rstrip(": "))
 
 
 def _moment(time: str) -> datetime | None:

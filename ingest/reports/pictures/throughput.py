@@ -22,7 +22,7 @@ _TITLE = "Throughput"
 
 
 @dataclass(frozen=True)
-class Rate:
+class EpochRate:
     """How fast one epoch went.
 
     Attributes:
@@ -36,14 +36,14 @@ class Rate:
     bytes_per_s: float
 
 
-def rates(history: History) -> list[Rate]:
+def rates(history: History) -> list[EpochRate]:
     """How fast each commit went, in the order of their ends; without those that wrote nothing."""
     found = []
     for row in history.instants():
         is_commit = row.outcome == "commit" and (row.rows or row.files)
         if is_commit and row.requested is not None and row.completed is not None and row.rows is not None:
             seconds = max((row.completed - row.requested).total_seconds(), 1e-3)
-            found.append(Rate(row.completed, row.rows / seconds, (row.bytes or 0) / seconds))
+            found.append(EpochRate(row.completed, row.rows / seconds, (row.bytes or 0) / seconds))
     return sorted(found, key=lambda rate: rate.end)
 
 
@@ -77,7 +77,7 @@ def throughput(history: History) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, every: Sequence[Rate], value: Callable[[Rate], float], unit: str) -> None:
+def _draw(axes: Axes, every: Sequence[EpochRate], value: Callable[[EpochRate], float], unit: str) -> None:
     if len(every) > _MOST_POINTS:
         size_of = -(-len(every) // _MOST_POINTS)
         parts = [every[at : at + size_of] for at in range(0, len(every), size_of)]

@@ -21,7 +21,7 @@ from ingest.sources.decode.csv_header import foreign_header, header_names, unrea
 from ingest.sources.decode.csv_lines import faults, look_regular
 from ingest.sources.decode.lines import as_text
 from ingest.sources.decode.options import CsvOptions, UnknownField
-from ingest.sources.decode.records import Records, join_lines
+from ingest.sources.decode.records import RawRecords, join_lines
 from ingest.sources.decode.rows import select, unknown_field_error
 from ingest.sources.decode.time_format import TimeFormat
 from timeline.units import count
@@ -50,7 +50,7 @@ class CsvDecoder:
     on_unknown_field: UnknownField
     lineage: bool
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: RawRecords) -> Decoded:
         """See RecordDecoder."""
         try:
             names = header_names(records.header or "", self.dialect) if self.dialect.header else self.schema.names
@@ -72,12 +72,12 @@ class CsvDecoder:
                 bad.setdefault(index, reason)
         return select(records, self.schema, columns, bad, lineage=self.lineage)
 
-    def _refuse_all(self, records: Records, reason: str) -> Decoded:
+    def _refuse_all(self, records: RawRecords, reason: str) -> Decoded:
         columns = [pa.nulls(records.rows, field.type) for field in self.schema]
         bad = dict.fromkeys(range(records.rows), reason)
         return select(records, self.schema, columns, bad, lineage=self.lineage)
 
-    def _refused_header(self, names: Sequence[str], records: Records) -> str | None:
+    def _refused_header(self, names: Sequence[str], records: RawRecords) -> str | None:
         """Why every row of this file is rejected, if so."""
         if not set(names) & set(self.schema.names):
             return foreign_header(names)

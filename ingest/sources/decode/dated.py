@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
-from ingest.sources.decode.records import RecordDecoder, Records, TextRecords
+from ingest.sources.decode.records import RawRecords, RecordDecoder, TextRecords
 
 _DAY_MS = 86_400_000
 _EPOCH = datetime.date(1970, 1, 1)
@@ -31,7 +31,7 @@ class DatedDecoder:
 
     until: Callable[[datetime.date | None], RecordDecoder]
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: RawRecords) -> Decoded:
         """See RecordDecoder."""
         times = records.times_ms
         if not isinstance(times, pa.Array):
@@ -61,7 +61,7 @@ def last_day(written_on: int) -> datetime.date | None:
         return None
 
 
-def _only(records: Records, days: pa.Array, day: int | None) -> TextRecords:
+def _only(records: RawRecords, days: pa.Array, day: int | None) -> TextRecords:
     """The records that were written on a day."""
     chosen = pc.is_null(days) if day is None else pc.fill_null(pc.equal(days, pa.scalar(day)), False)
     return TextRecords(records.shard, records.texts.filter(chosen), records.offsets.filter(chosen), records.header)

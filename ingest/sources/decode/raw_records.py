@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
 from ingest.sources.decode.lines import as_text
-from ingest.sources.decode.records import Records
+from ingest.sources.decode.records import RawRecords
 from ingest.sources.decode.rows import select
 from timeline.errors import ConfigError
 
@@ -41,7 +41,7 @@ class RawDecoder:
     schema: pa.Schema
     lineage: bool
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: RawRecords) -> Decoded:
         """See RecordDecoder."""
         if pa.types.is_binary(self.schema[0].type):
             values, bad = pc.cast(records.texts, pa.binary()), dict[int, str]()

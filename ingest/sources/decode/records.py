@@ -13,7 +13,7 @@ from ingest.sources.base import Decoded
 from ingest.sources.decode.lines import Lines, TextBlock, split_lines
 
 
-class Records(Protocol):
+class RawRecords(Protocol):
     """Consecutive records of one shard, each a text that is not decoded yet."""
 
     @property
@@ -57,13 +57,13 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class TextRecords:
-    """Records that a source reads one by one; see Records.
+    """Records that a source reads one by one; see RawRecords.
 
     Attributes:
         shard: the shard of the records.
         texts: binary, one value a record, none null.
         offsets: int64, the offset of each record.
-        times_ms: see Records.
+        times_ms: see RawRecords.
     """
 
     shard: str
@@ -74,17 +74,17 @@ class TextRecords:
 
     @property
     def start(self) -> int:
-        """See Records."""
+        """See RawRecords."""
         return int(self.offsets[0].as_py()) if len(self.offsets) else 0
 
     @property
     def rows(self) -> int:
-        """See Records."""
+        """See RawRecords."""
         return len(self.texts)
 
     @cached_property
     def joined(self) -> TextBlock | None:
-        """See Records."""
+        """See RawRecords."""
         data = join_lines(self.texts)
         lines = TextBlock.of(data)
         # An empty last record is no line, and a line end inside another record would make up for it in the count.
@@ -94,7 +94,7 @@ class TextRecords:
 
 @dataclass(frozen=True)
 class LineRecords:
-    """Records that are the lines of a block; lines are split when `texts` or `offsets` is read. See Records.
+    """Records that are the lines of a block; lines are split when `texts` or `offsets` is read. See RawRecords.
 
     Attributes:
         shard: the shard of the block.
@@ -112,12 +112,12 @@ class LineRecords:
 
     @property
     def texts(self) -> pa.Array:
-        """See Records."""
+        """See RawRecords."""
         return self._lines.texts
 
     @property
     def offsets(self) -> pa.Array:
-        """See Records."""
+        """See RawRecords."""
         return self._lines.offsets
 
     @cached_property
@@ -135,7 +135,7 @@ def join_lines(texts: pa.Array) -> bytes:
 class RecordDecoder(Protocol):
     """Picklable decoder of records; `ingest.sources.base.Decoder` is its counterpart for blocks."""
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: RawRecords) -> Decoded:
         """The rows of records; a record that cannot be decoded is rejected alone, with the reason.
 
         Raises:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.base import Decoded
-from ingest.sources.decode.records import Records
+from ingest.sources.decode.records import RawRecords
 from sinks.base import REJECTED_SCHEMA
 from timeline.errors import DataError
 
@@ -31,7 +31,7 @@ def decoded(
 
 
 def select(
-    records: Records,
+    records: RawRecords,
     schema: pa.Schema,
     columns: Sequence[pa.Array],
     bad: Mapping[int, str],
@@ -58,7 +58,7 @@ def select(
     return decoded(records.rows - len(bad), schema, kept, offsets, rejected)
 
 
-def refuse_all(records: Records, schema: pa.Schema, reason: str, *, lineage: bool) -> Decoded:
+def refuse_all(records: RawRecords, schema: pa.Schema, reason: str, *, lineage: bool) -> Decoded:
     """All records rejected for one reason."""
     columns = [pa.nulls(records.rows, field.type) for field in schema]
     return select(records, schema, columns, dict.fromkeys(range(records.rows), reason), lineage=lineage)
@@ -93,7 +93,7 @@ def rejects(
     return pa.RecordBatch.from_arrays(columns, schema=REJECTED_SCHEMA)
 
 
-def _context(records: Records) -> str | None:
+def _context(records: RawRecords) -> str | None:
     return None if records.header is None else json.dumps({HEADER: records.header}, ensure_ascii=False)
 
 

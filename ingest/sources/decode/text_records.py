@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ingest.sources.base import Decoded
 from ingest.sources.decode.convert import convert
 from ingest.sources.decode.lines import as_text, positions_of
-from ingest.sources.decode.records import Records
+from ingest.sources.decode.records import RawRecords
 from ingest.sources.decode.rows import select
 from ingest.sources.decode.time_format import TimeFormat
 from timeline.errors import ConfigError
@@ -70,7 +70,7 @@ class TextDecoder:
     timestamp_formats: Mapping[str, TimeFormat | None]
     lineage: bool
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: RawRecords) -> Decoded:
         """See RecordDecoder."""
         texts = as_text(records.texts)
         bad = dict(texts.bad)

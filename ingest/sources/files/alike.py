@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.sources.files.copies import Copied
-from ingest.sources.files.place import Copy
+from ingest.sources.files.file_position import Copy
 from ingest.sources.files.vanished import Told
 
 
@@ -49,7 +49,7 @@ class Why(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Taken:
+class Lookalike:
     """A file that may be one that was read before, under another name.
 
     Attributes:
@@ -69,7 +69,7 @@ class Taken:
     is_dated: bool = False
 
 
-def tell_of_taken(taken: Sequence[Taken], told: Told) -> None:
+def tell_of_taken(taken: Sequence[Lookalike], told: Told) -> None:
     """Log what files that may be others are taken for, each once."""
     for one in taken:
         level = logging.INFO if one.is_dated or one.why is Why.UNPACKED else logging.WARNING

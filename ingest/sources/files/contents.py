@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from fsspec import AbstractFileSystem
 
 from ingest.sources.files.decompress import DecompressedStream
+from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import TAIL_BYTES, FileInfo, head_hash, read_bytes, tail_hash
-from ingest.sources.files.place import HEAD_BYTES, Place
 from ingest.sources.files.raw import RawFile, unavailable
 
 _STEP = 1 << 20
@@ -23,7 +23,7 @@ _Span = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Archive:
+class DecompressedFile:
     """The decompressed content of a file, as far as comparing takes.
 
     Attributes:
@@ -46,7 +46,7 @@ class Archives:
     """What is known of files that were read for comparison, from plan to plan: each time would cost too much."""
 
     heads: dict[tuple[str, int, float], bytes] = field(default_factory=dict)
-    whole: dict[tuple[str, int, float], Archive] = field(default_factory=dict)
+    whole: dict[tuple[str, int, float], DecompressedFile] = field(default_factory=dict)
     beginnings: dict[tuple[tuple[str, int, float], str, int], bool] = field(default_factory=dict)
 
     def keep(self, files: Iterable[FileInfo]) -> None:
@@ -111,7 +111,7 @@ class Contents:
                 stream.close()
         return known
 
-    def archive(self, file: FileInfo, compression: str, offsets: Collection[int]) -> Archive:
+    def archive(self, file: FileInfo, compression: str, offsets: Collection[int]) -> DecompressedFile:
         """A compressed file, decompressed from its beginning to its end in pieces, once.
 
         Args:
@@ -131,7 +131,7 @@ class Contents:
         self._archives.whole[file.state] = found
         return found
 
-    def _measure(self, file: FileInfo, compression: str, offsets: Collection[int], most: int) -> Archive:
+    def _measure(self, file: FileInfo, compression: str, offsets: Collection[int], most: int) -> DecompressedFile:
         stream = self._open(file, compression)
         tails: dict[int, str] = {}
         at = line_end = 0
@@ -147,9 +147,11 @@ class Contents:
                 end = window[-TAIL_BYTES:]
         finally:
             stream.close()
-        return Archive(at, end, tails, stream.broken, line_end)
+        return DecompressedFile(at, end, tails, stream.broken, line_end)
 
-    def holds(self, file: FileInfo, place: Place, offset: int, compression: str | None, *, from_head: bool) -> bool:
+    def holds(
+        self, file: FileInfo, place: FilePosition, offset: int, compression: str | None, *, from_head: bool
+    ) -> bool:
         """Whether a file still holds what was read of a shard, by the bytes before the offset.
 
         Args:
@@ -189,14 +191,14 @@ class Contents:
                 two.close()
         return self._archives.beginnings[key]
 
-    def begins_as(self, file: FileInfo, place: Place) -> bool:
+    def begins_as(self, file: FileInfo, place: FilePosition) -> bool:
         """Whether a plain file's first bytes are those that were read of a shard; False where they are not known."""
         if not place.head or file.size < place.head_bytes:
             return False
         return head_hash(self.read(file, 0, place.head_bytes)) == place.head
 
     @staticmethod
-    def _begins(head: bytes, place: Place) -> bool:
+    def _begins(head: bytes, place: FilePosition) -> bool:
         return len(head) >= place.head_bytes and head_hash(head[: place.head_bytes]) == place.head
 
     def _open(self, file: FileInfo, compression: str) -> DecompressedStream:

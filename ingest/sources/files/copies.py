@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingest.sources.files.contents import Contents
+from ingest.sources.files.file_position import HEAD_BYTES, Copy
 from ingest.sources.files.listing import FileInfo, file_info, is_local, tail_before, tail_hash
 from ingest.sources.files.names import log_name, may_become
-from ingest.sources.files.place import HEAD_BYTES, Copy
 
 WRITTEN_FOR_S = 10.0
 """A compressed file that ends in the middle is being written for so long after its last change."""

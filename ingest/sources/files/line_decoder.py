@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ingest.sources.base import Block, Decoded, halves_of_batch
 from ingest.sources.decode.lines import TextBlock
-from ingest.sources.decode.records import LineRecords, RecordDecoder, Records, TextRecords
+from ingest.sources.decode.records import LineRecords, RawRecords, RecordDecoder, TextRecords
 from ingest.sources.decode.rows import HEADER, HEADER_FAULT, refuse_all, unreadable
 from ingest.sources.files.read import MTIME
 
@@ -59,7 +59,7 @@ class LineDecoder:
         return _with_context(refuse_all(_records_of(block), self.schema, reason, lineage=self.lineage), block)
 
 
-def _records_of(block: Block) -> Records:
+def _records_of(block: Block) -> RawRecords:
     header, times_ms = _header_of(block), _time_of(block)
     if isinstance(block.data, pa.RecordBatch):
         texts, offsets = block.data.column("raw"), block.data.column("offset")
@@ -89,7 +89,7 @@ def _with_context(found: Decoded, block: Block) -> Decoded:
 
 
 def lines_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`; lines of one file and epoch are one block."""
+    """See `ingest.sources.base.QuarantineDecoder`; lines of one file and epoch are one block."""
     headers = pc.fill_null(rejected.column("context"), "{}")
     for context in pc.unique(headers).to_pylist():
         lines = rejected.filter(pc.equal(headers, context)).select(["offset", "raw"])

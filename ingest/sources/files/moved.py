@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import enum
 
+from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, is_local
-from ingest.sources.files.place import HEAD_BYTES, Place
 from ingest.sources.files.renamed import keeps_time
 
 
@@ -33,7 +33,7 @@ class Moved(enum.Enum):
     DOUBTFUL = "doubtful"
 
 
-def may_be_moved(location: Location, place: Place, file: FileInfo) -> bool:
+def may_be_moved(location: Location, place: FilePosition, file: FileInfo) -> bool:
     """Whether a shard's last path is not below the source's path any more, and ends as the file's name below its root.
 
     Args:
@@ -45,7 +45,7 @@ def may_be_moved(location: Location, place: Place, file: FileInfo) -> bool:
 
 
 def found_below_another_path(
-    location: Location, shard: str, place: Place, offset: int, file: FileInfo, *, is_dated: bool
+    location: Location, shard: str, place: FilePosition, offset: int, file: FileInfo, *, is_dated: bool
 ) -> Moved:
     """What a file is that `may_be_moved` and has the shard's content; see the module.
 

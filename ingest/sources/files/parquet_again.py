@@ -58,7 +58,7 @@ def with_types(decoded: Decoded, schema: pa.Schema) -> Decoded:
 
 
 def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`: each row alone, since the decoder numbers rows by itself."""
+    """See `ingest.sources.base.QuarantineDecoder`: each row alone, since the decoder numbers rows by itself."""
     columns = (rejected.column(name).to_pylist() for name in ("offset", "raw", "context"))
     for offset, raw, context in zip(*columns, strict=True):
         try:

@@ -20,13 +20,13 @@ from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.alike import tell_of_copies, tell_of_taken
 from ingest.sources.files.births import birth_s
 from ingest.sources.files.contents import Archives, Contents, end_span, tail_span
+from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, head_hash, list_files, read_bytes, tail_hash
 from ingest.sources.files.looks import look_again
 from ingest.sources.files.options import FilesOptions
-from ingest.sources.files.place import HEAD_BYTES, Place
 from ingest.sources.files.rewritten import tell_of_rewritten
 from ingest.sources.files.shards import Matched, ShardFile, Torn, known_paths, match_shards
-from ingest.sources.files.vanished import Gone, Told, tell_of_gone, tell_of_links, unread
+from ingest.sources.files.vanished import Told, VanishedFile, tell_of_gone, tell_of_links, unread
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 from timeline.holes import Hole, holes_json
@@ -38,7 +38,7 @@ _LARGEST_CHUNK = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Share:
+class ShardRange:
     """What of one shard counts now, and how much of it this epoch takes.
 
     Attributes:
@@ -185,7 +185,7 @@ def _names(file: FileInfo) -> tuple[str, ...]:
     return file.names or (file.path,)
 
 
-def _gone(look: _Look, files: Sequence[FileInfo], matched: Matched) -> list[Gone]:
+def _gone(look: _Look, files: Sequence[FileInfo], matched: Matched) -> list[VanishedFile]:
     """Shards that are gone with a rest; of all others that are gone is told what a person should know."""
     if not files and not look.after:
         tell_of_links(look.location, look.told)
@@ -261,7 +261,7 @@ def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float 
     return left_s if left_s > 0 and options.close_after > 0 else None
 
 
-def _whole_file(contents: Contents, one: ShardFile, options: FilesOptions, now_s: float, _budget: int) -> Share:
+def _whole_file(contents: Contents, one: ShardFile, options: FilesOptions, now_s: float, _budget: int) -> ShardRange:
     end = one.end
     if one.offset > 0 and one.content is None:
         raise SourceChangedError(
@@ -271,26 +271,26 @@ def _whole_file(contents: Contents, one: ShardFile, options: FilesOptions, now_s
         )
     settles_in_s = _settles_in_s(one, options, now_s)
     if settles_in_s is not None:
-        return Share(one.offset, one.offset, settles_in_s=settles_in_s)
+        return ShardRange(one.offset, one.offset, settles_in_s=settles_in_s)
     if one.content is None:
-        return Share(end, end, tail_hash(contents.end_of(one.file)))
-    return Share(end, end, tail_hash(one.content.end), closed=not one.content.end.endswith(b"\n"))
+        return ShardRange(end, end, tail_hash(contents.end_of(one.file)))
+    return ShardRange(end, end, tail_hash(one.content.end), closed=not one.content.end.endswith(b"\n"))
 
 
-def _lines(contents: Contents, one: ShardFile, options: FilesOptions, now_s: float, budget: int) -> Share:
+def _lines(contents: Contents, one: ShardFile, options: FilesOptions, now_s: float, budget: int) -> ShardRange:
     fs, size = contents.fs, one.file.size
     wanted = min(size, one.offset + budget)
     end = contents.end_of(one.file)
     terminated = end.endswith(b"\n")
     settles_in_s = None if terminated else _settles_in_s(one, options, now_s)
     if wanted == size and settles_in_s is None:
-        return Share(size, size, tail_hash(end), closed=not terminated)
+        return ShardRange(size, size, tail_hash(end), closed=not terminated)
     complete_until = size if terminated else _last_line_end(fs, one.file.path, one.offset, size)
     limit = size if settles_in_s is None else complete_until
     # A closed unterminated line is never cut: what is appended later is not part of it.
     until = wanted if wanted <= complete_until else limit
     tail = contents.tail(one.file, until) if until > one.offset else ""
-    return Share(until, limit, tail, until > complete_until, settles_in_s)
+    return ShardRange(until, limit, tail, until > complete_until, settles_in_s)
 
 
 def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) -> int:
@@ -305,7 +305,7 @@ def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) ->
     return start
 
 
-def _range(contents: Contents, one: ShardFile, options: FilesOptions, share: Share) -> OffsetRange:
+def _range(contents: Contents, one: ShardFile, options: FilesOptions, share: ShardRange) -> OffsetRange:
     place = _place(contents, one, options, share.until)
     place = replace(place, tail=share.tail, fresh_line=share.closed, has_more=share.until < one.end)
     detail: dict[str, Json] = {
@@ -340,22 +340,22 @@ def _moved(contents: Contents, one: ShardFile, options: FilesOptions) -> OffsetR
 def lost_range(torn: Torn) -> OffsetRange:
     """No records: the end of a shard whose file was truncated or replaced before it was read to its end, maybe."""
     hole = Hole(torn.position.offset, None, f"{torn.file.path} {torn.found}: truncated or replaced")
-    place = replace(Place.of(torn.position), is_ended=True)
+    place = replace(FilePosition.of(torn.position), is_ended=True)
     offset = torn.position.offset
     return OffsetRange(torn.shard, offset, offset, {"compression": None}, place.to_json() | holes_json([hole]))
 
 
-def _gone_range(gone: Gone) -> OffsetRange:
+def _gone_range(gone: VanishedFile) -> OffsetRange:
     """No records: the rest of a shard whose file is gone. Where the file comes back after all, the shard goes on."""
     offset = gone.position.offset
-    place = replace(Place.of(gone.position), has_more=False)
+    place = replace(FilePosition.of(gone.position), has_more=False)
     hole = Hole(offset, None, gone.found)
     return OffsetRange(gone.shard, offset, offset, {"compression": None}, place.to_json() | holes_json([hole]))
 
 
-def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> Place:
+def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> FilePosition:
     """The place behind a range; its tail is that of the place before."""
-    old = one.place or Place("", None, 0.0, "")
+    old = one.place or FilePosition("", None, 0.0, "")
     born_s = birth_s(one.file)
     if born_s is None and old.identity == one.file.identity:  # it is being renamed
         born_s = old.born_s
@@ -363,7 +363,7 @@ def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int
     if _needs_head(one, options) and until > head_bytes:
         head_bytes = min(HEAD_BYTES, until)
         head = head_hash(contents.read(one.file, 0, min(HEAD_BYTES, one.file.size))[:head_bytes])
-    return Place(
+    return FilePosition(
         one.file.path,
         one.file.identity,
         one.file.mtime_s,

@@ -112,8 +112,8 @@ class LineReader:
             file.close()
 
     def _read_plain(self, offsets: OffsetRange, file: RawFile | DecompressedFile) -> Iterator[Block]:
-        def feed_at(position: int) -> _Feed:
-            return _Feed(_Planned(file, offsets, position).read, position)
+        def feed_at(position: int) -> _LineFeed:
+            return _LineFeed(_Planned(file, offsets, position).read, position)
 
         detail = _time_of(offsets)
         feed = feed_at(0)
@@ -134,7 +134,7 @@ class LineReader:
     def _read_compressed(self, offsets: OffsetRange, path: str, compression: str) -> Iterator[Block]:
         stream = DecompressedStream(lambda: RawFile(self.fs, path, limit_of(offsets)), compression)
         try:
-            feed = _Feed(stream.read, 0, broken=lambda: stream.broken)
+            feed = _LineFeed(stream.read, 0, broken=lambda: stream.broken)
             detail = _time_of(offsets) | self._read_head(feed)
             yield from self._blocks(feed, offsets.shard, sys.maxsize, detail)
             if stream.broken is not None:
@@ -142,7 +142,7 @@ class LineReader:
         finally:
             stream.close()
 
-    def _read_head(self, feed: _Feed) -> dict[str, Json]:
+    def _read_head(self, feed: _LineFeed) -> dict[str, Json]:
         """Step over a byte order mark, and the header if it can be read; the detail of the file's blocks."""
         feed.skip(_BOM)
         if self.header is None:
@@ -157,7 +157,7 @@ class LineReader:
         feed.give_back(b"".join(lines))
         return {HEADER_FAULT: fault}
 
-    def _without_columns(self, header: bytes, feed: _Feed) -> str | None:
+    def _without_columns(self, header: bytes, feed: _LineFeed) -> str | None:
         """Why a header is rejected alone, if so."""
         if self.header is None or self.columns is None:
             return None
@@ -166,7 +166,7 @@ class LineReader:
             return None
         return foreign_header(names)
 
-    def _blocks(self, feed: _Feed, shard: str, until: int, detail: dict[str, Json]) -> Iterator[Block]:
+    def _blocks(self, feed: _LineFeed, shard: str, until: int, detail: dict[str, Json]) -> Iterator[Block]:
         most_lines = max(1, _HEADERS_BYTES // max(1, len(str(detail.get(HEADER, "")))))
         while feed.position < until:
             start = feed.position
@@ -221,7 +221,7 @@ class _Planned:
         return data
 
 
-class _Feed:
+class _LineFeed:
     """Takes lines from a stream; `position` is the offset of the next byte that was not taken.
 
     Args:

@@ -23,12 +23,12 @@ from __future__ import annotations
 import enum
 
 from ingest.sources.files.births import birth_s, births_hold
+from ingest.sources.files.file_position import FilePosition
 from ingest.sources.files.listing import FileInfo, is_local
 from ingest.sources.files.names import may_become
-from ingest.sources.files.place import Place
 
 
-class Found(enum.Enum):
+class IdentityMatch(enum.Enum):
     """What a file is that has the identity of a shard's, at another path."""
 
     RENAMED = "renamed"
@@ -39,10 +39,10 @@ class Found(enum.Enum):
     @property
     def is_renamed(self) -> bool:
         """Whether it counts as the shard's file."""
-        return self in (Found.RENAMED, Found.TAKEN_FOR_RENAMED)
+        return self in (IdentityMatch.RENAMED, IdentityMatch.TAKEN_FOR_RENAMED)
 
 
-def found_by_identity(file: FileInfo, place: Place, offset: int) -> Found:
+def found_by_identity(file: FileInfo, place: FilePosition, offset: int) -> IdentityMatch:
     """What a file with a shard's identity is, if it has the shard's content; see the module.
 
     Args:
@@ -53,17 +53,17 @@ def found_by_identity(file: FileInfo, place: Place, offset: int) -> Found:
     born_s = birth_s(file)
     if born_s is not None and place.born_s is not None:
         if born_s == place.born_s:
-            return Found.RENAMED
-        return Found.OTHER if births_hold(file) else Found.TAKEN_FOR_OTHER
+            return IdentityMatch.RENAMED
+        return IdentityMatch.OTHER if births_hold(file) else IdentityMatch.TAKEN_FOR_OTHER
     if file.mtime_s == place.mtime_s or (born_s is not None and born_s <= place.mtime_s):
-        return Found.RENAMED
+        return IdentityMatch.RENAMED
     if may_become(place.path, file.path):
-        return Found.RENAMED
+        return IdentityMatch.RENAMED
     if is_local(file) and (born_s is not None or file.size == offset):
-        return Found.TAKEN_FOR_OTHER
-    return Found.TAKEN_FOR_RENAMED
+        return IdentityMatch.TAKEN_FOR_OTHER
+    return IdentityMatch.TAKEN_FOR_RENAMED
 
 
-def keeps_time(file: FileInfo, place: Place) -> bool:
+def keeps_time(file: FileInfo, place: FilePosition) -> bool:
     """Whether a local file has the time of a shard's file; tools that keep a time may cut it to seconds."""
     return is_local(file) and file.mtime_s == (place.mtime_s if file.mtime_s % 1 else place.mtime_s // 1)

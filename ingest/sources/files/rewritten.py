@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from ingest.sources.files.births import birth_s
 from ingest.sources.files.contents import Contents, tail_span
 from ingest.sources.files.copies import tells_time
+from ingest.sources.files.file_position import FilePosition
 from ingest.sources.files.listing import FileInfo, is_local
 from ingest.sources.files.names import log_name, may_become
-from ingest.sources.files.place import Place
 from ingest.sources.files.renamed import keeps_time
 from ingest.sources.files.rotated import Known
 from ingest.sources.files.vanished import Told
@@ -64,7 +64,7 @@ class Rewritten:
     is_read: bool
 
 
-def is_reborn(file: FileInfo, place: Place) -> bool:
+def is_reborn(file: FileInfo, place: FilePosition) -> bool:
     """Whether a file with a shard's path and inode is another one, which was given the inode of a deleted one.
 
     Births are asked for only where something changed. On an overlay a file of a lower layer counts as another one too
@@ -75,7 +75,7 @@ def is_reborn(file: FileInfo, place: Place) -> bool:
     return birth_s(file) not in (None, place.born_s)
 
 
-def is_later_copy(file: FileInfo, place: Place, rest: int, *, is_packed: bool) -> bool:
+def is_later_copy(file: FileInfo, place: FilePosition, rest: int, *, is_packed: bool) -> bool:
     """Whether a file in which a shard goes on was made by copying, or is a later log with equal lines.
 
     Renaming keeps the inode, and packing the time of what was read to its end.

@@ -31,12 +31,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from ingest.sources.files.contents import Archive, Contents
+from ingest.sources.files.contents import Contents, DecompressedFile
 from ingest.sources.files.copies import WRITTEN_FOR_S, tells_time
+from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, file_info, head_hash, is_local, tail_before, tail_hash
 from ingest.sources.files.moved import Moved, found_below_another_path, may_be_moved
 from ingest.sources.files.names import base_name, is_unpacked, log_name, may_become
-from ingest.sources.files.place import HEAD_BYTES, Place
 from ingest.sources.files.renamed import keeps_time
 from timeline.errors import SourceChangedError
 
@@ -56,7 +56,7 @@ class Known:
 
     shard: str
     offset: int
-    place: Place
+    place: FilePosition
     is_whole: bool
 
 
@@ -89,7 +89,7 @@ class Follows:
     """
 
     shard: str
-    archive: Archive | None
+    archive: DecompressedFile | None
     is_certain: bool
     is_dated: bool
     is_moved: bool
@@ -248,7 +248,7 @@ class Rotations:
         # Of logs with equal lines the time tells which one it is.
         return sorted(found, key=lambda one: not keeps_time(file, one.place))
 
-    def _may_be_moved(self, place: Place, file: FileInfo) -> bool:
+    def _may_be_moved(self, place: FilePosition, file: FileInfo) -> bool:
         return may_be_moved(self._location, place, file) or _may_be_on_another_disk(place, file)
 
     def _unpacked(self, near: Sequence[Known], file: FileInfo) -> Verdict:
@@ -281,17 +281,17 @@ class Rotations:
             return Unpacked(shard, size, is_compared=True)
         return self._waits(file) or CopyOf(shard, is_dated=True)
 
-    def _goes_on(self, one: Known, file: FileInfo, archive: Archive | None) -> bool:
+    def _goes_on(self, one: Known, file: FileInfo, archive: DecompressedFile | None) -> bool:
         if one.is_whole:
             return file.size == one.offset and self._contents.tail(file, one.offset) == one.place.tail
         if archive is not None:
             return archive.tails.get(one.offset) == one.place.tail
         return file.size >= one.offset and self._contents.tail(file, one.offset) == one.place.tail
 
-    def _end(self, file: FileInfo, archive: Archive | None) -> bytes:
+    def _end(self, file: FileInfo, archive: DecompressedFile | None) -> bytes:
         return self._contents.end_of(file) if archive is None else archive.end
 
-    def _copy(self, one: Known, file: FileInfo, head: bytes, archive: Archive | None) -> Verdict:
+    def _copy(self, one: Known, file: FileInfo, head: bytes, archive: DecompressedFile | None) -> Verdict:
         """Whether all of a file is in the shard's own file, which has to hold what was read of it."""
         contents, holder = self._contents, self._held[one.shard]
         if not holder.checked and not contents.holds(
@@ -316,7 +316,7 @@ class Rotations:
         left_s = WRITTEN_FOR_S - (self._now_s - file.mtime_s)
         return Waits(left_s) if left_s > 0 else None
 
-    def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: Archive | None) -> None:
+    def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: DecompressedFile | None) -> None:
         if archive is None or archive.broken is None:
             return
         for one in alike:
@@ -328,7 +328,7 @@ class Rotations:
                 )
 
 
-def _is_near(place: Place, file: FileInfo) -> bool:
+def _is_near(place: FilePosition, file: FileInfo) -> bool:
     """Whether a rotation can have made the file of the shard's, in its folder or below; or it is that, unpacked."""
     if is_unpacked(place.path, file.path):
         return True
@@ -337,14 +337,14 @@ def _is_near(place: Place, file: FileInfo) -> bool:
     return is_near or _may_be_shifted(place, file)
 
 
-def _may_be_on_another_disk(place: Place, file: FileInfo) -> bool:
+def _may_be_on_another_disk(place: FilePosition, file: FileInfo) -> bool:
     """Whether a rotated file that is gone may have been moved to another folder as another file: over file systems."""
     if base_name(place.path) != base_name(file.path) or not log_name(file.path).is_rotated:
         return False
     return keeps_time(file, place) or not is_local(file)
 
 
-def _may_be_shifted(place: Place, file: FileInfo) -> bool:
+def _may_be_shifted(place: FilePosition, file: FileInfo) -> bool:
     """Whether a plain rotated file may have been copied with its time, to a new disk, and rotated again since."""
     one, other = log_name(place.path), log_name(file.path)
     return (

@@ -27,13 +27,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ingest.sources.files.alike import Taken, Why
-from ingest.sources.files.contents import Archive, Contents, tail_span
+from ingest.sources.files.alike import Lookalike, Why
+from ingest.sources.files.contents import Contents, DecompressedFile, tail_span
 from ingest.sources.files.copies import Copied, without_copies
+from ingest.sources.files.file_position import Copy, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, is_local
 from ingest.sources.files.names import log_name, packed_names
-from ingest.sources.files.place import Copy, Place
-from ingest.sources.files.renamed import Found, found_by_identity, keeps_time
+from ingest.sources.files.renamed import IdentityMatch, found_by_identity, keeps_time
 from ingest.sources.files.rewritten import Anew, Rewrites, Rewritten, is_later_copy, is_reborn
 from ingest.sources.files.rotated import CopyOf, Doubtful, Follows, Known, Misplaced, Rotations, Unpacked, Waits
 from timeline.epoch import Position
@@ -61,11 +61,11 @@ class ShardFile:
     shard: str
     file: FileInfo
     offset: int = 0
-    place: Place | None = None
+    place: FilePosition | None = None
     unchanged: bool = False
     checked: bool = False
     archive: str | None = None
-    content: Archive | None = None
+    content: DecompressedFile | None = None
     copies: tuple[Copy, ...] = ()
     is_to_keep: bool = False
 
@@ -78,7 +78,7 @@ class ShardFile:
 
     @property
     def fresh_line(self) -> bool:
-        """See `Place`."""
+        """See `FilePosition`."""
         return self.place is not None and self.place.fresh_line
 
     @property
@@ -155,8 +155,8 @@ class Matched:
     torn: list[Torn]
     settles_in_s: float | None = None
     copied: Sequence[Copied] = ()
-    taken: Sequence[Taken] = ()
-    gone: Mapping[str, Place] = field(default_factory=dict)
+    taken: Sequence[Lookalike] = ()
+    gone: Mapping[str, FilePosition] = field(default_factory=dict)
     rewritten: Sequence[Rewritten] = ()
 
 
@@ -212,14 +212,14 @@ class _Matching:
         self._by_path = {name: file for file in files for name in file.names or (file.path,)}
         self._by_identity = {file.identity: file for file in files if file.identity is not None}
         self._after = after
-        self._places = {shard: Place.of(position) for shard, position in after.items()}
+        self._places = {shard: FilePosition.of(position) for shard, position in after.items()}
         self._contents = contents
         self._denied = denied
         self._found: dict[str, ShardFile] = {}
         self._taken: set[str] = set()
         self._torn: dict[str, FileInfo] = {}
         self._copied: list[Copied] = []
-        self._taken_for: list[Taken] = []
+        self._taken_for: list[Lookalike] = []
         self._rewritten: list[Rewritten] = []
         self._new: set[str] = set()
         self._names = set(after)
@@ -252,14 +252,14 @@ class _Matching:
         is_there = place.path == file.path or place.path in file.names
         if is_there and is_reborn(file, place):
             return
-        found = Found.RENAMED if is_there else found_by_identity(file, place, offset)
+        found = IdentityMatch.RENAMED if is_there else found_by_identity(file, place, offset)
         if found.is_renamed:
-            is_told = self._assign(shard, file) and found is Found.TAKEN_FOR_RENAMED
+            is_told = self._assign(shard, file) and found is IdentityMatch.TAKEN_FOR_RENAMED
         else:
-            is_told = found is Found.TAKEN_FOR_OTHER and self._has_content_of(shard, file)
+            is_told = found is IdentityMatch.TAKEN_FOR_OTHER and self._has_content_of(shard, file)
         if is_told and offset:
             why = Why.RENAMED if found.is_renamed else Why.OTHER_TIME
-            self._taken_for.append(Taken(file.path, file.state, place.path, offset, why))
+            self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why))
 
     def _has_content_of(self, shard: str, file: FileInfo) -> bool:
         place = self._places[shard]
@@ -332,7 +332,7 @@ class _Matching:
             return False
         place, offset = self._places[shard], self._after[shard].offset
         is_same_state = file.identity == place.identity is not None and file.mtime_s == place.mtime_s
-        content: Archive | None = None
+        content: DecompressedFile | None = None
         checked = True
         if is_same_state and file.size == (offset if place.archive is None else place.archive_size):
             pass
@@ -379,7 +379,7 @@ class _Matching:
                     place, offset = self._places[shard], self._after[shard].offset
                     if offset and not (is_certain and (is_moved or self._is_certain(shard, file, archive))):
                         why = Why.MOVED if is_moved else Why.RENAMED
-                        self._taken_for.append(Taken(file.path, file.state, place.path, offset, why, is_dated))
+                        self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why, is_dated))
                     given = ShardFile(shard, file, place=place, checked=True, archive=kind, content=archive)
                     self._put(replace(given, is_to_keep=is_moved))
                     self._torn.pop(shard, None)
@@ -388,7 +388,7 @@ class _Matching:
                 case Doubtful(shard, is_content_equal):
                     place, offset = self._places[shard], self._after[shard].offset
                     why = Why.MAY_BE_MOVED if is_content_equal else Why.MAY_BE_UNPACKED
-                    self._taken_for.append(Taken(file.path, file.state, place.path, offset, why))
+                    self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why))
                 case CopyOf(shard, is_dated):
                     self._taken.add(file.path)
                     own = self._found[shard]
@@ -408,7 +408,7 @@ class _Matching:
                         again.append(file)
         return min(waits, default=None), None
 
-    def _is_certain(self, shard: str, file: FileInfo, archive: Archive | None) -> bool:
+    def _is_certain(self, shard: str, file: FileInfo, archive: DecompressedFile | None) -> bool:
         """Whether a rotated file is the shard's, and not a later one with equal lines; see `is_later_copy`."""
         place, offset = self._places[shard], self._after[shard].offset
         own = self._by_path.get(place.path)
@@ -427,7 +427,7 @@ class _Matching:
         shard = self._new_name(file)
         end = self._contents.read(file, found.size - 1, found.size)
         tail = self._contents.tail(file, found.size)
-        place = Place(file.path, file.identity, file.mtime_s, tail, fresh_line=end != b"\n")
+        place = FilePosition(file.path, file.identity, file.mtime_s, tail, fresh_line=end != b"\n")
         is_unchanged = file.size == found.size
         self._found[shard] = ShardFile(
             shard, file, found.size, place, is_unchanged, checked=True, is_to_keep=is_unchanged
@@ -436,7 +436,7 @@ class _Matching:
         of = self._found.get(found.shard)
         path = self._places[found.shard].path if of is None else of.file.path
         why = Why.UNPACKED if found.is_compared else Why.MUST_BE_UNPACKED
-        self._taken_for.append(Taken(file.path, file.state, path, found.size, why))
+        self._taken_for.append(Lookalike(file.path, file.state, path, found.size, why))
 
     def _new_name(self, file: FileInfo) -> str:
         name = _free_name(self._location.name_of(file.path), self._names)
@@ -446,7 +446,7 @@ class _Matching:
     def _content_size(self, file: FileInfo, compression: str | None) -> int:
         return file.size if compression is None else self._contents.archive(file, compression, ()).size
 
-    def _is_whole(self, place: Place) -> bool:
+    def _is_whole(self, place: FilePosition) -> bool:
         return place.archive is None and self._contents.compression_of(place.path) is not None
 
     def result(self, settles_in_s: float | None, now_s: float) -> Matched:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, SourcePlan, Unit
+from ingest.sources.base import Block, Decoder, QuarantineDecoder, RangeReader, ShardEnd, SourcePlan, SplitSize, Unit
 from ingest.sources.decode.csv_header import header_names
 from ingest.sources.decode.csv_records import parse_csv
 from ingest.sources.decode.decoder import (
@@ -36,7 +36,7 @@ from ingest.sources.files.parquet_again import rows_again
 from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.shards import ShardFile, Torn, known_paths, match_shards
-from ingest.sources.files.vanished import Gone, Told, unread
+from ingest.sources.files.vanished import Told, VanishedFile, unread
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, SourceChangedError, SourceError
 from timeline.redact import without_credentials, without_secrets
@@ -114,9 +114,9 @@ class FilesSource:
         return Unit.BYTES
 
     @property
-    def grain(self) -> Grain:
+    def split_size(self) -> SplitSize:
         """See Source; the unit is a byte."""
-        return Grain(smallest=4 << 20, largest=128 << 20, overhead=4096)
+        return SplitSize(smallest=4 << 20, largest=128 << 20, overhead=4096)
 
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         """See Source; a compressed file is one piece."""
@@ -163,7 +163,7 @@ class FilesSource:
         records = record_decoder(self._options, schema, self._on_unknown_field, lineage=lineage)
         return LineDecoder(records, schema, lineage)
 
-    def requeue(self) -> Requeue:
+    def quarantine_decoder(self) -> QuarantineDecoder:
         """See Source."""
         return rows_again if self._options.format is RecordFormat.PARQUET else lines_again
 
@@ -219,7 +219,7 @@ def _end_of(one: ShardFile, options: FilesOptions, now_s: float) -> ShardEnd:
     return ShardEnd(one.offset, one.end, max(0, one.end - one.offset), note=waits_for(one, options, now_s))
 
 
-def _unread_note(gone: Gone, *, restarts: bool) -> str:
+def _unread_note(gone: VanishedFile, *, restarts: bool) -> str:
     return f"{gone.found}: {'the hole is recorded' if restarts else 'tideline run stops at this file'}"
 
 

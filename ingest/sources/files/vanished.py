@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from fsspec.implementations.local import LocalFileSystem
 
+from ingest.sources.files.file_position import FilePosition
 from ingest.sources.files.listing import FileInfo, Location
-from ingest.sources.files.place import Place
 from ingest.sources.files.walk import linked_folders, walk_files
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Gone:
+class VanishedFile:
     """A shard whose file is nowhere, with bytes that were there and that no epoch took.
 
     Attributes:
@@ -44,14 +44,14 @@ class Gone:
     @property
     def found(self) -> str:
         """What happened, for people."""
-        return f"{Place.of(self.position).path} is gone, and was not read to its end"
+        return f"{FilePosition.of(self.position).path} is gone, and was not read to its end"
 
     @property
     def error(self) -> SourceChangedError:
         """What stops the job."""
         where = "" if self.folder is None else f" {self.folder} does not exist any more: is it mounted, was it moved?"
         return SourceChangedError(
-            f"file {Place.of(self.position).path} (shard {self.shard}) is gone, and was read up to byte "
+            f"file {FilePosition.of(self.position).path} (shard {self.shard}) is gone, and was read up to byte "
             f"{self.position.offset} of more.{where} Bring it back, let path match where it is now (another path is "
             "another source: tideline run CONF --new-source, once), or set "
             "source.on_truncate: restart, which goes on and records on the timeline that the rest is lost"
@@ -81,7 +81,7 @@ class Told:
             log.log(level, text, *args)
 
 
-def unread(location: Location, gone: Mapping[str, Place], after: Mapping[str, Position]) -> list[Gone]:
+def unread(location: Location, gone: Mapping[str, FilePosition], after: Mapping[str, Position]) -> list[VanishedFile]:
     """Shards without a file whose rest an epoch has seen.
 
     Args:
@@ -90,11 +90,13 @@ def unread(location: Location, gone: Mapping[str, Place], after: Mapping[str, Po
         after: committed positions.
     """
     return [
-        Gone(shard, after[shard], _gone_folder(location, place.path)) for shard, place in gone.items() if place.has_more
+        VanishedFile(shard, after[shard], _gone_folder(location, place.path))
+        for shard, place in gone.items()
+        if place.has_more
     ]
 
 
-def tell_of_gone(location: Location, files: Sequence[FileInfo], gone: Collection[Place], told: Told) -> None:
+def tell_of_gone(location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: Told) -> None:
     """Warn of a root without files and of folders that are gone; on local file systems, others have no folders.
 
     Args:
@@ -144,7 +146,7 @@ def _has_later_beside(folder: str, newest_s: float, files: Sequence[FileInfo]) -
 
 
 def _gone_folders(
-    location: Location, files: Sequence[FileInfo], gone: Collection[Place], told: Told
+    location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: Told
 ) -> dict[str, float]:
     """Outermost folders whose absence is new, with the last change of a file that was read from each."""
     there = {file.path.rpartition("/")[0] for file in files} | told.gone

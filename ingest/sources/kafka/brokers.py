@@ -20,7 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from ingest.sources.kafka.client import NO_SUCH_TOPIC, Patience, error_of, open_admin, open_consumer, shown
+from ingest.sources.kafka.client import NO_SUCH_TOPIC, BrokerDeadline, error_of, open_admin, open_consumer, shown
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.kafka.shards import Log, Partition
 from timeline.errors import SourceError, TidelineError
@@ -67,8 +67,8 @@ class Brokers:
         """
         self._options = options
         self._silent_is = silent_is
-        self._patience = Patience(options, silent_is)
-        self._admin = open_admin(options, self._patience)
+        self._deadline = BrokerDeadline(options, silent_is)
+        self._admin = open_admin(options, self._deadline)
 
     def logs(self, known: Collection[str]) -> dict[Partition, Log]:
         """The logs of all topics that the job reads now.
@@ -81,7 +81,7 @@ class Brokers:
             SourceError: the brokers refuse the job or do not answer.
         """
         names = set(self._options.topics) or set(self._matching())
-        settling = Patience(self._options, self._silent_is)
+        settling = BrokerDeadline(self._options, self._silent_is)
         while True:
             topics = self._topics(names | set(known), set(known))
             partitions = [Partition(name, number) for name, topic in topics.items() for number in topic.partitions]
@@ -144,9 +144,9 @@ class Brokers:
             return {}
         left = {(at.topic, at.number): at for at in positions}
         found: dict[Partition, int] = {}
-        self._patience.begin()
+        self._deadline.begin()
         little = {"queued.min.messages": 1, "max.partition.fetch.bytes": 4096, "fetch.queue.backoff.ms": 10}
-        consumer = open_consumer(self._options, self._patience, little)
+        consumer = open_consumer(self._options, self._deadline, little)
         try:
             consumer.assign(
                 [
@@ -167,8 +167,8 @@ class Brokers:
                         cut = _CUT_AT.search(error.str())
                         found[partition] = int(cut[1]) if cut is not None else positions[partition][0]
                     else:
-                        self._patience.heard(error)
-                self._patience.check()
+                        self._deadline.heard(error)
+                self._deadline.check()
         finally:
             consumer.close()
         return found
@@ -191,16 +191,16 @@ class Brokers:
 
     def _matching(self) -> list[str]:
         """Names of all topics that the job's pattern matches."""
-        self._patience.begin()
+        self._deadline.begin()
         answer_s = 1.0
         while True:
             try:
-                metadata = self._admin.list_topics(timeout=max(_POLL_S, min(answer_s, self._patience.left_s)))
+                metadata = self._admin.list_topics(timeout=max(_POLL_S, min(answer_s, self._deadline.left_s)))
                 return [name for name in metadata.topics if self._options.wants(name)]
             except KafkaException as failure:
-                self._patience.heard(error_of(failure))
+                self._deadline.heard(error_of(failure))
             self._admin.poll(0)
-            self._patience.check()
+            self._deadline.check()
             answer_s = min(2 * answer_s, _ANSWER_S)
             time.sleep(_PAUSE_S)
 
@@ -245,20 +245,20 @@ class Brokers:
         Raises:
             SourceError: the brokers refuse the job or do not answer.
         """
-        self._patience.begin()
+        self._deadline.begin()
         while True:
             answers: dict[K, T] = {}
             is_complete = True
-            for key, future in question(max(_POLL_S, min(_ANSWER_S, self._patience.left_s))).items():
+            for key, future in question(max(_POLL_S, min(_ANSWER_S, self._deadline.left_s))).items():
                 try:
                     answers[key] = self._result(future)
                 except KafkaException as failure:
                     if error_of(failure).code() not in NO_SUCH_TOPIC:
-                        self._patience.heard(error_of(failure))
+                        self._deadline.heard(error_of(failure))
                         is_complete = False
             if is_complete:
                 return answers
-            self._patience.check()
+            self._deadline.check()
             time.sleep(_PAUSE_S)
 
     def _result(self, future: Future[T]) -> T:
@@ -267,7 +267,7 @@ class Brokers:
                 return future.result(_POLL_S)
             except NotDone:
                 self._admin.poll(0)  # brings the errors that tell why there is no answer
-                self._patience.check()
+                self._deadline.check()
 
 
 def _leader_epoch(found: int | None) -> int | None:

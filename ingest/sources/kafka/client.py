@@ -54,7 +54,7 @@ _CONSEQUENCES = frozenset({KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 _TLS_ALERT = "SSL alert number"
 """How a broker's refusal of a certificate shows once the handshake is done (TLS 1.3)."""
 
-_REFUSAL_PATIENCE_S = 3.0
+_REFUSAL_WAIT_S = 3.0
 """A broker that starts may refuse credentials that it has not loaded yet."""
 
 _WARN_AFTER_S = 5.0
@@ -68,7 +68,7 @@ _PROPERTY = re.compile(r'configuration property:? "([^"]+)"')
 _MASK = "…"
 
 
-class Patience:
+class BrokerDeadline:
     """How long brokers that do not answer are waited for; told of every error, asked whether to go on.
 
     Args:
@@ -123,7 +123,7 @@ class Patience:
         """
         brokers = self._options.bootstrap_servers
         refused_s = None if self._refused_since is None else self._monotonic() - self._refused_since
-        if refused_s is not None and (refused_s >= _REFUSAL_PATIENCE_S or self.left_s <= 0):
+        if refused_s is not None and (refused_s >= _REFUSAL_WAIT_S or self.left_s <= 0):
             raise SourceError(
                 f"brokers {brokers} refuse this job: {self._reason}; check source.options (security.protocol, "
                 "sasl.*, ssl.*) and what its user may do: DESCRIBE and READ on the topics"
@@ -139,21 +139,21 @@ class Patience:
             )
 
 
-def open_admin(options: KafkaOptions, patience: Patience) -> AdminClient:
+def open_admin(options: KafkaOptions, deadline: BrokerDeadline) -> AdminClient:
     """A client that asks about topics; it connects when it is first asked.
 
     Raises:
         ConfigError: librdkafka does not take the options.
     """
-    return _open(AdminClient, _common(options, patience), options)
+    return _open(AdminClient, _common(options, deadline), options)
 
 
-def open_consumer(options: KafkaOptions, patience: Patience, tuning: Mapping[str, str | int]) -> Consumer:
+def open_consumer(options: KafkaOptions, deadline: BrokerDeadline, tuning: Mapping[str, str | int]) -> Consumer:
     """A consumer that joins no group, commits nothing and sees committed transactions only.
 
     Args:
         options: the job's; what it sets there wins over `tuning`.
-        patience: told of errors.
+        deadline: told of errors.
         tuning: librdkafka's options on how much to fetch.
 
     Raises:
@@ -161,7 +161,7 @@ def open_consumer(options: KafkaOptions, patience: Patience, tuning: Mapping[str
     """
     config = {
         **tuning,
-        **_common(options, patience),
+        **_common(options, deadline),
         "group.id": _READER_GROUP,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -192,14 +192,14 @@ def _is_secret_option(name: str) -> bool:
     return is_secret_name(name) or name.endswith((".pem", "oauthbearer.config"))
 
 
-def _common(options: KafkaOptions, patience: Patience) -> dict[str, Any]:
+def _common(options: KafkaOptions, deadline: BrokerDeadline) -> dict[str, Any]:
     return {
         "client.id": "tideline",
         # Back within a second of a broker's restart, not ten.
         "reconnect.backoff.max.ms": 1000,
         **options.options,
         "bootstrap.servers": options.bootstrap_servers,
-        "error_cb": patience.heard,
+        "error_cb": deadline.heard,
         "logger": _ClientLog(options),
     }
 
@@ -226,7 +226,7 @@ def _masked(text: str, options: KafkaOptions) -> str:
 
 
 class _ClientLog:
-    """Takes librdkafka's log lines; what they say of errors reaches people through `Patience`."""
+    """Takes librdkafka's log lines; what they say of errors reaches people through `BrokerDeadline`."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options

@@ -107,7 +107,7 @@ class MessageDecoder:
 
 
 def records_again(shard: str, rejected: pa.RecordBatch, options: KafkaOptions) -> Iterator[Block]:
-    """See `ingest.sources.base.Requeue`; `options` are those of the job now."""
+    """See `ingest.sources.base.QuarantineDecoder`; `options` are those of the job now."""
     messages = messages_again(rejected, options.columns, times=options.needs_times)
     yield Block(shard, int(messages.column("offset")[0].as_py()), messages.num_rows, messages)
 

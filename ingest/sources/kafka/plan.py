@@ -13,10 +13,10 @@ from dataclasses import replace
 from ingest.sources.base import SourcePlan, Unit
 from ingest.sources.kafka.options import Edge, FromOffsets, KafkaOptions
 from ingest.sources.kafka.shards import (
+    KafkaPosition,
     Log,
-    Loss,
     Partition,
-    Place,
+    RecordLoss,
     Stretch,
     continue_shard,
     current_shards,
@@ -79,7 +79,7 @@ def go_on(
         log, shard = logs.get(partition), known.get(partition)
         if shard is None and log is not None:
             stretches.append(new_shard(partition, log, log.start))
-        elif shard is not None and not Place.of(after[str(shard)].detail).is_ended:
+        elif shard is not None and not KafkaPosition.of(after[str(shard)].detail).is_ended:
             stretches += continue_shard(shard, after[str(shard)], log, cuts.get(partition))
         elif shard is not None and log is not None:
             stretches.append(rejoin(shard, after[str(shard)], log))
@@ -91,7 +91,7 @@ def doubtful(logs: Mapping[Partition, Log], after: Mapping[str, Position]) -> di
     found: dict[Partition, tuple[int, int]] = {}
     for partition, shard in current_shards(after).items():
         position, log = after[str(shard)], logs.get(partition)
-        place = Place.of(position.detail)
+        place = KafkaPosition.of(position.detail)
         if log is None or place.is_ended or place.leader_epoch is None or place.topic_id != log.topic_id:
             continue
         if log.start <= position.offset and (place.leader_epoch != log.leader_epoch or log.end < position.offset):
@@ -105,7 +105,9 @@ def loss_error(stretches: Sequence[Stretch]) -> SourceError | None:
     if not lost:
         return None
     more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-    only_expired = all(stretch.hole.reason == Loss.EXPIRED.value for stretch in stretches if stretch.hole is not None)
+    only_expired = all(
+        stretch.hole.reason == RecordLoss.EXPIRED.value for stretch in stretches if stretch.hole is not None
+    )
     kind = RangeGoneError if only_expired else SourceChangedError
     return kind(
         f"records are gone that were not ingested yet: {'; '.join(lost[:_MOST_NAMED])}{more}. Bring them back, or go "

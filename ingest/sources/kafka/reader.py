@@ -21,10 +21,10 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ingest.sources.base import Block
 from ingest.sources.kafka.brokers import Brokers
-from ingest.sources.kafka.client import NO_SUCH_TOPIC, Patience, open_consumer
+from ingest.sources.kafka.client import NO_SUCH_TOPIC, BrokerDeadline, open_consumer
 from ingest.sources.kafka.messages import message_batch, with_values
 from ingest.sources.kafka.options import KafkaOptions, Tombstones
-from ingest.sources.kafka.shards import Place, Shard
+from ingest.sources.kafka.shards import KafkaPosition, Shard
 from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, StoreUnavailableError
 from timeline.holes import first_there
@@ -66,12 +66,12 @@ class KafkaReader:
         first = first_there(offsets)
         if first >= offsets.until:
             return
-        patience = Patience(self.options, StoreUnavailableError)
-        with closing(open_consumer(self.options, patience, _tuning(offsets, first))) as consumer:
-            yield from self._blocks(_Feed(consumer, offsets, first, self, patience), offsets)
+        deadline = BrokerDeadline(self.options, StoreUnavailableError)
+        with closing(open_consumer(self.options, deadline, _tuning(offsets, first))) as consumer:
+            yield from self._blocks(_RecordFeed(consumer, offsets, first, self, deadline), offsets)
         self.require_same_topic(offsets)
 
-    def _blocks(self, feed: _Feed, offsets: OffsetRange) -> Iterator[Block]:
+    def _blocks(self, feed: _RecordFeed, offsets: OffsetRange) -> Iterator[Block]:
         pieces: list[pa.RecordBatch] = []
         for piece in self._pieces(feed, offsets):
             pieces.append(piece)
@@ -81,7 +81,7 @@ class KafkaReader:
         if pieces:
             yield _block_of(pieces, offsets)
 
-    def _pieces(self, feed: _Feed, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, feed: _RecordFeed, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         record_bytes = offsets.detail.get("record_bytes")
         most = _records_in(_PIECE_BYTES, record_bytes) if isinstance(record_bytes, int) else _UNKNOWN_RECORDS
         while messages := feed.take(most):
@@ -101,7 +101,7 @@ class KafkaReader:
         """
         name = Shard.parse(offsets.shard).partition.topic
         topic = Brokers(self.options, StoreUnavailableError).topic(name)
-        planned = Place.of(offsets.after).topic_id
+        planned = KafkaPosition.of(offsets.after).topic_id
         if topic is None or (planned is not None and topic.topic_id != planned):
             raise range_gone(offsets, f"topic {name} was deleted, or deleted and created again, since it was planned")
 
@@ -139,13 +139,13 @@ def _tuning(offsets: OffsetRange, first: int) -> dict[str, str | int]:
     }
 
 
-class _Feed:
+class _RecordFeed:
     """Takes the records of a range from a consumer, in order; `position` is the next offset that was not taken."""
 
     def __init__(
-        self, consumer: Consumer, offsets: OffsetRange, first: int, reader: KafkaReader, patience: Patience
+        self, consumer: Consumer, offsets: OffsetRange, first: int, reader: KafkaReader, deadline: BrokerDeadline
     ) -> None:
-        partition, place = Shard.parse(offsets.shard).partition, Place.of(offsets.after)
+        partition, place = Shard.parse(offsets.shard).partition, KafkaPosition.of(offsets.after)
         # With an epoch librdkafka asks the leader whether the log was cut off below this offset (KIP-320).
         at = TopicPartition(partition.topic, partition.number, first, leader_epoch=place.leader_epoch)
         consumer.assign([at])
@@ -154,7 +154,7 @@ class _Feed:
         self._consumer = consumer
         self._offsets = offsets
         self._reader = reader
-        self._patience = patience
+        self._deadline = deadline
 
     def take(self, most: int) -> Sequence[Message]:
         """Some records, at most so many; none at the end.
@@ -165,7 +165,7 @@ class _Feed:
             StoreUnavailableError: they do not answer.
         """
         until = self._offsets.until
-        self._patience.begin()
+        self._deadline.begin()
         while self.position < until:
             brought: Sequence[Message] = self._consumer.consume(min(most, until - self.position), _POLL_S)
             if any(map(Message.error, brought)):
@@ -192,9 +192,9 @@ class _Feed:
 
     def _wait(self) -> None:
         """Return while there is reason to wait for more."""
-        if self.position == self._end and self._patience.left_s <= 0 and not self._patience.has_heard:
+        if self.position == self._end and self._deadline.left_s <= 0 and not self._deadline.has_heard:
             raise range_gone(self._offsets, f"the log ends at {self.position}")
-        self._patience.check()
+        self._deadline.check()
 
     def _without_events(self, brought: Sequence[Message]) -> Sequence[Message]:
         """The records among what a consumer brought; what else it says is taken into account."""
@@ -208,7 +208,7 @@ class _Feed:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise range_gone(self._offsets, f"at {self.position}: {error.str()}")
             else:
-                self._patience.heard(error)
+                self._deadline.heard(error)
                 if error.code() in NO_SUCH_TOPIC:
                     self._reader.require_same_topic(self._offsets)
         return records

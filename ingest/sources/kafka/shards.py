@@ -67,7 +67,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Place:
+class KafkaPosition:
     """What a shard's position says besides the offset.
 
     Attributes:
@@ -86,7 +86,7 @@ class Place:
         return {"topic_id": self.topic_id, "leader_epoch": self.leader_epoch, **ended}
 
     @classmethod
-    def of(cls, detail: Mapping[str, Json]) -> Place:
+    def of(cls, detail: Mapping[str, Json]) -> KafkaPosition:
         """Read back from `Position.detail`."""
         topic_id, leader_epoch = detail.get("topic_id"), detail.get("leader_epoch")
         return cls(
@@ -96,7 +96,7 @@ class Place:
         )
 
 
-class Loss(enum.Enum):
+class RecordLoss(enum.Enum):
     """Why what comes next cannot be read."""
 
     EXPIRED = "deleted by retention"
@@ -123,7 +123,7 @@ class Stretch:
     start: int
     first: int
     end: int
-    place: Place
+    place: KafkaPosition
     hole: Hole | None = None
     is_pinned: bool = False
 
@@ -161,29 +161,29 @@ def continue_shard(shard: Shard, position: Position, log: Log | None, cut_at: in
         log: its partition's log; None where there is none any more.
         cut_at: the offset at which its log was cut off and went on otherwise; None where it was not.
     """
-    place, offset = Place.of(position.detail), position.offset
+    place, offset = KafkaPosition.of(position.detail), position.offset
 
-    def ended(loss: Loss, start: int, until: int | None) -> Stretch:
+    def ended(loss: RecordLoss, start: int, until: int | None) -> Stretch:
         hole = Hole(start, until, loss.value)
         return Stretch(shard, offset, offset, offset, replace(place, is_ended=True), hole, is_pinned=True)
 
     if log is None:
-        return [ended(Loss.DELETED, offset, None)]
+        return [ended(RecordLoss.DELETED, offset, None)]
     if None not in (place.topic_id, log.topic_id) and place.topic_id != log.topic_id:
-        return [ended(Loss.RECREATED, offset, None), next_life(shard, log, log.start)]
+        return [ended(RecordLoss.RECREATED, offset, None), next_life(shard, log, log.start)]
     if cut_at is not None or log.end < offset:
         cut_at = log.end if cut_at is None else min(cut_at, log.end)
-        return [ended(Loss.TRUNCATED, cut_at, offset), next_life(shard, log, max(cut_at, log.start))]
-    here = Stretch(shard, offset, offset, log.end, Place(log.topic_id, log.leader_epoch))
+        return [ended(RecordLoss.TRUNCATED, cut_at, offset), next_life(shard, log, max(cut_at, log.start))]
+    here = Stretch(shard, offset, offset, log.end, KafkaPosition(log.topic_id, log.leader_epoch))
     if log.start <= offset:
         return [here]
-    hole = Hole(offset, log.start, Loss.EXPIRED.value)
+    hole = Hole(offset, log.start, RecordLoss.EXPIRED.value)
     return [replace(here, first=log.start, end=max(log.start, log.end), hole=hole, is_pinned=True)]
 
 
 def rejoin(shard: Shard, position: Position, log: Log) -> Stretch:
     """What the partition of an ended shard has to read: another topic's log whole, the same topic's from there on."""
-    is_same = log.topic_id is not None and Place.of(position.detail).topic_id == log.topic_id
+    is_same = log.topic_id is not None and KafkaPosition.of(position.detail).topic_id == log.topic_id
     return next_life(shard, log, max(position.offset, log.start) if is_same else log.start)
 
 
@@ -194,5 +194,5 @@ def next_life(shard: Shard, log: Log, start: int) -> Stretch:
 
 def new_shard(partition: Partition, log: Log, start: int) -> Stretch:
     """What a partition has to read that the timeline does not know."""
-    place = Place(log.topic_id, log.leader_epoch)
+    place = KafkaPosition(log.topic_id, log.leader_epoch)
     return Stretch(Shard(partition), start, start, max(start, log.end), place)

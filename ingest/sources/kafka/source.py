@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from ingest.sources.base import Block, Decoder, Grain, RangeReader, Requeue, ShardEnd, SourcePlan, Unit
+from ingest.sources.base import Block, Decoder, QuarantineDecoder, RangeReader, ShardEnd, SourcePlan, SplitSize, Unit
 from ingest.sources.decode.decoder import record_decoder, with_formatted_timestamps
 from ingest.sources.decode.infer import infer_groups, infer_json
 from ingest.sources.decode.options import RecordFormat, UnknownField
@@ -22,7 +22,7 @@ from ingest.sources.kafka.message_decoder import MessageDecoder, records_again
 from ingest.sources.kafka.options import FromTime, KafkaOptions
 from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
 from ingest.sources.kafka.reader import KafkaReader
-from ingest.sources.kafka.shards import Log, Partition, Place, Shard, Stretch, current_shards
+from ingest.sources.kafka.shards import KafkaPosition, Log, Partition, Shard, Stretch, current_shards
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, RangeGoneError, SourceError
 from timeline.holes import first_there
@@ -112,10 +112,10 @@ class KafkaSource:
         return Unit.RECORDS
 
     @property
-    def grain(self) -> Grain:
+    def split_size(self) -> SplitSize:
         """See Source; the unit is a record, of the size that was seen in the latest plans."""
         size = _mean(self._record_bytes.values()) or _USUAL_RECORD_BYTES
-        return Grain(
+        return SplitSize(
             smallest=max(1, (4 << 20) // size), largest=max(1, (128 << 20) // size), overhead=max(1, 4096 // size)
         )
 
@@ -161,7 +161,7 @@ class KafkaSource:
         values = record_decoder(self.options, pa.schema(list(schema)[:ours]), self._on_unknown_field, lineage=True)
         return MessageDecoder(values, schema, self.options, lineage)
 
-    def requeue(self) -> Requeue:
+    def quarantine_decoder(self) -> QuarantineDecoder:
         """See Source."""
         return partial(records_again, options=self.options)
 
@@ -171,7 +171,7 @@ class KafkaSource:
         offsets = {
             partition: positions[str(shard)].offset
             for partition, shard in current_shards(positions).items()
-            if not Place.of(positions[str(shard)].detail).is_ended
+            if not KafkaPosition.of(positions[str(shard)].detail).is_ended
         }
         if group is None or not offsets:
             return
@@ -188,7 +188,7 @@ class KafkaSource:
     def _expected_topics(self, after: Mapping[str, Position]) -> set[str]:
         """Topics that have to be there: those that are being read, and those that the job names and never saw."""
         shards = current_shards(after)
-        live = {at.topic for at, shard in shards.items() if not Place.of(after[str(shard)].detail).is_ended}
+        live = {at.topic for at, shard in shards.items() if not KafkaPosition.of(after[str(shard)].detail).is_ended}
         seen = {at.topic for at in shards}
         return {topic for topic in live if self.options.wants(topic)} | set(self.options.topics) - seen
 
@@ -281,7 +281,7 @@ def _end_of(stretch: Stretch, held_back: int) -> ShardEnd:
 
 def _without_log(position: Position) -> ShardEnd:
     """Of a shard that no plan asks for any more."""
-    is_ended = Place.of(position.detail).is_ended
+    is_ended = KafkaPosition.of(position.detail).is_ended
     return ShardEnd(position.offset, None, 0, note="ended" if is_ended else "not read by this job file")
 
 

@@ -20,7 +20,16 @@ from typing import ClassVar, Self, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.base import BatchWriter, Lookup, PartitionWriter, SinkContext, Spread, TargetOptions, TaskAttempt, in_turn
+from sinks.base import (
+    BatchWriter,
+    Lookup,
+    ParallelRunner,
+    PartitionWriter,
+    SinkContext,
+    TargetOptions,
+    TaskAttempt,
+    sequential,
+)
 from timeline.epoch import EpochRef, Json, Part, Plan, WriteReport
 from timeline.errors import CommitRejectedError, CommitUnknownError, StoreUnavailableError, TargetRefusedError
 
@@ -114,7 +123,7 @@ class SqliteSink:
             there = {attempt for (attempt,) in db.execute("SELECT DISTINCT attempt FROM chunks")}
         return [f"rows of attempt {attempt} are missing" for attempt in attempts_of(part) if attempt not in there]
 
-    def commit(self, part: Part, spread: Spread = in_turn) -> None:
+    def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """See Sink: an error is no answer, so the marker is looked up behind it."""
         if part.rows == 0:
             return
@@ -167,7 +176,7 @@ class SqliteSink:
                 if final or attempt in over:
                     db.execute("DELETE FROM attempts WHERE attempt = ?", (attempt,))
 
-    def leftovers(self) -> Sequence[str]:
+    def unreleased(self) -> Sequence[str]:
         """See Sink."""
         with transaction(self.file) as db:
             found = db.execute("SELECT DISTINCT instant FROM attempts WHERE job = ? ORDER BY instant", (self.job,))

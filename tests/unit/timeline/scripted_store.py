@@ -77,8 +77,8 @@ class ScriptedStore(BaseStore):
     def prune(self, folder: str) -> None:
         self._write("prune", partial(self.inner.prune, folder))
 
-    def sweep(self) -> None:
-        self._write("sweep", self.inner.sweep)
+    def remove_stale_uploads(self) -> None:
+        self._write("remove_stale_uploads", self.inner.remove_stale_uploads)
 
     def abandon(self, paths: Collection[str]) -> None:
         self._write("abandon", partial(self.inner.abandon, paths))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.timeline.scripted_store import AT_ONCE, ScriptedStore, no_answer
 from timeline.active import ActiveTimeline
-from timeline.chain import SNAPSHOT, Chain, Snapshot, load_chain, snapshot_path, write_snapshot
+from timeline.chain import SNAPSHOT, Chain, PositionSnapshot, load_chain, snapshot_path, write_snapshot
 from timeline.decision import DECISION, Decision, Outcome, decision_path
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import FormatError, InvariantError, StoreUnavailableError
@@ -98,7 +98,7 @@ def test_a_snapshot_that_a_crash_kept_from_being_written_is_repaired_by_the_next
     assert store.size(snapshot_path(199)) is None
     assert load(store, repair=True) == replayed(EPOCHS)
     body = store.get(snapshot_path(199))
-    assert SNAPSHOT.load("s", body) == Snapshot(199, replayed(200).positions)
+    assert SNAPSHOT.load("s", body) == PositionSnapshot(199, replayed(200).positions)
     store.calls.clear()
     assert load(store) == replayed(EPOCHS)
     assert store.calls["get"] == 1 + 1 + 1 + 50

@@ -10,7 +10,7 @@ import pytest
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
 from ingest.protocol.steps import open_instant, roll_back
 from sinks.memory import MemorySink
@@ -26,7 +26,7 @@ from timeline.epoch import PLAN, EpochRef, Plan
 from timeline.instant import commit_completed, commit_inflight, commit_requested, format_time
 from timeline.lease import WriterLease, WriterRecord
 from timeline.process import ProcessId
-from timeline.settled import SETTLED, SETTLED_PATH, Settled, read_settled
+from timeline.settled import SETTLED, SETTLED_PATH, SettledMark, read_settled
 
 SOURCE = NumberSource({"a": 1000}, most=1)
 PIPELINE = Pipeline(SOURCE, NUMBER_SCHEMA, False, LocalRunner())
@@ -43,25 +43,25 @@ def every_third(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chains, "SNAPSHOT_EVERY", 3)
 
 
-def make_job(store: ScriptedStore, *, now_ms: int = 2**41) -> Job:
+def make_job(store: ScriptedStore, *, now_ms: int = 2**41) -> JobContext:
     """A new process's job on one table beside its timeline; wall clocks stand still."""
     sinks = (MemorySink("table", "app", store, AT_ONCE), EmptySink())
     clock = InstantClock(lambda: now_ms)
-    return Job("numbers", store, IDENTITY, sinks, "quarantine", None, "a test", clock=clock, retry=AT_ONCE)
+    return JobContext("numbers", store, IDENTITY, sinks, "quarantine", None, "a test", clock=clock, retry=AT_ONCE)
 
 
-def lease(job: Job, generation: int = 1) -> WriterLease:
+def lease(job: JobContext, generation: int = 1) -> WriterLease:
     record = WriterRecord(generation, ProcessId("host", "", 1, 0, ""), job.name, 60_000, 0, False, "t")
     return WriterLease(job.store, record, AT_ONCE)
 
 
-def start(job: Job, generation: int = 1) -> Chain:
+def start(job: JobContext, generation: int = 1) -> Chain:
     """What a writer does before its first plan."""
     recover(job, lease(job, generation))
     return load_chain(job.store, ActiveTimeline.recent(job.store, AT_ONCE), AT_ONCE, repair=True)
 
 
-def ingest(job: Job, epochs: int) -> Chain:
+def ingest(job: JobContext, epochs: int) -> Chain:
     """So many epochs, as the loop runs them."""
     chain = start(job)
     for _ in range(epochs):
@@ -125,7 +125,7 @@ def test_times_are_drawn_behind_everything_before_the_mark(store: ScriptedStore)
     ingest(make_job(store), 6)
     latest = ActiveTimeline.load(store, AT_ONCE).latest_time
     far = format_time(2**41 + 10**9)
-    store.put(SETTLED_PATH, SETTLED.dump(Settled(commits(store)[-1], far)))
+    store.put(SETTLED_PATH, SETTLED.dump(SettledMark(commits(store)[-1], far)))
     job = make_job(store, now_ms=0)
     start(job)
     assert job.clock.next() > far > (latest or "")

@@ -15,7 +15,7 @@ from ingest.sources.decode.json.line_by_line import LineByLineDecoder
 from ingest.sources.decode.json.ways import can_decode, decode_block
 from ingest.sources.decode.lines import TextBlock
 from ingest.sources.decode.options import UnknownField
-from ingest.sources.decode.records import Records, join_lines
+from ingest.sources.decode.records import RawRecords, join_lines
 from ingest.sources.decode.rows import decoded, no_rejects, rejects
 from ingest.sources.decode.time_format import TimeFormat
 
@@ -41,7 +41,7 @@ class JsonDecoder:
     on_unknown_field: UnknownField
     lineage: bool
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: RawRecords) -> Decoded:
         """See RecordDecoder."""
         found = self._decode_blocks(records)
         if len(found.lines) == records.rows:
@@ -49,7 +49,7 @@ class JsonDecoder:
             return decoded(records.rows, self.schema, found.columns, offsets, no_rejects())
         return self._with_single_lines(records, found)
 
-    def _decode_blocks(self, records: Records) -> DecodedLines:
+    def _decode_blocks(self, records: RawRecords) -> DecodedLines:
         """The lines that are decoded as a block: of a block's lines those that look like objects."""
         columns = JsonColumns(self.schema, self.timestamp_formats, self.on_unknown_field is not UnknownField.DROP)
         if not can_decode(columns):
@@ -63,7 +63,7 @@ class JsonDecoder:
         data = join_lines(texts.filter(is_plain)) if len(plain) else b""
         return decode_block(LineBlock(data, len(plain), columns)).renumbered(plain)
 
-    def _with_single_lines(self, records: Records, found: DecodedLines) -> Decoded:
+    def _with_single_lines(self, records: RawRecords, found: DecodedLines) -> Decoded:
         """All rows in the order of the lines: decoded ones, and those that are left line by line."""
         left = np.setdiff1d(np.arange(records.rows), found.lines, assume_unique=True)
         single = LineByLineDecoder(self.schema, self.timestamp_formats, self.on_unknown_field).decode(records, left)

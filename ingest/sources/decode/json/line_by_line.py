@@ -12,7 +12,7 @@ import pyarrow as pa
 from ingest.sources.decode.json.line_block import DecodedLines
 from ingest.sources.decode.lines import Positions, invalid_utf8
 from ingest.sources.decode.options import UnknownField
-from ingest.sources.decode.records import Records
+from ingest.sources.decode.records import RawRecords
 from ingest.sources.decode.rows import unknown_field_error
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import Rejection, declared_type, parse_object, printable, to_value
@@ -46,7 +46,7 @@ class LineByLineDecoder:
     timestamp_formats: Mapping[str, TimeFormat | None]
     on_unknown_field: UnknownField
 
-    def decode(self, records: Records, lines: Positions) -> SingleLines:
+    def decode(self, records: RawRecords, lines: Positions) -> SingleLines:
         """Decode some of the records.
 
         Args:

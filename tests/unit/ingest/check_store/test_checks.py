@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from ingest.check_store import checks, rehearsals
-from ingest.check_store.checks import Ground, Verdict
+from ingest.check_store.checks import CheckVerdict, Ground
 from ingest.check_store.processes import MortalStore
-from ingest.check_store.run import Check, Finding, Report, check_store, report_json, storage_options
+from ingest.check_store.run import Check, CheckResult, StoreReport, check_store, report_json, storage_options
 from timeline.errors import ConfigError, StoppedError
 from timeline.failpoints import COMMON_POINTS
 from timeline.stores.base import BufferedWriter, ObjectInfo, ObjectWriter
@@ -94,28 +94,29 @@ class Eager(MemoryStore):
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_check_sees_its_fault_and_passes_a_store_without(store: MemoryStore, check: Check) -> None:
-    assert check(Ground(store, rounds=3)).verdict is Verdict.FAILED
-    assert check(Ground(MemoryStore(), rounds=3)).verdict is Verdict.OK
+    assert check(Ground(store, rounds=3)).verdict is CheckVerdict.FAILED
+    assert check(Ground(MemoryStore(), rounds=3)).verdict is CheckVerdict.OK
 
 
 def test_crash_matrix_gets_to_each_crash_point_and_recovers() -> None:
     outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://matrix")), COMMON_POINTS)
-    assert outcome.verdict is Verdict.OK, outcome.seen
+    assert outcome.verdict is CheckVerdict.OK, outcome.seen
 
 
 def test_crash_matrix_sees_a_recovery_that_does_not_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MortalStore, "delete_all", lambda self, paths: None)
     outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://untidy")), ["written"])
-    assert outcome.verdict is Verdict.FAILED
+    assert outcome.verdict is CheckVerdict.FAILED
     assert "left over" in outcome.seen
 
 
 def test_store_is_safe_exactly_when_no_check_failed() -> None:
     ok, skipped, failed = (
-        Finding(verdict.value, verdict, "seen") for verdict in (Verdict.OK, Verdict.SKIPPED, Verdict.FAILED)
+        CheckResult(verdict.value, verdict, "seen")
+        for verdict in (CheckVerdict.OK, CheckVerdict.SKIPPED, CheckVerdict.FAILED)
     )
-    assert Report("url", [ok, skipped]).conclusion == "safe for Tideline"
-    unsafe = Report("url", [ok, failed, skipped])
+    assert StoreReport("url", [ok, skipped]).conclusion == "safe for Tideline"
+    unsafe = StoreReport("url", [ok, failed, skipped])
     assert unsafe.conclusion == "NOT safe: FAILED"
     assert report_json(unsafe)["safe"] is False
 

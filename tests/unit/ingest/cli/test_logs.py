@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ingest.cli.console import summary_text
 from ingest.cli.logs import configure_logging, report_failure
-from ingest.driver.fsck import Checkup
+from ingest.driver.fsck import FsckResult
 from ingest.driver.summary import Summary
 from ingest.reports.fsck_text import checkup_lines
 from timeline.epoch import EpochRef
@@ -79,7 +79,7 @@ def test_counts_agree_with_their_nouns_and_texts_are_cut_between_words() -> None
     one = Summary(epochs=1, rows=1, rejected=0)
     assert summary_text("job", one, 1.0) == "job: done: 1 epoch, 1 row committed, 0 quarantined in 1.0 s"
     assert (amount(1, "records"), amount(1200, "records")) == ("1 record", "1,200 records")
-    found = Checkup(1, 1, {"lake": "1 file of 9 bytes"}, ())
+    found = FsckResult(1, 1, {"lake": "1 file of 9 bytes"}, ())
     assert next(checkup_lines(found)) == "1 completed epoch with 1 row"
     text = "the Delta table cannot take these rows, column `host` is text"
     assert shortened(text, 45) == "the Delta table cannot take these rows…"

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.driver.completion import Completions
 from ingest.protocol.events import Completed, EpochResult, LeftPending
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from tests.contract.sink_contract import ref
 from tests.unit.ingest.driver.test_loop import Bench, bench
 from timeline.active import ActiveTimeline
@@ -94,7 +94,7 @@ def test_what_ended_the_work_is_not_hidden_by_an_epoch_that_is_left_pending(told
 def test_an_epoch_that_was_applied_and_not_completed_is_finished_by_the_next_start(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def complete_not(job: Job, decision: Decision, manifest: Manifest) -> None:
+    def complete_not(job: JobContext, decision: Decision, manifest: Manifest) -> None:
         fail()
 
     with monkeypatch.context() as patched:

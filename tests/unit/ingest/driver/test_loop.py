@@ -145,7 +145,7 @@ class TestReplay:
         opened = open_timeline(load_config(bench.file))
         loop = IngestLoop(opened, StoppedAtOnce, mode=Mode.ONCE, stop=bench.stop)
         summary = loop.run()
-        assert summary.is_stopped and summary.last_word
+        assert summary.is_stopped and summary.exit_message
         assert committed(bench.store) == []
         bench.stop.clear()
         bench.run()
@@ -165,7 +165,7 @@ class TestReplay:
 
         opened = open_timeline(load_config(bench.file))
         loop = IngestLoop(opened, StoppedLater, mode=Mode.ONCE, stop=bench.stop)
-        assert loop.run().last_word == "epoch 0 is decided: the next start goes on to apply it"
+        assert loop.run().exit_message == "epoch 0 is decided: the next start goes on to apply it"
         bench.stop.clear()
         bench.run()
         assert committed(bench.store) == [1, 2, 3]
@@ -217,7 +217,7 @@ class TestBusy:
         bench.stop = Waits(stop_at=2)
         summary = bench.run()
         assert summary.is_stopped
-        assert summary.last_word == "epoch 1 was rolled back"
+        assert summary.exit_message == "epoch 1 was rolled back"
         assert bench.instants(Action.ROLLBACK) == 2
 
     def test_a_target_that_is_busy_while_an_epoch_is_written_again_is_waited_for(self, bench: Bench) -> None:

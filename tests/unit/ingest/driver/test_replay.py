@@ -15,8 +15,8 @@ from ingest.driver.replay import Replay
 from ingest.execution.runner import LocalRunner
 from ingest.execution.task import TaskReport, TaskSpec
 from ingest.protocol.evidence import gather
-from ingest.protocol.job import Job
-from ingest.protocol.recovery import Settled, StepKind, recover, settle_all
+from ingest.protocol.job import JobContext
+from ingest.protocol.recovery import SettledInstant, StepKind, recover, settle_all
 from ingest.protocol.steps import apply_in_order, read_manifest
 from sinks.memory import MemorySink
 from tests.transaction_sink import LOSE, TransactionSink, committed, still_told, tell
@@ -42,9 +42,9 @@ class World:
     keyed: MemoryStore
     quarantine: MemoryStore
 
-    def job(self, source: NumberSource = SOURCE, *, drops: int = 0, reads: bool = True) -> Job:
+    def job(self, source: NumberSource = SOURCE, *, drops: int = 0, reads: bool = True) -> JobContext:
         """The job in a new process; one that does not read has no pipeline, as `tideline recover`."""
-        job = Job(
+        job = JobContext(
             name="numbers",
             store=self.table,
             identity=IDENTITY,
@@ -71,7 +71,7 @@ class World:
         rejected = MemorySink("q", "app", self.quarantine).read()["offset"].to_pylist()
         assert sorted(rejected) == [number for number in range(2 * epochs) if number % 2 == 0]
         assert self.pending() == []
-        assert TransactionSink("keyed", self.keyed).leftovers() == []
+        assert TransactionSink("keyed", self.keyed).unreleased() == []
 
 
 @pytest.fixture
@@ -83,16 +83,16 @@ def pipeline(source: NumberSource) -> Pipeline:
     return Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
 
 
-def lease_of(job: Job) -> WriterLease:
+def lease_of(job: JobContext) -> WriterLease:
     observer = LeaseObserver(job.store, AT_ONCE)
     return take_lease(observer, job=job.name, ttl_ms=60_000, force=True)
 
 
-def chain_of(job: Job) -> Chain:
+def chain_of(job: JobContext) -> Chain:
     return load_chain(job.store, ActiveTimeline.load(job.store, AT_ONCE), AT_ONCE)
 
 
-def run_one(job: Job, source: NumberSource = SOURCE) -> None:
+def run_one(job: JobContext, source: NumberSource = SOURCE) -> None:
     """The next epoch, by its own writer."""
     chain = chain_of(job)
     ranges = source.plan(chain.positions).ranges
@@ -212,7 +212,7 @@ def test_recovery_settles_what_does_not_wait_for_it(world: World) -> None:
             super().run(specs, stop)
             raise KeyboardInterrupt
 
-    def cannot_settle(*_: object, **__: object) -> Settled:
+    def cannot_settle(*_: object, **__: object) -> SettledInstant:
         raise InvariantError("gone")
 
     dying = Pipeline(SOURCE, NUMBER_SCHEMA, False, DiesInTheMiddle())

@@ -14,12 +14,12 @@ import yaml
 
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.config.load import load_config
-from ingest.driver.build import Opened, build_job, create_timeline, known_schema, open_timeline
+from ingest.driver.build import TimelineHandle, build_job, create_timeline, known_schema, open_timeline
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.driver.takeover import examine, run_recovery
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.evidence import gather
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import DIED, Cause, Settler, settle
 from ingest.protocol.steps import open_instant, prepare
 from sinks.base import TaskAttempt
@@ -35,14 +35,14 @@ from timeline.hudi.layout import commit_body
 from timeline.instant import commit_completed, commit_inflight, commit_requested, format_time
 from timeline.lease import LeaseState, WriterLease, WriterRecord
 from timeline.process import ProcessId
-from timeline.settled import SETTLED, SETTLED_PATH, Settled
+from timeline.settled import SETTLED, SETTLED_PATH, SettledMark
 from timeline.stores.memory import MemoryStore
 
 OLD, MARK, NEW = (format_time(1_700_000_000_000 + number) for number in range(3))
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Opened:
+def opened(tmp_path: Path) -> TimelineHandle:
     """A timeline of a job with one Delta target, born and empty, whose last writer has released its lease."""
     settings = {
         "name": "takeover",
@@ -58,29 +58,31 @@ def opened(tmp_path: Path) -> Opened:
     return create_timeline(unborn, schema)
 
 
-def lease(job: Job) -> WriterLease:
+def lease(job: JobContext) -> WriterLease:
     record = WriterRecord(1, ProcessId("host", "", 1, 0, ""), job.name, 60_000, 0, False, "t")
     return WriterLease(job.store, record, job.retry)
 
 
-def put_requested(opened: Opened, time: str, epoch: int) -> None:
+def put_requested(opened: TimelineHandle, time: str, epoch: int) -> None:
     plan = Plan(EpochRef(epoch, time, 1), "takeover", "someone", (), (), {}, time)
     opened.store.put(commit_requested(time).path, PLAN.dump(plan))
 
 
-def put_completed(opened: Opened, time: str, completion_time: str) -> None:
+def put_completed(opened: TimelineHandle, time: str, completion_time: str) -> None:
     """A commit of another writer, in all of its states."""
     for path in (commit_requested(time).path, commit_inflight(time).path):
         opened.store.put(path, b"")
     opened.store.put(commit_completed(time, completion_time).path, commit_body((), {}))
 
 
-def put_mark(opened: Opened) -> None:
+def put_mark(opened: TimelineHandle) -> None:
     put_completed(opened, MARK, NEW)
-    opened.store.put(SETTLED_PATH, SETTLED.dump(Settled(MARK, NEW)))
+    opened.store.put(SETTLED_PATH, SETTLED.dump(SettledMark(MARK, NEW)))
 
 
-def test_recovery_looks_behind_the_mark_first_and_at_the_whole_where_nothing_is_pending_there(opened: Opened) -> None:
+def test_recovery_looks_behind_the_mark_first_and_at_the_whole_where_nothing_is_pending_there(
+    opened: TimelineHandle,
+) -> None:
     put_mark(opened)
     put_requested(opened, OLD, 1)
     put_requested(opened, NEW, 0)
@@ -92,7 +94,7 @@ def test_recovery_looks_behind_the_mark_first_and_at_the_whole_where_nothing_is_
     assert examine(opened).found == []
 
 
-def test_rollback_that_is_pending_before_the_mark_is_finished(opened: Opened) -> None:
+def test_rollback_that_is_pending_before_the_mark_is_finished(opened: TimelineHandle) -> None:
     put_mark(opened)
     job = build_job(opened)
     chain = load_chain(opened.store, ActiveTimeline(), opened.retry)
@@ -104,7 +106,7 @@ def test_rollback_that_is_pending_before_the_mark_is_finished(opened: Opened) ->
     opened.store.delete(rollback.path)
     later = format_time(2**42)
     put_completed(opened, later, later)
-    opened.store.put(SETTLED_PATH, SETTLED.dump(Settled(later, later)))
+    opened.store.put(SETTLED_PATH, SETTLED.dump(SettledMark(later, later)))
     assert len(ActiveTimeline.load(opened.store, opened.retry).pending()) == 1
     run_recovery(opened)
     assert ActiveTimeline.load(opened.store, opened.retry).find(rollback.time, rollback.action) == rollback
@@ -125,7 +127,7 @@ class Asked(MemorySink):
 def test_files_of_an_epoch_are_asked_for_once_by_a_process_that_knows_its_manifest() -> None:
     store = MemoryStore()
     sink = Asked("table", "app", store, AT_ONCE)
-    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    job = JobContext("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
     plan = open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
     writer = sink.begin(plan).open(TaskAttempt(0, 0, 0))
     writer.write(pa.record_batch({"number": pa.array([1, 2], pa.int64())}))
@@ -159,7 +161,7 @@ class TakenOver(MemoryStore):
 def test_a_writer_that_finds_its_epoch_committed_by_the_next_one_begins_no_other() -> None:
     store = TakenOver()
     sink = MemorySink("table", "app", store, AT_ONCE)
-    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    job = JobContext("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
     mine, ranges = lease(job), (OffsetRange("a", 0, 2),)
 
     def settle_it() -> None:
@@ -182,7 +184,7 @@ def test_a_writer_that_finds_its_epoch_committed_by_the_next_one_begins_no_other
 def test_a_rollback_says_whether_a_crash_ended_the_epoch(cause: Cause, is_crash: bool) -> None:
     store = MemoryStore()
     sink = MemorySink("table", "app", store, AT_ONCE)
-    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    job = JobContext("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
     plan = open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
     settle(job, plan.ref.instant, Settler(LeaseState.MINE, 2, cause))
     decision = read_decision(store, 0, AT_ONCE)
@@ -208,6 +210,6 @@ def test_an_instant_is_inflight_only_once_it_is_requested() -> None:
     """Recovery deletes what an inflight file without a plan announces, and asks for no decision."""
     store = SlowPlans()
     sink = MemorySink("table", "app", store, AT_ONCE)
-    job = Job("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    job = JobContext("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
     open_instant(job, Chain(), lease(job), (OffsetRange("a", 0, 2),))
     assert store.meanwhile == []

@@ -35,13 +35,13 @@ def test_failure_of_an_unknown_class_is_no_success() -> None:
 def test_rows_that_come_to_another_bucket_are_refused_without_asserts_too() -> None:
     code = """
         import ingest.execution.spark.executors as executors
-        from ingest.execution.shuffle import Lanes
+        from ingest.execution.shuffle import ShuffleConfig
         from sinks.base import TaskAttempt
         from timeline.errors import InvariantError
 
         executors.this_attempt = lambda: TaskAttempt(1, 0, 0)
         try:
-            list(executors.receive_in_task([(0, b"")], outputs=None, epoch=7, lanes=Lanes(2)))
+            list(executors.receive_in_task([(0, b"")], outputs=None, epoch=7, shuffle=ShuffleConfig(2)))
         except InvariantError as error:
             print(error)
     """

@@ -12,7 +12,7 @@ from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import Pipeline
 from ingest.execution.runner import EngineOnDemand, LocalRunner
 from ingest.execution.task import Outputs, TaskReport, TaskSpec
-from ingest.sources.base import Grain
+from ingest.sources.base import SplitSize
 from sinks.base import WriteReport
 from tests.contract.sink_contract import planned, ref
 from timeline.epoch import OffsetRange
@@ -34,7 +34,7 @@ class Engine(LocalRunner):
         self.ran.append(len(specs))
         return super().run(specs, stop)
 
-    def spread(self, calls: Sequence[object]) -> None:
+    def parallel(self, calls: Sequence[object]) -> None:
         self.spreads += 1
 
     def close(self) -> None:
@@ -43,8 +43,8 @@ class Engine(LocalRunner):
 
 class TenRecordsAreWorthATask(NumberSource):
     @property
-    def grain(self) -> Grain:
-        return Grain(smallest=10, largest=1000, overhead=0)
+    def split_size(self) -> SplitSize:
+        return SplitSize(smallest=10, largest=1000, overhead=0)
 
 
 @dataclass
@@ -93,7 +93,7 @@ def world() -> World:
 def test_small_epochs_start_no_engine(world: World) -> None:
     runner = EngineOnDemand(world.start)
     assert [world.write(runner, records) for records in (1, 10)] == [1, 10]
-    runner.spread([lambda: None, lambda: None])
+    runner.parallel([lambda: None, lambda: None])
     runner.close()
     assert not world.engines
 
@@ -107,7 +107,7 @@ def test_the_first_larger_epoch_starts_the_engine_and_small_ones_still_do_withou
 def test_what_targets_spread_runs_on_the_engine_once_that_is_there(world: World) -> None:
     runner = EngineOnDemand(world.start)
     world.write(runner, 11)
-    runner.spread([lambda: None])
+    runner.parallel([lambda: None])
     runner.close()
     assert [(engine.spreads, engine.is_closed) for engine in world.engines] == [(1, True)]
 

@@ -19,11 +19,11 @@ from ingest.execution.runner import LocalRunner
 from ingest.execution.shuffle import (
     CHUNK_BYTES,
     HELD_BYTES,
+    BucketBuffer,
     Chunk,
-    Inbox,
-    Lanes,
-    Outcome,
-    Parcel,
+    ShuffleConfig,
+    ShuffleMessage,
+    TaskOutcome,
     exchange_here,
     receive,
     send,
@@ -112,9 +112,9 @@ def attempt(stage: int, task: int) -> TaskAttempt:
     return TaskAttempt(task, stage, 0)
 
 
-def keys_by_bucket(parcels: Sequence[Parcel], buckets: int) -> list[set[bytes]]:
+def keys_by_bucket(messages: Sequence[ShuffleMessage], buckets: int) -> list[set[bytes]]:
     found: list[set[bytes]] = [set() for _ in range(buckets)]
-    for bucket, content in parcels:
+    for bucket, content in messages:
         if isinstance(content, Chunk):
             found[bucket] |= set(pa.ipc.open_stream(content.body).read_all()["key"].to_pylist())
     return found
@@ -122,8 +122,10 @@ def keys_by_bucket(parcels: Sequence[Parcel], buckets: int) -> list[set[bytes]]:
 
 def test_all_rows_of_a_key_reach_the_same_bucket_from_every_task(world: World) -> None:
     specs = world.specs([(0, 50), (50, 100)], [(100, 200)], [(200, 230)])
-    parcels = [parcel for task, spec in enumerate(specs) for parcel in send(spec, attempt(0, task), task, Lanes(3))]
-    buckets = keys_by_bucket(parcels, 3)
+    messages = [
+        message for task, spec in enumerate(specs) for message in send(spec, attempt(0, task), task, ShuffleConfig(3))
+    ]
+    buckets = keys_by_bucket(messages, 3)
     assert sum(len(keys) for keys in buckets) == len(set().union(*buckets)) == 10
     assert min(len(keys) for keys in buckets) > 0
 
@@ -139,7 +141,7 @@ def test_of_each_key_one_row_is_written_whichever_task_read_it(world: World) -> 
 def test_rows_written_dropped_and_rejected_add_up_however_many_buckets_there_are(tmp_path: Path, buckets: int) -> None:
     world = World(tmp_path, KeyRules(keys=100, never=frozenset({3, 4}), taken=frozenset({5})))
     specs = world.specs([(0, 500)], [(500, 700), (700, 1000)], bad_every=11)
-    reports = exchange_here(specs, Lanes(buckets), attempt)
+    reports = exchange_here(specs, ShuffleConfig(buckets), attempt)
     parts = world.commit(reports)
     accepted = sum(count.accepted for report in reports for count in report.counts)
     undecodable = sum(count.rejected for report in reports for count in report.counts)
@@ -154,15 +156,15 @@ def test_rows_written_dropped_and_rejected_add_up_however_many_buckets_there_are
 
 def test_buckets_with_rows_of_several_attempts_at_a_task_add_up(world: World) -> None:
     # A task that is run again may read the same records in other blocks, and so drop others before they travel.
-    lanes, ranges = Lanes(3), ([(0, 30), (30, 100)], [(0, 100)])
-    first, second = ([*send(world.specs(each)[0], attempt(0, 0), 0, lanes)] for each in ranges)
-    reports = [content.report for place, content in first if isinstance(content, Outcome)]
-    for bucket in range(lanes.buckets):
-        with Inbox() as inbox:
+    shuffle, ranges = ShuffleConfig(3), ([(0, 30), (30, 100)], [(0, 100)])
+    first, second = ([*send(world.specs(each)[0], attempt(0, 0), 0, shuffle)] for each in ranges)
+    reports = [content.report for place, content in first if isinstance(content, TaskOutcome)]
+    for bucket in range(shuffle.buckets):
+        with BucketBuffer() as buffer:
             for place, content in second if bucket == 1 else first:
                 if place == bucket:
-                    inbox.put(content)
-            reports.append(receive(inbox, world.outputs, REF.epoch, attempt(1, bucket)))
+                    buffer.put(content)
+            reports.append(receive(buffer, world.outputs, REF.epoch, attempt(1, bucket)))
     keyed = world.commit(reports)["keyed"]
     assert (keyed.rows, keyed.dropped) == (10, 90)
 
@@ -235,16 +237,16 @@ def test_a_reading_task_that_is_given_up_removes_what_it_wrote(world: World) -> 
     keyed: PartitionWriter | FakeKeyedWriter = FakeKeyedWriter(witness, KeyRules())
     outputs = Outputs.of({"plain": witness, "keyed": keyed, "quarantine": witness}, "quarantine")
     spec = TaskSpec((OffsetRange("a", 0, 10),), NumberReader(), NumberDecoder(0), outputs, 7, False)
-    parcels = send(spec, attempt(0, 0), 0, Lanes(2, chunk_bytes=1))
-    assert isinstance(next(parcels)[1], Chunk)
+    messages = send(spec, attempt(0, 0), 0, ShuffleConfig(2, chunk_bytes=1))
+    assert isinstance(next(messages)[1], Chunk)
     assert witness.said == ["open", "open", "write"]
-    parcels.close()
+    messages.close()
     assert witness.said == ["open", "open", "write", "abort", "abort"]
 
 
 def test_what_a_reading_task_writes_is_durable_before_it_reports(world: World) -> None:
-    *chunks, (place, outcome) = send(world.specs([(0, 10)])[0], attempt(0, 4), 4, Lanes(2))
-    assert place == 2 and isinstance(outcome, Outcome) and outcome.task == 4
+    *chunks, (place, outcome) = send(world.specs([(0, 10)])[0], attempt(0, 4), 4, ShuffleConfig(2))
+    assert place == 2 and isinstance(outcome, TaskOutcome) and outcome.task == 4
     assert outcome.report.reports == {
         "plain": outcome.report.reports["plain"] if outcome.report.reports else None,
         "quarantine": WriteReport(0, 0),
@@ -256,14 +258,14 @@ def test_what_a_reading_task_writes_is_durable_before_it_reports(world: World) -
 
 def test_rows_travel_in_chunks_of_bounded_size_and_leave_as_soon_as_one_is_full(world: World) -> None:
     spec = World(world.folder, KeyRules(keys=10**6)).specs([(n, n + 1000) for n in range(0, 20_000, 1000)])[0]
-    lanes = Lanes(2, chunk_bytes=20_000)
+    shuffle = ShuffleConfig(2, chunk_bytes=20_000)
     read_when_sent: list[int] = []
     rows = 0
-    for place, content in send(spec, attempt(0, 0), 0, lanes):
-        if isinstance(content, Chunk) and place < lanes.buckets:
+    for place, content in send(spec, attempt(0, 0), 0, shuffle):
+        if isinstance(content, Chunk) and place < shuffle.buckets:
             batch = pa.ipc.open_stream(content.body).read_next_batch()
             assert batch.schema == STAGED_SCHEMA
-            assert batch.nbytes <= lanes.chunk_bytes * 1.1
+            assert batch.nbytes <= shuffle.chunk_bytes * 1.1
             rows += batch.num_rows
             read_when_sent.append(max(batch["value"].to_pylist()))
     assert rows == 20_000
@@ -278,24 +280,24 @@ class SkewedWriter(FakeKeyedWriter):
         return np.where(np.arange(staged.num_rows) % 100 == 0, count - 1, 0).astype(np.int32)
 
 
-def most_allocated(lanes: Lanes) -> int:
+def most_allocated(shuffle: ShuffleConfig) -> int:
     """Bytes that Arrow holds at most while a task sends 50 blocks of about 35 kB each."""
     witness = Witness()
     outputs = Outputs((), ("quarantine", witness), (("keyed", SkewedWriter(witness, KeyRules(keys=10**6))),))
     ranges = tuple(OffsetRange("a", start, start + 1000) for start in range(0, 50_000, 1000))
     before, most = pa.total_allocated_bytes(), 0
-    for _ in send(TaskSpec(ranges, NumberReader(), NumberDecoder(0), outputs, 7, False), attempt(0, 0), 0, lanes):
+    for _ in send(TaskSpec(ranges, NumberReader(), NumberDecoder(0), outputs, 7, False), attempt(0, 0), 0, shuffle):
         most = max(most, pa.total_allocated_bytes() - before)
     return most
 
 
 def test_few_rows_that_wait_for_long_keep_no_rows_of_other_buckets_in_memory() -> None:
-    assert most_allocated(Lanes(2, chunk_bytes=40_000)) < 400_000
+    assert most_allocated(ShuffleConfig(2, chunk_bytes=40_000)) < 400_000
 
 
 def test_many_buckets_that_all_have_little_hold_no_more_than_is_allowed_together() -> None:
-    assert most_allocated(Lanes(2, chunk_bytes=10**7)) > 1_000_000
-    assert most_allocated(Lanes(2, chunk_bytes=10**7, held_bytes=100_000)) < 500_000
+    assert most_allocated(ShuffleConfig(2, chunk_bytes=10**7)) > 1_000_000
+    assert most_allocated(ShuffleConfig(2, chunk_bytes=10**7, held_bytes=100_000)) < 500_000
 
 
 def test_an_inbox_gives_back_chunks_from_memory_and_from_its_file_as_they_were_read_not_as_they_came(
@@ -308,10 +310,10 @@ def test_an_inbox_gives_back_chunks_from_memory_and_from_its_file_as_they_were_r
             stream.write_batch(batch)
         return Chunk(f"target-{number % 2}", (number % 5, number), buffer.getvalue().to_pybytes())
 
-    with Inbox(held_bytes=3 * len(chunk(0).body), folder=str(tmp_path)) as inbox:
+    with BucketBuffer(held_bytes=3 * len(chunk(0).body), folder=str(tmp_path)) as buffer:
         for number in (7, 2, 9, 0, 1, 3, 8, 5, 6, 4):
-            inbox.put(chunk(number))
-        found = list(inbox.batches())
+            buffer.put(chunk(number))
+        found = list(buffer.batches())
     in_order = (0, 5, 1, 6, 2, 7, 3, 8, 4, 9)
     assert [(target, batch["n"][0].as_py()) for target, batch in found] == [
         (f"target-{number % 2}", number) for number in in_order
@@ -321,9 +323,9 @@ def test_an_inbox_gives_back_chunks_from_memory_and_from_its_file_as_they_were_r
 
 
 def test_buckets_are_as_many_as_tasks_within_what_the_engine_can_run() -> None:
-    assert [Lanes.over(tasks, 2).buckets for tasks in (0, 1, 3, 8, 1000)] == [1, 1, 3, 8, 8]
-    assert Lanes.over(3, 2).chunk_bytes == CHUNK_BYTES
-    assert Lanes.over(3, 2, chunks_held=1000).chunk_bytes == HELD_BYTES // 1000
+    assert [ShuffleConfig.over(tasks, 2).buckets for tasks in (0, 1, 3, 8, 1000)] == [1, 1, 3, 8, 8]
+    assert ShuffleConfig.over(3, 2).chunk_bytes == CHUNK_BYTES
+    assert ShuffleConfig.over(3, 2, chunks_held=1000).chunk_bytes == HELD_BYTES // 1000
 
 
 def test_a_target_is_told_from_one_with_keys_by_its_writer(world: World) -> None:
@@ -345,9 +347,9 @@ def test_without_keys_a_task_is_one_pass_with_one_report(world: World) -> None:
 
 def test_specs_outputs_and_parcels_travel_between_processes(world: World) -> None:
     spec = world.specs([(0, 10)])[0]
-    parcels = list(send(pickle.loads(pickle.dumps(spec)), attempt(0, 0), 0, Lanes(2)))
-    assert sum(len(keys) for keys in keys_by_bucket(parcels, 2)) == 10
-    assert pickle.loads(pickle.dumps(parcels)) == parcels
+    messages = list(send(pickle.loads(pickle.dumps(spec)), attempt(0, 0), 0, ShuffleConfig(2)))
+    assert sum(len(keys) for keys in keys_by_bucket(messages, 2)) == 10
+    assert pickle.loads(pickle.dumps(messages)) == messages
 
 
 def test_a_stop_ends_the_exchange_before_its_next_task(world: World) -> None:

@@ -21,12 +21,12 @@ from ingest.listeners.metrics.lag import WORST, LagWatch
 from ingest.listeners.metrics.server import serve
 from ingest.protocol.events import (
     Completed,
+    EpochOpened,
     EpochResult,
-    Found,
     Idle,
     Leased,
     LeftPending,
-    Opened,
+    PendingFound,
     Phase,
     PhaseBegan,
     PhaseDone,
@@ -96,7 +96,7 @@ class TestCounts:
 
     def test_targets_have_their_series_before_their_first_row(self) -> None:
         of = metrics()
-        of(Opened(plan_of(ref(0))))
+        of(EpochOpened(plan_of(ref(0))))
         assert seen(of).labelled("rows_written_total", "target") == {"keyed": 0, "quarantine": 0}
 
     def test_what_a_target_drops_and_refuses_is_counted(self) -> None:
@@ -121,8 +121,8 @@ class TestCounts:
 
     def test_the_oldest_pending_instant_counts_until_it_is_settled(self) -> None:
         of = metrics()
-        of(Found((ref(0, 500).instant, ref(1, 300).instant)))
-        of(Opened(plan_of(ref(2, 5))))
+        of(PendingFound((ref(0, 500).instant, ref(1, 300).instant)))
+        of(EpochOpened(plan_of(ref(2, 5))))
         assert seen(of)("oldest_pending_instant_age_seconds") == 500
         of(RolledBack(ref(0, 500), ""))
         of(LeftPending(ref(1, 300), is_decided=True))
@@ -134,7 +134,7 @@ class TestCounts:
 
     def test_a_clock_behind_the_writers_gives_no_negative_age(self) -> None:
         of = metrics()
-        of(Found((ref(0, -3600).instant,)))
+        of(PendingFound((ref(0, -3600).instant,)))
         assert seen(of)("oldest_pending_instant_age_seconds") == 0
 
     def test_the_lease_shows_what_it_is_now(self, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def everything() -> Scraped:
     of.expect_calls("a")
     of(PhaseDone(Phase.PLAN))
     of(planned(30))
-    of(Opened(plan_of(ref(0))))
+    of(EpochOpened(plan_of(ref(0))))
     of(completed(ref(0), reasons={"bad": 1}))
     of(planned(30))
     return seen(of)

@@ -21,7 +21,7 @@ import pytest
 from ingest.config.load import JobConfig, load_config
 from ingest.config.models import CallbackConfig
 from ingest.listeners.on_commit import MOST_OFFSETS, Call, CommitCallbacks, Deliveries, call_of, courier_of, delivering
-from ingest.listeners.webhook import CommandCourier, Courier, NotDeliveredError, UrlCourier
+from ingest.listeners.webhook import CallbackTransport, CommandTransport, NotDeliveredError, UrlTransport
 from ingest.protocol.events import Completed, EpochResult
 from timeline.decision import Decision, Outcome
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, ShardCount
@@ -117,22 +117,24 @@ def call(epoch: int = 7) -> Call:
     return call_of("job", completed(epoch), 0, 1.5)
 
 
-def through(courier: Courier, *, retries: int = 3, epochs: tuple[int, ...] = (7,), wait_s: float = 20.0) -> Counts:
+def through(
+    transport: CallbackTransport, *, retries: int = 3, epochs: tuple[int, ...] = (7,), wait_s: float = 20.0
+) -> Counts:
     """Deliver calls to the end, as a job does."""
     counts = Counts()
-    deliveries = Deliveries("hook", courier, retries=retries, counter=counts, first_wait_s=0.01)
+    deliveries = Deliveries("hook", transport, retries=retries, counter=counts, first_wait_s=0.01)
     for epoch in epochs:
         deliveries.add(call(epoch))
     deliveries.end(time.monotonic() + wait_s)
     return counts
 
 
-def url_courier(heard: Heard, timeout_s: float = 10.0) -> UrlCourier:
-    return UrlCourier(heard.url, {"Authorization": f"Bearer {SECRET}"}, timeout_s=timeout_s)
+def url_courier(heard: Heard, timeout_s: float = 10.0) -> UrlTransport:
+    return UrlTransport(heard.url, {"Authorization": f"Bearer {SECRET}"}, timeout_s=timeout_s)
 
 
-def command(*arguments: str, timeout_s: float = 20.0) -> CommandCourier:
-    return CommandCourier([sys.executable, "-c", *arguments], timeout_s=timeout_s)
+def command(*arguments: str, timeout_s: float = 20.0) -> CommandTransport:
+    return CommandTransport([sys.executable, "-c", *arguments], timeout_s=timeout_s)
 
 
 class TestBody:
@@ -215,8 +217,8 @@ class TestUrl:
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
             port = closed.getsockname()[1]
-        courier = UrlCourier(f"http://127.0.0.1:{port}/{SECRET}", {}, timeout_s=5)
-        assert through(courier, retries=1).given_up == 1
+        transport = UrlTransport(f"http://127.0.0.1:{port}/{SECRET}", {}, timeout_s=5)
+        assert through(transport, retries=1).given_up == 1
         assert "Connection refused (2 tries)" in said(caplog)[0]
         assert SECRET not in caplog.text
 
@@ -243,9 +245,9 @@ class TestUrl:
         with socket.create_server(("127.0.0.1", 0)) as server:
             thread = threading.Thread(target=drip, args=(server,))
             thread.start()
-            courier = UrlCourier(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, timeout_s=0.3)
+            transport = UrlTransport(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, timeout_s=0.3)
             with pytest.raises(NotDeliveredError, match="no answer within"):
-                courier.deliver("key", b"{}", {})
+                transport.deliver("key", b"{}", {})
             ended.set()
             thread.join()
 
@@ -259,9 +261,9 @@ class TestUrl:
         with socket.create_server(("127.0.0.1", 0)) as server:
             thread = threading.Thread(target=answer, args=(server,))
             thread.start()
-            courier = UrlCourier(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, timeout_s=5)
+            transport = UrlTransport(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, timeout_s=5)
             with pytest.raises(NotDeliveredError, match="BadStatusLine"):
-                courier.deliver("key", b"{}", {})
+                transport.deliver("key", b"{}", {})
             thread.join()
 
 
@@ -315,10 +317,10 @@ class TestCommand:
 
     def test_one_that_is_not_there_is_refused_at_the_start(self) -> None:
         with pytest.raises(ConfigError, match="no program 'no-such-program'"):
-            CommandCourier.found(["no-such-program"], timeout_s=1)
+            CommandTransport.found(["no-such-program"], timeout_s=1)
 
     def test_one_that_vanishes_is_given_up_at_once(self, tmp_path: Path) -> None:
-        counts = through(CommandCourier([str(tmp_path / "gone")], timeout_s=1))
+        counts = through(CommandTransport([str(tmp_path / "gone")], timeout_s=1))
         assert (counts.given_up, counts.retried) == (1, 0)
 
 
@@ -337,7 +339,7 @@ def is_over(pid: int) -> bool:
 
 @dataclass
 class Held:
-    """A courier that holds the first call until it is cut."""
+    """A transport that holds the first call until it is cut."""
 
     began: threading.Event = field(default_factory=threading.Event)
     was_cut: threading.Event = field(default_factory=threading.Event)
@@ -423,10 +425,12 @@ class TestBounds:
     @pytest.mark.parametrize("kind", ["command", "url"])
     def test_what_begins_while_the_job_ends_is_ended_too(self, kind: str, heard: Heard) -> None:
         heard.answers = [0]
-        courier: Courier = command("import time; time.sleep(600)") if kind == "command" else url_courier(heard)
-        courier.cut()
+        transport: CallbackTransport = (
+            command("import time; time.sleep(600)") if kind == "command" else url_courier(heard)
+        )
+        transport.cut()
         with pytest.raises(NotDeliveredError):
-            courier.deliver("key", b"{}", {})
+            transport.deliver("key", b"{}", {})
         assert heard.bodies == []
 
     def test_one_callback_does_not_hold_up_another_one(self, heard: Heard) -> None:
@@ -518,8 +522,8 @@ class TestJobFile:
         assert "on_commit: not for a stream" in str(refused.value)
 
     def test_a_courier_is_what_the_block_says(self) -> None:
-        assert isinstance(courier_of(CallbackConfig(url="http://a/")), UrlCourier)
-        assert isinstance(courier_of(CallbackConfig(command=(sys.executable,))), CommandCourier)
+        assert isinstance(courier_of(CallbackConfig(url="http://a/")), UrlTransport)
+        assert isinstance(courier_of(CallbackConfig(command=(sys.executable,))), CommandTransport)
 
     def test_metrics_know_each_callback_from_the_beginning(self) -> None:
         counts = Counts()

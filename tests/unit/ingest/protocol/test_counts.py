@@ -9,7 +9,7 @@ import pytest
 
 from ingest.execution.task import TaskReport, assign, merge_counts
 from ingest.protocol.counts import TargetRows, check_counts, check_part, left_out, rows_by_target, rows_read
-from ingest.sources.base import Grain
+from ingest.sources.base import SplitSize
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan, ShardCount, WriteReport
 from timeline.errors import RowCountError
 
@@ -121,7 +121,7 @@ def test_every_piece_goes_to_exactly_one_task() -> None:
         return [OffsetRange(offsets.shard, a, b) for a, b in itertools.pairwise(cuts)]
 
     for slots in (1, 2, 7):
-        tasks = assign(ranges, split, slots, Grain(smallest=100, largest=50_000, overhead=4096))
+        tasks = assign(ranges, split, slots, SplitSize(smallest=100, largest=50_000, overhead=4096))
         pieces = [piece for task in tasks for piece in task]
         for offsets in ranges:
             mine = sorted((p.start, p.until) for p in pieces if p.shard == offsets.shard)

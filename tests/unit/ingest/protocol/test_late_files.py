@@ -12,7 +12,7 @@ import pytest
 from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
-from ingest.protocol.job import Job
+from ingest.protocol.job import JobContext
 from ingest.protocol.late_files import clean_leftovers
 from ingest.protocol.recovery import recover
 from ingest.protocol.steps import claim_rollback, open_instant, roll_back
@@ -32,29 +32,29 @@ SOURCE = NumberSource({"a": 4}, most=4)
 PIPELINE = Pipeline(SOURCE, NUMBER_SCHEMA, False, LocalRunner())
 
 
-def job(table: MemoryStore, timeline: MemoryStore, *, app_id: str = "app", target: str = "table") -> Job:
+def job(table: MemoryStore, timeline: MemoryStore, *, app_id: str = "app", target: str = "table") -> JobContext:
     sink = MemorySink(target, app_id, table, AT_ONCE)
-    return Job(app_id, timeline, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
+    return JobContext(app_id, timeline, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)
 
 
-def lease(of: Job) -> WriterLease:
+def lease(of: JobContext) -> WriterLease:
     return take_lease(LeaseObserver(of.store, AT_ONCE), job=of.name, ttl_ms=60_000, force=True)
 
 
-def commit(of: Job) -> None:
+def commit(of: JobContext) -> None:
     chain = load_chain(of.store, ActiveTimeline.load(of.store, AT_ONCE), AT_ONCE)
     ranges = SOURCE.plan(chain.positions).ranges
     run_epoch(of, PIPELINE, NextEpoch(chain, ranges), lease(of), stop=threading.Event())
 
 
-def write_unprepared(of: Job) -> tuple[Plan, str]:
+def write_unprepared(of: JobContext) -> tuple[Plan, str]:
     """An epoch whose task has closed its file, and whose writer has done nothing since."""
     chain = load_chain(of.store, ActiveTimeline.load(of.store, AT_ONCE), AT_ONCE)
     plan = open_instant(of, chain, lease(of), SOURCE.plan(chain.positions).ranges)
     return plan, write_file(of, plan).files[0].path
 
 
-def write_file(of: Job, plan: Plan) -> WriteReport:
+def write_file(of: JobContext, plan: Plan) -> WriteReport:
     begun = of.sinks[0].begin(plan)
     assert not isinstance(begun, SelectiveWriter)
     writer = begun.open(TaskAttempt(0, 0, 0))
@@ -87,8 +87,8 @@ def test_two_jobs_with_instants_of_one_time_delete_nothing_of_each_other() -> No
     mine.sinks[0].release(ref, None, final=True)
     assert table.size(path) is not None
     assert table.size(marker_path(plan.ref.instant, path)) is not None
-    assert list(mine.sinks[0].leftovers()) == []
-    assert list(other.sinks[0].leftovers()) == [plan.ref.instant]
+    assert list(mine.sinks[0].unreleased()) == []
+    assert list(other.sinks[0].unreleased()) == [plan.ref.instant]
 
 
 def test_a_committed_file_survives_a_target_that_is_renamed_before_its_marker_is_released() -> None:
@@ -176,10 +176,10 @@ def test_a_start_does_not_grow_with_the_rollbacks_of_the_day(monkeypatch: pytest
         assert plan.ref.instant in looks
         asked.append(len(looks))
     assert asked == [*range(1, 10), *[10] * 16]
-    assert len(mine.sinks[0].leftovers()) == 25
+    assert len(mine.sinks[0].unreleased()) == 25
     tomorrow = replace(mine, clock=type(mine.clock)(lambda: 2**42))
     clean_leftovers(tomorrow, ActiveTimeline.load(timeline, AT_ONCE))
-    assert mine.sinks[0].leftovers() == []
+    assert mine.sinks[0].unreleased() == []
 
 
 def test_a_rollback_names_a_target_that_the_job_file_no_longer_has(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from ingest.driver.takeover import Recovery
 from ingest.protocol.evidence import Evidence
 from ingest.protocol.recovery import RecoveryStep, StepKind
 from ingest.reports.offsets import JobOffsets, ShardOffsets, ShardState
-from ingest.reports.report import Report
+from ingest.reports.report import JobReport
 from ingest.sources.base import Unit
 from tests.unit.ingest.reports import made_histories as made
 from timeline.history.entry import Entry
@@ -40,9 +40,9 @@ def report(
     unreadable: tuple[str, ...] = (),
     job: str = "web-logs",
     at: datetime = AT,
-) -> Report:
+) -> JobReport:
     """A report on a job with these instants; by default one that has ended well."""
-    return Report(
+    return JobReport(
         job=job,
         place="memory://lake",
         conf="job.yaml",

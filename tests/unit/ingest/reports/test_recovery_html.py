@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ingest.protocol.recovery import RecoveryStep, Settled, StepKind
+from ingest.protocol.recovery import RecoveryStep, SettledInstant, StepKind
 from ingest.reports.recovery_html import recovery_html, settled_html, step_html
 from tests.unit.ingest.reports.made_reports import pending, report
 from tests.unit.timeline.well_formed import HOSTILE, elements
@@ -14,7 +14,9 @@ def test_recovery_says_what_it_found_and_what_became_of_it() -> None:
     evidence, step = pending(StepKind.CLAIM_ROLLBACK, HOSTILE)
     recovery = report(found=((evidence, step),)).recovery
     assert recovery is not None
-    shown = recovery_html(replace(recovery, settled=[Settled(evidence, RecoveryStep(StepKind.ROLLBACK, "gone"), True)]))
+    shown = recovery_html(
+        replace(recovery, settled=[SettledInstant(evidence, RecoveryStep(StepKind.ROLLBACK, "gone"), True)])
+    )
     assert "script" not in elements(shown)
     assert "claim rollback" in shown
     assert "generation 2" in shown
@@ -29,6 +31,6 @@ def test_every_step_says_why(kind: StepKind) -> None:
     assert kind.value in shown
     assert "because" in shown
     evidence, step = pending(kind)
-    settled = settled_html(Settled(evidence, step, kind not in (StepKind.WAIT, StepKind.HALT)))
+    settled = settled_html(SettledInstant(evidence, step, kind not in (StepKind.WAIT, StepKind.HALT)))
     assert evidence.instant in settled
     assert ("rolled back" in settled) == (kind is StepKind.ROLLBACK)

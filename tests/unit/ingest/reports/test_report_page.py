@@ -12,9 +12,9 @@ import pytest
 from ingest.protocol.recovery import StepKind
 from ingest.reports.offsets import JobOffsets, ShardState
 from ingest.reports.report import (
-    Finding,
+    JobReport,
     Level,
-    Report,
+    Notice,
     findings,
     lagging,
     level_of,
@@ -37,11 +37,11 @@ from timeline.lease import LeaseState
 HOSTILE = """<script>alert(1)</script> "double" 'single' & </style></title>"""
 
 
-def level(of: Report) -> Level:
+def level(of: JobReport) -> Level:
     return level_of(findings(of))
 
 
-def said(of: Report) -> str:
+def said(of: JobReport) -> str:
     return " ".join(finding.words for finding in findings(of))
 
 
@@ -235,7 +235,7 @@ def test_rejected_records_that_a_replay_has_taken_in_count_no_more() -> None:
 
 def test_the_error_that_ended_the_last_writer_is_told_first() -> None:
     ended = replace(report(*made.steady(3)), ended_by="TargetRefusedError: column `id` is text")
-    assert findings(ended)[0] == Finding(
+    assert findings(ended)[0] == Notice(
         Level.ACT,
         "The last writer was ended by an error: TargetRefusedError: column `id` is text. Run: tideline run job.yaml",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from ingest.stream.checkpoint import read_batch
-from ingest.stream.offsets import Batch, Place
+from ingest.stream.offsets import Batch, StreamPosition
 from timeline.errors import SourceError
 
 
@@ -42,17 +42,17 @@ FILES = {
 
 
 def test_a_batch_begins_where_the_one_before_ended() -> None:
-    start, end = Place("q", 10, ({"a": {"0": 5}},)), Place("q", 20, ({"a": {"0": 9}},))
+    start, end = StreamPosition("q", 10, ({"a": {"0": 5}},)), StreamPosition("q", 20, ({"a": {"0": 9}},))
     assert read_batch(Files(KAFKA), 1) == Batch(1, start, end)
 
 
 def test_the_first_batch_of_a_log_begins_where_its_source_says() -> None:
-    start, end = Place("q", None, ({"a": {"0": 3}},)), Place("q", 10, ({"a": {"0": 5}},))
+    start, end = StreamPosition("q", None, ({"a": {"0": 3}},)), StreamPosition("q", 10, ({"a": {"0": 5}},))
     assert read_batch(Files(KAFKA), 0) == Batch(0, start, end)
 
 
 def test_the_first_batch_of_another_source_begins_nowhere_that_others_know() -> None:
-    assert read_batch(Files(FILES), 0).start == Place("q", None, (None,))
+    assert read_batch(Files(FILES), 0).start == StreamPosition("q", None, (None,))
 
 
 def test_a_source_that_joins_later_has_its_own_beginning() -> None:

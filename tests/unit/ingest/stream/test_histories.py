@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingest.stream.judge import Verdict, judge
-from ingest.stream.offsets import Batch, Place
+from ingest.stream.judge import BatchVerdict, judge
+from ingest.stream.offsets import Batch, StreamPosition
 
 Log = dict[str, dict[str, int]]
 
@@ -25,7 +25,7 @@ Log = dict[str, dict[str, int]]
 class Checkpoint:
     """A query's places: where it began, and where each of its batches ended."""
 
-    places: tuple[Place, ...]
+    places: tuple[StreamPosition, ...]
     reads: tuple[Log, ...]
     """What the records of the places are, whatever their offsets say."""
 
@@ -43,7 +43,7 @@ class Histories(RuleBasedStateMachine):
         self.ids = count()
         self.clock_ms = count()
         self.log: Log = {"a": {str(number): 0 for number in range(partitions)}}
-        self.committed: Place | None = None
+        self.committed: StreamPosition | None = None
         self.table: Counter[tuple[str, str, int]] = Counter()
         self.base: Log = {}
         self.is_refused = False
@@ -74,7 +74,7 @@ class Histories(RuleBasedStateMachine):
             for partition, end in partitions.items():
                 start = begun.get(topic, {}).get(partition, 0)
                 until.setdefault(topic, {})[partition] = data.draw(st.integers(start, end))
-        end_place = Place(
+        end_place = StreamPosition(
             self.checkpoint.places[0].query, next(self.clock_ms), (self.offsets(until, len(self.checkpoint.places)),)
         )
         self.checkpoint = Checkpoint((*self.checkpoint.places, end_place), (*self.checkpoint.reads, until))
@@ -106,8 +106,8 @@ class Histories(RuleBasedStateMachine):
     def run_newest(self) -> None:
         batch = self.checkpoint.batch
         verdict = judge(self.committed, batch).verdict
-        self.is_refused = verdict is Verdict.REFUSE
-        if verdict is Verdict.INGEST:
+        self.is_refused = verdict is BatchVerdict.REFUSE
+        if verdict is BatchVerdict.INGEST:
             self.committed = batch.end.after(self.committed)
             self.commit(*self.checkpoint.reads[-2:])
         assert not (self.is_refused and self.is_continuous), "a query with its own checkpoint always goes on"
@@ -145,7 +145,9 @@ class LogHistories(Histories):
         self.begin_at(latest if where == "latest" else earliest)
 
     def begin_at(self, offsets: Log) -> None:
-        self.checkpoint = Checkpoint((Place(f"q{next(self.ids)}", None, (self.offsets(offsets, 0),)),), (offsets,))
+        self.checkpoint = Checkpoint(
+            (StreamPosition(f"q{next(self.ids)}", None, (self.offsets(offsets, 0),)),), (offsets,)
+        )
 
     @precondition(lambda self: len(self.log["a"]) < 4)
     @rule()
@@ -193,7 +195,7 @@ class OpaqueHistories(Histories):
 
     def start_query(self, where: str) -> None:
         beginning: Log = {topic: dict.fromkeys(partitions, 0) for topic, partitions in self.log.items()}
-        self.checkpoint = Checkpoint((Place(f"q{next(self.ids)}", None, (None,)),), (beginning,))
+        self.checkpoint = Checkpoint((StreamPosition(f"q{next(self.ids)}", None, (None,)),), (beginning,))
 
 
 SETTINGS = settings(

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from ingest.stream.judge import Judgement, Verdict, judge
-from ingest.stream.offsets import Batch, LogOffsets, Place
+from ingest.stream.judge import BatchVerdict, Judgement, judge
+from ingest.stream.offsets import Batch, LogOffsets, StreamPosition
 
-INGEST, SKIP, REFUSE = Verdict.INGEST, Verdict.SKIP, Verdict.REFUSE
+INGEST, SKIP, REFUSE = BatchVerdict.INGEST, BatchVerdict.SKIP, BatchVerdict.REFUSE
 
 
 def judged(committed: LogOffsets, start: LogOffsets, end: LogOffsets) -> Judgement:
     """A batch of another query than the one that has committed: ids, times and numbers are all different."""
-    done = Place("old", 1, (_json(committed),))
-    return judge(done, Batch(0, Place("new", None, (_json(start),)), Place("new", 2, (_json(end),))))
+    done = StreamPosition("old", 1, (_json(committed),))
+    return judge(done, Batch(0, StreamPosition("new", None, (_json(start),)), StreamPosition("new", 2, (_json(end),))))
 
 
 def _json(offsets: LogOffsets) -> Any:
@@ -52,7 +52,7 @@ def _json(offsets: LogOffsets) -> Any:
     ],
 )
 def test_ranges_of_logs_are_compared_by_partition_whatever_query_reads_them(
-    committed: LogOffsets, start: LogOffsets, end: LogOffsets, verdict: Verdict
+    committed: LogOffsets, start: LogOffsets, end: LogOffsets, verdict: BatchVerdict
 ) -> None:
     assert judged(committed, start, end).verdict is verdict
 
@@ -81,7 +81,7 @@ def test_ranges_of_logs_are_compared_by_partition_whatever_query_reads_them(
     ],
 )
 def test_new_partitions_join_at_their_beginning_and_new_topics_where_the_query_begins(
-    start: LogOffsets, end: LogOffsets, verdict: Verdict
+    start: LogOffsets, end: LogOffsets, verdict: BatchVerdict
 ) -> None:
     assert judged({"a": {"0": 5}}, start, end).verdict is verdict
 
@@ -102,8 +102,8 @@ def test_a_refusal_of_a_thousand_partitions_stays_readable() -> None:
     assert reason.endswith("and 992 more partitions") and len(reason) < 1000
 
 
-def place(query: str, planned_ms: int | None, offset: int, is_stateful: bool = False) -> Place:
-    return Place(query, planned_ms, ({"logOffset": offset},), is_stateful)
+def place(query: str, planned_ms: int | None, offset: int, is_stateful: bool = False) -> StreamPosition:
+    return StreamPosition(query, planned_ms, ({"logOffset": offset},), is_stateful)
 
 
 @pytest.mark.parametrize(
@@ -128,27 +128,32 @@ def place(query: str, planned_ms: int | None, offset: int, is_stateful: bool = F
     ],
 )
 def test_other_offsets_count_as_the_same_only_in_the_same_batch_of_the_same_query(
-    start: Place, end: Place, verdict: Verdict
+    start: StreamPosition, end: StreamPosition, verdict: BatchVerdict
 ) -> None:
     assert judge(place("q", 7, 3), Batch(4, start, end)).verdict is verdict
 
 
 def test_a_refusal_of_other_offsets_names_both_ends_and_the_query() -> None:
-    start = Place("new", None, (None,))
+    start = StreamPosition("new", None, (None,))
     reason = judge(place("old", 7, 3), Batch(0, start, place("new", 8, 9))).reason
     assert 'from the query\'s beginning to {"logOffset":9}' in reason
     assert 'stands at {"logOffset":3} of another query (old)' in reason
 
 
 def test_rows_of_a_query_with_state_are_never_matched_by_the_offsets_of_its_logs() -> None:
-    committed = Place("q", 7, ({"a": {"0": 5}},), is_stateful=True)
-    same = Place("q", 6, ({"a": {"0": 2}},), is_stateful=True)
+    committed = StreamPosition("q", 7, ({"a": {"0": 5}},), is_stateful=True)
+    same = StreamPosition("q", 6, ({"a": {"0": 2}},), is_stateful=True)
     assert judge(committed, Batch(4, same, committed)).verdict is SKIP
-    no_new_records = Place("q", 8, ({"a": {"0": 5}},), is_stateful=True)  # its watermark has moved: rows come out
+    no_new_records = StreamPosition(
+        "q", 8, ({"a": {"0": 5}},), is_stateful=True
+    )  # its watermark has moved: rows come out
     assert judge(committed, Batch(5, committed, no_new_records)).verdict is INGEST
     for is_stateful in (True, False):
-        start = Place("new", None, ({"a": {"0": 5}},), is_stateful)
-        assert judge(committed, Batch(0, start, Place("new", 8, ({"a": {"0": 9}},), is_stateful))).verdict is REFUSE
+        start = StreamPosition("new", None, ({"a": {"0": 5}},), is_stateful)
+        assert (
+            judge(committed, Batch(0, start, StreamPosition("new", 8, ({"a": {"0": 9}},), is_stateful))).verdict
+            is REFUSE
+        )
 
 
 def test_the_first_epoch_takes_any_batch() -> None:
@@ -157,8 +162,8 @@ def test_the_first_epoch_takes_any_batch() -> None:
 
 def test_a_query_of_more_sources_than_the_timeline_is_refused() -> None:
     one: Any = {"a": {"0": 5}}
-    batch = Batch(0, Place("new", None, (one, one)), Place("new", 2, (one, one)))
-    assert "reads 2 sources, the timeline was written from 1" in judge(Place("old", 1, (one,)), batch).reason
+    batch = Batch(0, StreamPosition("new", None, (one, one)), StreamPosition("new", 2, (one, one)))
+    assert "reads 2 sources, the timeline was written from 1" in judge(StreamPosition("old", 1, (one,)), batch).reason
 
 
 @pytest.mark.parametrize("start", [{}, {"b": {"0": 70}}], ids=["from the beginning", "where the topic stood"])
@@ -166,10 +171,12 @@ def test_sources_in_another_order_are_refused(start: Any) -> None:
     """By its place in the query each topic would be new."""
     a: Any = {"a": {"0": 50}}
     b: Any = {"b": {"0": 70}}
-    done = Place("old", 1, (a, b))
-    begun = Place("new", None, (start or {"b": {"0": 0}}, {"a": {"0": 50 if start else 0}}))
-    judgement = judge(done, Batch(0, begun, Place("new", 2, ({"b": {"0": 80}}, {"a": {"0": 60}}))))
+    done = StreamPosition("old", 1, (a, b))
+    begun = StreamPosition("new", None, (start or {"b": {"0": 0}}, {"a": {"0": 50 if start else 0}}))
+    judgement = judge(done, Batch(0, begun, StreamPosition("new", 2, ({"b": {"0": 80}}, {"a": {"0": 60}}))))
     assert judgement.verdict is REFUSE
     assert "source 0 of the query reads topic b, which was source 1" in judgement.reason
-    in_order = Batch(0, Place("new", None, (a, b)), Place("new", 2, ({"a": {"0": 60}}, {"b": {"0": 80}})))
+    in_order = Batch(
+        0, StreamPosition("new", None, (a, b)), StreamPosition("new", 2, ({"a": {"0": 60}}, {"b": {"0": 80}}))
+    )
     assert judge(done, in_order).verdict is INGEST

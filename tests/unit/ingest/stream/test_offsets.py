@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from ingest.stream.offsets import LogEntry, Place, log_offsets, parse_beginning, parse_entry, parse_query_id
+from ingest.stream.offsets import (
+    OffsetLogEntry,
+    StreamPosition,
+    log_offsets,
+    parse_beginning,
+    parse_entry,
+    parse_query_id,
+)
 from timeline.epoch import Json
 from timeline.errors import FormatError
 
@@ -31,7 +38,7 @@ def test_an_entry_of_the_offset_log_says_how_far_each_source_is_read(
     lines: list[str], sources: tuple[Json, ...]
 ) -> None:
     text = "\n".join(["v1", METADATA, *lines])
-    assert parse_entry("offsets/3", text) == LogEntry(1795262625545, sources)
+    assert parse_entry("offsets/3", text) == OffsetLogEntry(1795262625545, sources)
 
 
 @pytest.mark.parametrize(
@@ -89,27 +96,27 @@ def test_only_offsets_by_topic_and_partition_mean_the_same_in_every_query(offset
 
 def test_a_place_comes_back_from_the_timeline_as_it_was() -> None:
     for place in (
-        Place("q", 17, ({"a": {"0": 1}}, None, 5), is_stateful=True),
-        Place("q", None, (None,)),
+        StreamPosition("q", 17, ({"a": {"0": 1}}, None, 5), is_stateful=True),
+        StreamPosition("q", None, (None,)),
     ):
-        assert Place.of(json.loads(json.dumps(place.detail()))) == place
+        assert StreamPosition.of(json.loads(json.dumps(place.detail()))) == place
 
 
 def test_a_position_of_another_source_is_no_place() -> None:
     with pytest.raises(FormatError, match="query, planned_ms and sources"):
-        Place.of({"path": "a.jsonl"})
+        StreamPosition.of({"path": "a.jsonl"})
 
 
 def test_no_partition_that_was_read_is_forgotten_and_none_goes_back() -> None:
-    committed = Place("old", 1, ({"a": {"0": 5, "1": 9}, "gone": {"0": 4}},))
-    end = Place("new", 2, ({"a": {"0": 7, "1": 9, "2": 1}},))
+    committed = StreamPosition("old", 1, ({"a": {"0": 5, "1": 9}, "gone": {"0": 4}},))
+    end = StreamPosition("new", 2, ({"a": {"0": 7, "1": 9, "2": 1}},))
     merged: Json = {"a": {"0": 7, "1": 9, "2": 1}, "gone": {"0": 4}}
-    assert end.after(committed) == Place("new", 2, (merged,))
+    assert end.after(committed) == StreamPosition("new", 2, (merged,))
     assert end.after(None) == end
 
 
 def test_a_query_with_state_has_offsets_that_only_its_checkpoint_understands() -> None:
-    assert Place("q", 1, ({"a": {"0": 1}},)).logs == ({"a": {"0": 1}},)
-    assert Place("q", 1, ({"a": {"0": 1}},), is_stateful=True).logs is None
-    assert Place("q", 1, ({"a": {"0": 1}}, {"logOffset": 1})).logs is None
-    assert Place("q", 1, ({"a": {"0": 1}}, None)).logs is None
+    assert StreamPosition("q", 1, ({"a": {"0": 1}},)).logs == ({"a": {"0": 1}},)
+    assert StreamPosition("q", 1, ({"a": {"0": 1}},), is_stateful=True).logs is None
+    assert StreamPosition("q", 1, ({"a": {"0": 1}}, {"logOffset": 1})).logs is None
+    assert StreamPosition("q", 1, ({"a": {"0": 1}}, None)).logs is None

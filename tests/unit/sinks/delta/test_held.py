@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sinks.delta.entry import Seen, Taken, read_entry
+from sinks.delta.entry import Seen, TableOverwrite, read_entry
 from sinks.delta.held import LogWalk, held_in
 from sinks.held import Base, Held, gone_since, in_spans, span_words, spans
 
-OVERWRITE = Seen(taken=Taken("overwritten (WRITE)"))
+OVERWRITE = Seen(taken=TableOverwrite("overwritten (WRITE)"))
 OTHER = Seen()
 
 
@@ -21,7 +21,7 @@ def own(epoch: int, **fields: Any) -> Seen:
 
 
 def restore(version: int | None, at_ms: int | None = None) -> Seen:
-    return Seen(taken=Taken(f"restored to version {version}", True, version, at_ms))
+    return Seen(taken=TableOverwrite(f"restored to version {version}", True, version, at_ms))
 
 
 def held(*log: Seen | None, known: Base | None = None, markers: Mapping[int, int] | None = None) -> Held:
@@ -78,7 +78,7 @@ def test_a_walk_that_ends_at_entries_that_were_cleaned_up_says_so() -> None:
     assert found.missing == () and "cleaned up" in found.doubt
     found = held(None, own(1), restore(0))
     assert found.doubt and found.how == "restored to version 0 by version 2"
-    found = held(own(0), Seen(taken=Taken("changed (FSCK)", is_unclear=True)))
+    found = held(own(0), Seen(taken=TableOverwrite("changed (FSCK)", is_unclear=True)))
     assert found.missing and "took out some files, or all" in found.doubt
     found = held(own(0), restore(None))
     assert "cannot be told" in found.doubt

@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sinks.delta.log import DeltaLog
-from sinks.delta.snapshot import Snapshot, UnfamiliarLogError, read_snapshot
+from sinks.delta.snapshot import TableSnapshot, UnfamiliarLogError, read_snapshot
 from sinks.delta.table import table_files
 from timeline.errors import NotFoundError, StoreUnavailableError, TargetRefusedError
 from timeline.stores.local import LocalStore
@@ -107,7 +107,7 @@ def log_of(path: Path) -> DeltaLog:
     return DeltaLog(str(path), LocalStore(str(path)), "job")
 
 
-def familiar(path: Path) -> Snapshot | None:
+def familiar(path: Path) -> TableSnapshot | None:
     return read_snapshot(LocalStore(str(path)), partial(table_files, str(path), {}, None), "job")
 
 

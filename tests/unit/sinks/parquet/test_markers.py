@@ -95,7 +95,7 @@ def test_ten_thousand_files_take_a_handful_of_calls() -> None:
     assert markers.instants() == [INSTANT]
     assert markers.abort(EPOCH, None) == sorted(paths)
     markers.release(EPOCH, None, final=False)
-    assert store.calls == {"sizes": 2, "list": 1 + 2, "sweep": 1, "abandon": 1, "delete_all": 3}
+    assert store.calls == {"sizes": 2, "list": 1 + 2, "remove_stale_uploads": 1, "abandon": 1, "delete_all": 3}
 
 
 def test_damage_is_told_of_each_file_and_a_folder_is_no_file(store: Recording, markers: Markers) -> None:

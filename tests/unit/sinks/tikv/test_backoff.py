@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from timeline.errors import StoreUnavailableError
 
 
@@ -19,17 +19,17 @@ class Clock:
         self.slept.append(seconds)
         self.now_s += seconds
 
-    def patience(self, limit_s: float) -> Patience:
-        return Patience(limit_s, sleep=self.sleep, monotonic=lambda: self.now_s)
+    def backoff(self, limit_s: float) -> Backoff:
+        return Backoff(limit_s, sleep=self.sleep, monotonic=lambda: self.now_s)
 
 
-@pytest.mark.parametrize("trouble", Trouble)
-def test_waits_double_up_to_the_longest_with_jitter(trouble: Trouble) -> None:
+@pytest.mark.parametrize("reason", RetryReason)
+def test_waits_double_up_to_the_longest_with_jitter(reason: RetryReason) -> None:
     clock = Clock()
-    patience = clock.patience(1000.0)
+    backoff = clock.backoff(1000.0)
     for _ in range(15):
-        patience.wait(trouble, "why")
-    shortest, longest = trouble.value
+        backoff.wait(reason, "why")
+    shortest, longest = reason.value
     for number, slept in enumerate(clock.slept):
         whole = min(longest, shortest * 2**number)
         assert whole / 2 <= slept <= whole
@@ -37,41 +37,41 @@ def test_waits_double_up_to_the_longest_with_jitter(trouble: Trouble) -> None:
 
 def test_each_trouble_has_its_own_growth() -> None:
     clock = Clock()
-    patience = clock.patience(1000.0)
+    backoff = clock.backoff(1000.0)
     for _ in range(10):
-        patience.wait(Trouble.BUSY, "why")
-    patience.wait(Trouble.REGION_MOVED, "why")
-    assert clock.slept[-1] <= Trouble.REGION_MOVED.value[0]
+        backoff.wait(RetryReason.BUSY, "why")
+    backoff.wait(RetryReason.REGION_MOVED, "why")
+    assert clock.slept[-1] <= RetryReason.REGION_MOVED.value[0]
 
 
 def test_server_is_given_the_time_that_it_asks_for() -> None:
     clock = Clock()
-    clock.patience(60.0).wait(Trouble.BUSY, "why", at_least_s=7.0)
+    clock.backoff(60.0).wait(RetryReason.BUSY, "why", at_least_s=7.0)
     assert clock.slept == [7.0]
 
 
 def test_patience_never_waits_beyond_its_limit_and_names_the_reason() -> None:
     clock = Clock()
-    patience = clock.patience(5.0)
+    backoff = clock.backoff(5.0)
     with pytest.raises(StoreUnavailableError, match=r"within 5 s: the store is on fire"):
         for _ in range(1000):
-            patience.wait(Trouble.UNREACHABLE, "the store is on fire")
+            backoff.wait(RetryReason.UNREACHABLE, "the store is on fire")
     assert clock.now_s <= 5.0
 
 
 def test_server_that_asks_for_too_much_time_ends_patience_at_once() -> None:
     clock = Clock()
     with pytest.raises(StoreUnavailableError):
-        clock.patience(5.0).wait(Trouble.BUSY, "why", at_least_s=6.0)
+        clock.backoff(5.0).wait(RetryReason.BUSY, "why", at_least_s=6.0)
     assert clock.slept == []
 
 
 def test_success_begins_patience_anew() -> None:
     clock = Clock()
-    patience = clock.patience(2.0)
+    backoff = clock.backoff(2.0)
     for _ in range(50):
-        patience.wait(Trouble.BUSY, "why", at_least_s=0.9)
-        patience.renew()
-    assert patience.left_s == 2.0
-    patience.wait(Trouble.BUSY, "why")
-    assert clock.slept[-1] <= Trouble.BUSY.value[0]
+        backoff.wait(RetryReason.BUSY, "why", at_least_s=0.9)
+        backoff.renew()
+    assert backoff.left_s == 2.0
+    backoff.wait(RetryReason.BUSY, "why")
+    assert clock.slept[-1] <= RetryReason.BUSY.value[0]

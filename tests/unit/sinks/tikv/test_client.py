@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience, Trouble
+from sinks.tikv.backoff import Backoff, RetryReason
 from sinks.tikv.client import Endpoint, TikvClient
 from sinks.tikv.mutations import Mutations
 from sinks.tikv.records import scan
@@ -50,9 +50,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def get(client: TikvClient, patience: Patience, key: bytes = KEY) -> pb.GetResponse:
+def get(client: TikvClient, backoff: Backoff, key: bytes = KEY) -> pb.GetResponse:
     return client.ask(
-        key, "KvGet", lambda context: pb.GetRequest(context=context, key=key, version=1), pb.GetResponse, patience
+        key, "KvGet", lambda context: pb.GetRequest(context=context, key=key, version=1), pb.GetResponse, backoff
     )
 
 
@@ -73,11 +73,11 @@ def test_leader_that_a_store_names_is_asked_without_asking_pd(
     cluster: ScriptedCluster, client: TikvClient, clock: Clock
 ) -> None:
     cluster.says("KvGet", LED_BY_2)
-    get(client, clock.patience(LIMIT_S))
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.store for request in cluster.requests] == [1, 2, 2]
     assert cluster.asked_pd.count("ScanRegions") == 1
-    assert max(clock.slept) <= Trouble.REGION_MOVED.value[0]
+    assert max(clock.slept) <= RetryReason.REGION_MOVED.value[0]
 
 
 def test_store_that_knows_no_leader_leads_back_to_pd(
@@ -88,10 +88,10 @@ def test_store_that_knows_no_leader_leads_back_to_pd(
         return NO_LEADER
 
     cluster.says("KvGet", move)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.store for request in cluster.requests] == [1, 2]
     (slept,) = clock.slept
-    assert Trouble.NO_LEADER.value[0] / 2 <= slept <= Trouble.NO_LEADER.value[0]
+    assert RetryReason.NO_LEADER.value[0] / 2 <= slept <= RetryReason.NO_LEADER.value[0]
 
 
 def test_split_is_learnt_from_the_store_that_tells_of_it(
@@ -99,8 +99,8 @@ def test_split_is_learnt_from_the_store_that_tells_of_it(
 ) -> None:
     halves = [region(2, b"", b"t-m", version=2), region(1, b"t-m", version=2)]
     cluster.says("KvGet", refused(epoch_not_match=pb.EpochNotMatch(current_regions=halves)))
-    get(client, clock.patience(LIMIT_S))
-    get(client, clock.patience(LIMIT_S), b"t-z")
+    get(client, clock.backoff(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S), b"t-z")
     assert [(request.region, request.epoch) for request in cluster.requests] == [(1, (1, 1)), (2, (1, 2)), (1, (1, 2))]
     assert cluster.asked_pd.count("ScanRegions") == 1
 
@@ -113,7 +113,7 @@ def test_split_that_nobody_tells_about_is_asked_from_pd(
         return refused(epoch_not_match=pb.EpochNotMatch())
 
     cluster.says("KvGet", split)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.region for request in cluster.requests] == [1, 2]
 
 
@@ -123,14 +123,14 @@ def test_replica_that_lags_behind_pd_is_asked_again_and_not_believed(
     cluster.regions = [region(1, b"", b"t-m", version=5), region(2, b"t-m", version=5)]
     before = refused(epoch_not_match=pb.EpochNotMatch(current_regions=[region(1, version=4)]))
     cluster.says("KvGet", before, before)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.epoch for request in cluster.requests] == [(1, 5)] * 3
     assert cluster.asked_pd.count("ScanRegions") == 1
 
 
 def test_busy_store_gets_the_time_that_it_asks_for(cluster: ScriptedCluster, client: TikvClient, clock: Clock) -> None:
     cluster.says("KvGet", BUSY, BUSY)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.store for request in cluster.requests] == [1, 1, 1]
     assert len(clock.slept) == 2
     assert min(clock.slept) >= 0.7
@@ -139,9 +139,9 @@ def test_busy_store_gets_the_time_that_it_asks_for(cluster: ScriptedCluster, cli
 
 def test_stale_command_is_sent_again_at_once(cluster: ScriptedCluster, client: TikvClient, clock: Clock) -> None:
     cluster.says("KvGet", STALE)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.store for request in cluster.requests] == [1, 1]
-    assert max(clock.slept) <= Trouble.REGION_MOVED.value[0]
+    assert max(clock.slept) <= RetryReason.REGION_MOVED.value[0]
     assert cluster.asked_pd.count("ScanRegions") == 1
 
 
@@ -151,7 +151,7 @@ def test_store_that_moved_is_looked_for_at_pd(cluster: ScriptedCluster, client: 
         return OTHER_STORE
 
     cluster.says("KvGet", move)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.store for request in cluster.requests] == [1, 2]
     assert cluster.asked_pd.count("GetStore") == 2
 
@@ -161,7 +161,7 @@ def test_region_is_asked_from_pd_again(
     cluster: ScriptedCluster, client: TikvClient, clock: Clock, reply: Reply
 ) -> None:
     cluster.says("KvGet", reply)
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert len(cluster.requests) == 2
     assert cluster.asked_pd.count("ScanRegions") == 2
 
@@ -169,9 +169,9 @@ def test_region_is_asked_from_pd_again(
 def test_store_that_is_gone_for_good_is_waited_out(cluster: ScriptedCluster, client: TikvClient, clock: Clock) -> None:
     cluster.regions = [region(1, stores=(9, 2))]
     with pytest.raises(StoreUnavailableError, match="store 9 of region 1 is gone"):
-        get(client, clock.patience(LIMIT_S))
+        get(client, clock.backoff(LIMIT_S))
     cluster.regions = [region(1, stores=(2,))]
-    get(client, clock.patience(LIMIT_S))
+    get(client, clock.backoff(LIMIT_S))
     assert [request.store for request in cluster.requests] == [2]
 
 
@@ -194,7 +194,7 @@ def test_patience_ends_in_an_error_that_names_store_and_reason(
 ) -> None:
     cluster.says("KvGet", *[reply] * 10_000)
     with pytest.raises(StoreUnavailableError, match=why) as raised:
-        get(client, clock.patience(LIMIT_S))
+        get(client, clock.backoff(LIMIT_S))
     assert any(address in str(raised.value) for address in cluster.addresses.values())
     assert clock.now_s <= LIMIT_S
     assert len(cluster.requests) < 1000
@@ -210,21 +210,21 @@ def test_store_that_hangs_is_given_up(cluster: ScriptedCluster, client: TikvClie
     cluster.says("KvGet", hang)
     try:
         with pytest.raises(StoreUnavailableError, match=f"store {cluster.addresses[1]}: DEADLINE_EXCEEDED"):
-            get(client, Patience(0.3))
+            get(client, Backoff(0.3))
     finally:
         released.set()
-    get(client, Patience(LIMIT_S))
+    get(client, Backoff(LIMIT_S))
 
 
 def test_store_that_is_not_there_is_named(cluster: ScriptedCluster, client: TikvClient, clock: Clock) -> None:
     cluster.addresses[1] = "127.0.0.1:1"
     with pytest.raises(StoreUnavailableError, match=r"store 127\.0\.0\.1:1: UNAVAILABLE"):
-        get(client, clock.patience(LIMIT_S))
+        get(client, clock.backoff(LIMIT_S))
 
 
 def test_key_error_is_the_callers_answer(cluster: ScriptedCluster, client: TikvClient, clock: Clock) -> None:
     cluster.says("KvGet", pb.GetResponse(error=pb.KeyError(abort="no")))
-    assert get(client, clock.patience(LIMIT_S)).error.abort == "no"
+    assert get(client, clock.backoff(LIMIT_S)).error.abort == "no"
     assert clock.slept == []
 
 
@@ -234,11 +234,11 @@ def test_key_error_is_the_callers_answer(cluster: ScriptedCluster, client: TikvC
 def test_pd_that_is_a_url_and_a_member_is_asked_once(cluster: ScriptedCluster) -> None:
     with closing(TikvClient(Endpoint((f"http://{cluster.leaders[0]}/",), patience_s=LIMIT_S))) as client:
         client.pd.check_endpoints()
-        get(client, client.patience())
+        get(client, client.backoff())
 
 
 def test_pd_that_is_just_starting_is_waited_for(cluster: ScriptedCluster, client: TikvClient) -> None:
-    get(client, client.patience())
+    get(client, client.backoff())
     client.pd._forget_leader()
     cluster.starting = 3
     client.pd.timestamp()
@@ -264,7 +264,7 @@ def test_locks_are_listed_a_thousand_at_once(cluster: ScriptedCluster, client: T
 
 
 def test_another_cluster_behind_the_same_address_is_refused(cluster: ScriptedCluster, client: TikvClient) -> None:
-    get(client, client.patience())
+    get(client, client.backoff())
     with scripted(stores=(1,)) as other:
         other.cluster_id += 1
         cluster.leaders[:] = other.leaders
@@ -362,7 +362,7 @@ def test_live_lock_is_waited_for_and_then_named(cluster: ScriptedCluster, client
     cluster.says("KvPrewrite", *[locked(3)] * 1000)
     cluster.says("KvCheckTxnStatus", *[pb.CheckTxnStatusResponse(lock_ttl=1000)] * 1000)
     with pytest.raises(TargetBusyError, match="key b't-000003' is locked by another writer's transaction"):
-        prewrite(client, TRANSACTION, rows(10), lock_patience_s=1.2)
+        prewrite(client, TRANSACTION, rows(10), lock_wait_s=1.2)
     assert not cluster.asked("KvResolveLock")
 
 
@@ -422,7 +422,7 @@ def test_row_that_is_larger_than_the_store_takes_is_refused_at_once(
 ) -> None:
     cluster.says("KvGet", TOO_LARGE)
     with pytest.raises(TargetRefusedError, match="9,000,000 bytes is more than TiKV takes"):
-        get(client, clock.patience(LIMIT_S))
+        get(client, clock.backoff(LIMIT_S))
     assert clock.slept == []
 
 

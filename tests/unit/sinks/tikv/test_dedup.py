@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped, pick, sorted_places
+from sinks.tikv.dedup import STANDS_FOR, KeptRow, Rule, dropped, pick, sorted_places
 from timeline.errors import ConfigError
 
 SCHEMA = pa.schema(
@@ -16,7 +16,7 @@ SCHEMA = pa.schema(
         (STANDS_FOR, pa.int64()),
     ]
 )
-FIRST, LAST = Rule(Kind.FIRST, "at"), Rule(Kind.LAST, "at")
+FIRST, LAST = Rule(KeptRow.FIRST, "at"), Rule(KeptRow.LAST, "at")
 
 
 def table(*rows: tuple[int | None, str, int, bytes | None], stands_for: int = 1) -> pa.Table:
@@ -53,13 +53,13 @@ def test_rows_of_a_key_are_in_one_total_order(
 def test_any_keeps_the_first_by_shard_and_offset_whatever_the_values() -> None:
     kept = (None, "a", 1, b"z")
     for rows in (((None, "a", 2, b"a"), kept, (None, "b", 0, b"a")), (kept, (None, "b", 0, b"a"))):
-        found = pick(table(*rows).drop_columns(["order"]), Rule(Kind.ANY))
+        found = pick(table(*rows).drop_columns(["order"]), Rule(KeptRow.ANY))
         assert found == table(kept, stands_for=len(rows)).drop_columns(["order"])
 
 
 def test_any_with_a_column_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"`at`.*rule first or last"):
-        Rule(Kind.ANY, "at")
+        Rule(KeptRow.ANY, "at")
 
 
 def test_nothing_stays_of_nothing() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sinks.sql_types import parse_type
-from sinks.tikv.dedup import Kind, Rule
+from sinks.tikv.dedup import KeptRow, Rule
 from sinks.tikv.staged import Stager
 
 PAGE = (Path(__file__).parents[4] / "docs" / "tikv-layout.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def shown(title: str) -> bytes:
 
 
 def test_the_example_of_the_page_is_what_is_written() -> None:
-    stager = Stager.of(SCHEMA, prefix=b"tevents_", key=["tenant", "id"], rule=Rule(Kind.LAST))
+    stager = Stager.of(SCHEMA, prefix=b"tevents_", key=["tenant", "id"], rule=Rule(KeptRow.LAST))
     staged = stager.stage(pa.RecordBatch.from_pylist([ROW], SCHEMA), "s", pa.array([0]))
     assert staged.rows.column("key").to_pylist() == [shown("Key")]
     assert staged.rows.column("value").to_pylist() == [shown("Value")]

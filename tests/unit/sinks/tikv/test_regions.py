@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.pd import RegionPlace
+from sinks.tikv.pd import CachedRegion
 from sinks.tikv.regions import RegionCache
 
 KEYS = st.binary(max_size=3)
 
 
-def place(number: int, start: bytes, end: bytes, version: int = 1) -> RegionPlace:
+def place(number: int, start: bytes, end: bytes, version: int = 1) -> CachedRegion:
     peers = tuple(pb.Peer(id=number * 10 + store, store_id=store) for store in (1, 2))
-    return RegionPlace(number, start, end, (1, version), peers, peers[0])
+    return CachedRegion(number, start, end, (1, version), peers, peers[0])
 
 
 class Directory:
@@ -29,7 +29,7 @@ class Directory:
         self.asked = 0
         self.hidden: set[int] = set()
 
-    def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[RegionPlace]:
+    def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[CachedRegion]:
         self.asked += 1
         known = [each for each in self.places if each.id not in self.hidden]
         return [each for each in known if not each.end or each.end > start][:limit]
@@ -38,7 +38,7 @@ class Directory:
         self.asked += 1
         return self.addresses.get(store_id)
 
-    def holder(self, key: bytes) -> RegionPlace:
+    def holder(self, key: bytes) -> CachedRegion:
         (found,) = [each for each in self.places if each.covers(key)]
         return found
 
@@ -51,7 +51,7 @@ class RegionCacheAgainstModel(RuleBasedStateMachine):
         self.pd = Directory()
         self.cache = RegionCache(self.pd)
         self.ids = itertools.count(2)
-        self.told: dict[tuple[int, int], RegionPlace] = {(1, 1): self.pd.places[0]}
+        self.told: dict[tuple[int, int], CachedRegion] = {(1, 1): self.pd.places[0]}
 
     @rule(key=KEYS)
     def split(self, key: bytes) -> None:
@@ -69,7 +69,7 @@ class RegionCacheAgainstModel(RuleBasedStateMachine):
         version = max(left.epoch[1], right.epoch[1]) + 1
         self._put([left, right], [place(left.id, left.start, right.end, version)])
 
-    def _put(self, gone: list[RegionPlace], come: list[RegionPlace]) -> None:
+    def _put(self, gone: list[CachedRegion], come: list[CachedRegion]) -> None:
         at = self.pd.places.index(gone[0])
         self.pd.places[at : at + len(gone)] = come
         self.told |= {(each.id, each.epoch[1]): each for each in come}
@@ -130,12 +130,12 @@ class RegionCacheAgainstModel(RuleBasedStateMachine):
         for left, right in itertools.pairwise(known):
             assert left.end and left.end <= right.start
 
-    def _check_was_told(self, found: RegionPlace) -> None:
+    def _check_was_told(self, found: CachedRegion) -> None:
         told = self.told[found.id, found.epoch[1]]
         assert (found.start, found.end) == (told.start, told.end)
 
 
-def _overlap(one: RegionPlace, other: RegionPlace) -> bool:
+def _overlap(one: CachedRegion, other: CachedRegion) -> bool:
     return (not one.end or other.start < one.end) and (not other.end or one.start < other.end)
 
 

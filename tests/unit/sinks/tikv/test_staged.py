@@ -18,7 +18,7 @@ import pytest
 from sinks.base import REJECTED_SCHEMA
 from sinks.refused import as_json_lines
 from sinks.sql_types import parse_type
-from sinks.tikv.dedup import STANDS_FOR, Kind, Rule, dropped
+from sinks.tikv.dedup import STANDS_FOR, KeptRow, Rule, dropped
 from sinks.tikv.key_codec import MAX_KEY_BYTES, KeyCodec
 from sinks.tikv.staged import MAX_ROW_BYTES, Stager, bucket
 from sinks.tikv.value_codec import ValueCodec
@@ -26,7 +26,7 @@ from timeline.errors import ConfigError
 
 ROOT = Path(__file__).parents[4]
 SCHEMA = pa.schema([("note", pa.string()), ("id", pa.string()), ("at", pa.int32()), ("gone", pa.bool_())])
-LAST = Rule(Kind.LAST, "at")
+LAST = Rule(KeptRow.LAST, "at")
 PINNED = [0, 729, 441, 533, 148]
 STAGER = Stager.of(SCHEMA, prefix=b"p_", key=["id"], rule=LAST, delete_marker="gone")
 
@@ -139,7 +139,7 @@ def test_restored_rows_are_the_staged_ones_and_deletes_keep_their_key() -> None:
 
 def test_a_table_of_nothing_but_keys_has_rows_and_deletes() -> None:
     schema = pa.schema([("id", pa.int64()), ("gone", pa.bool_())])
-    stager = Stager.of(schema, prefix=b"p_", key=["id"], rule=Rule(Kind.ANY), delete_marker="gone")
+    stager = Stager.of(schema, prefix=b"p_", key=["id"], rule=Rule(KeptRow.ANY), delete_marker="gone")
     rows = [{"id": 1, "gone": False}, {"id": 2, "gone": True}]
     staged = stager.stage(pa.RecordBatch.from_pylist(rows, schema), "s", offsets(2)).rows
     assert "order" not in staged.column_names
@@ -162,7 +162,7 @@ def test_a_table_of_nothing_but_keys_has_rows_and_deletes() -> None:
 )
 def test_rows_are_ordered_by_a_column_of_any_of_these_types(kind: str, order: pa.DataType) -> None:
     schema = pa.schema([("id", pa.int64()), ("by", parse_type(kind))])
-    stager = Stager.of(schema, prefix=b"p_", key=["id"], rule=Rule(Kind.LAST, "by"))
+    stager = Stager.of(schema, prefix=b"p_", key=["id"], rule=Rule(KeptRow.LAST, "by"))
     assert stager.schema.field("order").type == order
     rows = pa.RecordBatch.from_pylist([{"id": 1, "by": None}], schema)
     assert stager.stage(rows, "s", offsets(1)).rows.schema == stager.schema
@@ -172,12 +172,12 @@ def test_rows_are_ordered_by_a_column_of_any_of_these_types(kind: str, order: pa
     ("options", "words"),
     [
         ({"key": ["nope"]}, ["key", "`nope`", "note, id, at, gone"]),
-        ({"rule": Rule(Kind.LAST, "nope")}, ["dedup.by", "`nope`", "note, id, at, gone"]),
+        ({"rule": Rule(KeptRow.LAST, "nope")}, ["dedup.by", "`nope`", "note, id, at, gone"]),
         ({"delete_marker": "nope"}, ["delete_marker", "`nope`", "note, id, at, gone"]),
         ({"delete_marker": "at"}, ["delete_marker", "dedup.by"]),
         ({"delete_marker": "id"}, ["delete_marker", "key"]),
         ({"delete_marker": "note"}, ["delete_marker", "`note` is string", "boolean"]),
-        ({"rule": Rule(Kind.FIRST, "gone"), "delete_marker": None}, ["dedup.by", "`gone` is bool", "timestamp"]),
+        ({"rule": Rule(KeptRow.FIRST, "gone"), "delete_marker": None}, ["dedup.by", "`gone` is bool", "timestamp"]),
     ],
 )
 def test_a_column_that_does_not_fit_is_refused_before_any_row(options: dict[str, Any], words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.backoff import Patience
+from sinks.tikv.backoff import Backoff
 from sinks.tikv.channels import Channels
 from sinks.tikv.pd import PdClient
 from sinks.tikv.tso import TsoStream, physical_ms
@@ -161,7 +161,7 @@ def test_answer_that_nobody_asked_for_breaks_the_stream(wire: Wire, stream: TsoS
 
 
 def pd_client(endpoints: list[str], channels: Channels, patience_s: float = WAIT_S) -> PdClient:
-    return PdClient(endpoints, channels, lambda: Patience(patience_s))
+    return PdClient(endpoints, channels, lambda: Backoff(patience_s))
 
 
 def test_timestamps_are_unique_and_increase_for_each_of_many_threads() -> None:

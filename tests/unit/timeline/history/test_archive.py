@@ -19,7 +19,7 @@ from timeline.history.arrow import VIEWS
 from timeline.history.entry import Entry
 from timeline.history.timeline import Timeline
 from timeline.hudi.layout import PROPERTIES_PATH
-from timeline.instant import Action, Instant, Layout, State, parse_file_name, parse_time
+from timeline.instant import Action, Instant, State, TimelineLayout, parse_file_name, parse_time
 from timeline.stores.local import LocalStore
 
 DATA = Path(__file__).parents[3] / "data" / "hudi"
@@ -211,16 +211,16 @@ LAYOUT_1_NAMES = [
 @pytest.mark.parametrize("time", [T, T[:14]])
 def test_names_are_those_of_hudis_layout_1(action: Action, names: list[str], time: str) -> None:
     for state, name in zip(State, names, strict=True):
-        instant = Instant(time, action, state, layout=Layout.ONE)
+        instant = Instant(time, action, state, layout=TimelineLayout.ONE)
         assert instant.path == f".hoodie/{time}.{name}"
-        assert parse_file_name(f"{time}.{name}", Layout.ONE) == instant
+        assert parse_file_name(f"{time}.{name}", TimelineLayout.ONE) == instant
 
 
 def test_each_layout_has_its_own_form_of_times() -> None:
     with pytest.raises(FormatError, match="layout 2 has 17 digits"):
         Instant(T[:14], Action.COMMIT, State.REQUESTED)
     with pytest.raises(FormatError, match="layout 1 names no completion time"):
-        Instant(T, Action.COMMIT, State.COMPLETED, C, Layout.ONE)
+        Instant(T, Action.COMMIT, State.COMPLETED, C, TimelineLayout.ONE)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import yaml
 
 from ingest.config.load import JobConfig, load_config
 from ingest.execution.spark.cluster import needed_modules, with_submitted_master
-from ingest.execution.spark.executors import Python, complaint, look_around
+from ingest.execution.spark.executors import Python, check_environment, complaint
 from timeline.errors import ConfigError
 
 CLUSTER = "spark://host:7077"
@@ -91,7 +91,7 @@ def test_executors_need_s3fs_only_where_something_is_on_s3(tmp_path: Path) -> No
 
 def test_complaint_names_machine_program_package_and_both_versions() -> None:
     needed = {"pyarrow": "0.1", "no_such_package": "", "json": ""}
-    python = look_around(needed)
+    python = check_environment(needed)
     assert len(python.problems) == 2
     found = complaint([python, python, Python("other", "/bin/python", ())], needed)
     assert found is not None
@@ -102,4 +102,4 @@ def test_complaint_names_machine_program_package_and_both_versions() -> None:
 
 def test_executors_with_everything_are_not_complained_about() -> None:
     needed = {"pyarrow": pa.__version__, "json": ""}
-    assert complaint([look_around(needed)], needed) is None
+    assert complaint([check_environment(needed)], needed) is None

@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = """
 import gc, importlib, os, sys, zipfile, zipimport
-from ingest.execution.spark.worker import spare_next_tasks
+from ingest.execution.spark.worker import reduce_task_overhead
 
 folder = sys.argv[1]
 sys.path.insert(0, f"{folder}/a.zip")
@@ -22,7 +22,7 @@ reads = []
 read = zipimport._read_directory
 zipimport._read_directory = lambda archive: (reads.append(archive), read(archive))[1]
 for _ in range(3):
-    spare_next_tasks()
+    reduce_task_overhead()
     importlib.invalidate_caches()
 print("reads", len([path for path in reads if path.endswith("a.zip")]), "frozen", gc.get_freeze_count() > 1000)
 os.replace(f"{folder}/b.zip", f"{folder}/a.zip")
@@ -48,10 +48,10 @@ def test_a_zip_is_read_once_and_again_where_it_was_replaced(tmp_path: Path) -> N
 MEMORY = """
 import resource, sys
 import pyarrow as pa
-from ingest.execution.spark.worker import spare_next_tasks
+from ingest.execution.spark.worker import reduce_task_overhead
 
 if sys.argv[1] == "kept":
-    spare_next_tasks()
+    reduce_task_overhead()
 block = b'x' * (24 << 20)
 del block
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

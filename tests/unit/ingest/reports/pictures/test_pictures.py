@@ -19,7 +19,7 @@ from PIL import Image
 
 from ingest.reports.pictures import description, format_of, gantt, lag, recovery, rendered, sizes, throughput
 from ingest.reports.pictures.lag import shard_lags
-from ingest.reports.pictures.palette import LINES, PHASES, Phase
+from ingest.reports.pictures.palette import LINES, PHASES, SpanPhase
 from tests.unit.ingest.reports import made_histories as made
 from tests.unit.ingest.reports.colour_vision import distance, lightness, linear, seen_without_green
 from timeline.errors import ConfigError
@@ -144,7 +144,7 @@ def assert_apart(axes: Axes) -> None:
 def test_states_can_be_told_apart_in_a_grey_copy() -> None:
     for one, other in combinations(PHASES.values(), 2):
         assert abs(lightness(one.colour) - lightness(other.colour)) > 7
-    hatches = [style.hatch for phase, style in PHASES.items() if phase is not Phase.OTHER]
+    hatches = [style.hatch for phase, style in PHASES.items() if phase is not SpanPhase.OTHER]
     assert len(set(hatches)) == len(hatches)
 
 
@@ -166,18 +166,18 @@ def pixels(figure: Figure, colour: str) -> int:
 
 
 def test_the_gantt_chart_shows_as_much_of_a_state_as_there_was() -> None:
-    def area(phase: Phase, *rollbacks_at: int) -> int:
+    def area(phase: SpanPhase, *rollbacks_at: int) -> int:
         entries = made.steady(8, every_ms=8000)
         for at in rollbacks_at:
             entries[at] = made.rolled_back(at, made.START_MS + at * 8000)
         return pixels(gantt(History(tuple(entries))), PHASES[phase].colour)
 
-    none, one, four = area(Phase.GIVEN_UP), area(Phase.GIVEN_UP, 2), area(Phase.GIVEN_UP, 2, 3, 4, 5)
+    none, one, four = area(SpanPhase.GIVEN_UP), area(SpanPhase.GIVEN_UP, 2), area(SpanPhase.GIVEN_UP, 2, 3, 4, 5)
     assert none == 0
     assert one > 1000
     # The legend has one more swatch of it, whatever the number.
     assert 2.5 < four / one < 4.5
-    assert 0.4 < area(Phase.WRITE, 2, 3, 4, 5) / area(Phase.WRITE, 2) < 0.8
+    assert 0.4 < area(SpanPhase.WRITE, 2, 3, 4, 5) / area(SpanPhase.WRITE, 2) < 0.8
 
 
 def test_the_gantt_chart_marks_what_is_not_ordinary() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from ingest.reports.pictures.gaps import Squeezed
 from ingest.reports.pictures.lag import shard_lags
-from ingest.reports.pictures.palette import Phase
+from ingest.reports.pictures.palette import SpanPhase
 from ingest.reports.pictures.recovery import rescues
 from ingest.reports.pictures.sizes import begin_of, class_of, file_sizes
-from ingest.reports.pictures.spans import Fate, bars, newest
+from ingest.reports.pictures.spans import InstantOutcome, bars, newest
 from ingest.reports.pictures.throughput import rates
 from tests.unit.ingest.reports import made_histories as made
 from timeline.formatting import count, duration, shard_name, shortened, size
@@ -27,10 +27,10 @@ def of(*entries: Entry) -> History:
 
 def test_a_commit_is_its_three_states_one_after_the_other() -> None:
     (bar,) = bars(of(made.committed(0, made.START_MS)))
-    assert [span.phase for span in bar.spans] == [Phase.WRITE, Phase.DECIDE, Phase.APPLY]
+    assert [span.phase for span in bar.spans] == [SpanPhase.WRITE, SpanPhase.DECIDE, SpanPhase.APPLY]
     assert [(span.end - span.start).total_seconds() for span in bar.spans if span.end] == [1.5, 0.2, 0.4]
     assert bar.start == NINE
-    assert bar.fate is Fate.COMMITTED
+    assert bar.fate is InstantOutcome.COMMITTED
     assert not bar.note
 
 
@@ -44,7 +44,7 @@ def test_phases_never_go_backwards_where_two_clocks_disagree() -> None:
 
 def test_a_rollback_reaches_from_the_request_of_what_went_to_its_own_end() -> None:
     (bar,) = bars(of(made.rolled_back(3, made.START_MS, after_ms=3000)))
-    assert bar.fate is Fate.ROLLED_BACK
+    assert bar.fate is InstantOutcome.ROLLED_BACK
     assert bar.start == NINE
     assert bar.seconds == pytest.approx(3.06)
     assert bar.label == "epoch 3"
@@ -54,16 +54,16 @@ def test_a_rollback_reaches_from_the_request_of_what_went_to_its_own_end() -> No
 @pytest.mark.parametrize(
     ("entry", "phases", "note"),
     [
-        (made.pending(0, made.START_MS), [Phase.OPEN], "pending, not prepared"),
-        (made.pending(0, made.START_MS, is_prepared=True), [Phase.WRITE, Phase.OPEN], "pending, prepared"),
+        (made.pending(0, made.START_MS), [SpanPhase.OPEN], "pending, not prepared"),
+        (made.pending(0, made.START_MS, is_prepared=True), [SpanPhase.WRITE, SpanPhase.OPEN], "pending, prepared"),
         (
             made.pending(0, made.START_MS, is_prepared=True, is_decided=True),
-            [Phase.WRITE, Phase.DECIDE, Phase.OPEN],
+            [SpanPhase.WRITE, SpanPhase.DECIDE, SpanPhase.OPEN],
             "pending, decided: commit",
         ),
     ],
 )
-def test_what_is_pending_has_no_end(entry: Entry, phases: list[Phase], note: str) -> None:
+def test_what_is_pending_has_no_end(entry: Entry, phases: list[SpanPhase], note: str) -> None:
     (bar,) = bars(of(entry))
     assert [span.phase for span in bar.spans] == phases
     assert bar.end is None
@@ -76,9 +76,11 @@ def test_pending_ones_are_kept_before_rollbacks_and_those_before_the_newest() ->
     entries += [made.rolled_back(100 + at, made.START_MS + 10 + at) for at in range(30)]
     kept = newest(bars(of(*entries)), 9)
     assert len(kept) == 9
-    assert sum(bar.fate is Fate.PENDING for bar in kept) == 1
-    assert sum(bar.fate is Fate.ROLLED_BACK for bar in kept) == 3
-    assert {bar.label for bar in kept if bar.fate is Fate.COMMITTED} == {f"epoch {number}" for number in range(45, 50)}
+    assert sum(bar.fate is InstantOutcome.PENDING for bar in kept) == 1
+    assert sum(bar.fate is InstantOutcome.ROLLED_BACK for bar in kept) == 3
+    assert {bar.label for bar in kept if bar.fate is InstantOutcome.COMMITTED} == {
+        f"epoch {number}" for number in range(45, 50)
+    }
     assert [bar.start for bar in kept] == sorted(bar.start for bar in kept)
 
 

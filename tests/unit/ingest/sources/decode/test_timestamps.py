@@ -187,7 +187,11 @@ def test_a_rejected_line_read_again_next_year_gets_the_year_of_its_plan(tmp_path
     batch = pa.RecordBatch.from_pylist([{name: row[name] for name in ("offset", "raw", "context")} for row in rejected])
     batch = batch.cast(pa.schema([("offset", pa.int64()), ("raw", pa.binary()), ("context", pa.string())]))
     decoder = mended.decoder(schema_of({"t": "timestamp"}), lineage=True)
-    rows = [row["t"] for block in mended.requeue()("a.log", batch) for _, row in outcome(decoder.decode(block))[0]]
+    rows = [
+        row["t"]
+        for block in mended.quarantine_decoder()("a.log", batch)
+        for _, row in outcome(decoder.decode(block))[0]
+    ]
     assert rows == [at(2025, 12, 31, 23), at(2026, 1, 1, 1)]
 
 
@@ -288,7 +292,7 @@ def parquet(tmp_path: Path, columns: dict[str, pa.Array], schema: dict[str, str]
         good += [row for _, row in outcome(found)[0]]
         bad += [reason for _, reason, _ in outcome(found)[1]]
         if found.rejected.num_rows:
-            for again in source.requeue()("a", found.rejected.select(["offset", "raw", "context"])):
+            for again in source.quarantine_decoder()("a", found.rejected.select(["offset", "raw", "context"])):
                 assert len(outcome(decoder.decode(again))[1]) == 1
     return good, bad
 
@@ -384,7 +388,7 @@ def test_wall_clocks_of_a_rejected_parquet_row_come_back_as_the_same_instants(tm
     source = source_of(tmp_path / "a.parquet", format="parquet", close_after=0, **BERLIN)
     (block,) = source.reader().read(source.plan({}).ranges[0])
     rejected = source.decoder(schema_of(kinds | {"n": "int"}), lineage=True).decode(block).rejected
-    (again,) = source.requeue()("a", rejected.select(["offset", "raw", "context"]))
+    (again,) = source.quarantine_decoder()("a", rejected.select(["offset", "raw", "context"]))
     ((_, row),), _ = outcome(source.decoder(schema_of(kinds | {"n": "string"}), lineage=True).decode(again))
     assert row == {"t": at(2026, 7, 1, 10), "s": {"t": [at(2026, 7, 1, 10)]}, "n": "x"}
 

@@ -262,7 +262,7 @@ def test_a_header_that_cannot_be_read_is_rejected_with_all_lines_of_its_file(
     ]
     assert not any(result.accepted.num_rows for result in results)
     for result in results:
-        for again in source.requeue()("a.csv", result.rejected.select(["offset", "raw", "context"])):
+        for again in source.quarantine_decoder()("a.csv", result.rejected.select(["offset", "raw", "context"])):
             assert decoder.decode(again).rejected.column("reason").to_pylist() == [reason] * again.rows
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from ingest.sources.kafka.client import Patience, shown
+from ingest.sources.kafka.client import BrokerDeadline, shown
 from ingest.sources.kafka.options import KafkaOptions
 from timeline.errors import SourceError, StoreUnavailableError
 
@@ -38,59 +38,59 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def patience(clock: Clock) -> Patience:
-    return Patience(OPTIONS, StoreUnavailableError, clock)
+def deadline(clock: Clock) -> BrokerDeadline:
+    return BrokerDeadline(OPTIONS, StoreUnavailableError, clock)
 
 
-def test_silence_is_borne_up_to_the_bound_from_the_last_answer_on(patience: Patience, clock: Clock) -> None:
+def test_silence_is_borne_up_to_the_bound_from_the_last_answer_on(deadline: BrokerDeadline, clock: Clock) -> None:
     for _ in range(3):
         clock.now_s += 59
-        patience.check()
-        patience.begin()
-    patience.heard(DOWN)
-    patience.heard(TIMED_OUT)
+        deadline.check()
+        deadline.begin()
+    deadline.heard(DOWN)
+    deadline.heard(TIMED_OUT)
     clock.now_s += 60
     with pytest.raises(StoreUnavailableError, match="b:9092 have not answered for 60 s: Connection refused; check"):
-        patience.check()
+        deadline.check()
 
 
 @pytest.mark.parametrize("error", [REFUSED, NO_CERTIFICATE])
 def test_refusal_is_final_within_seconds_and_keeps_its_reason(
-    patience: Patience, clock: Clock, error: KafkaError
+    deadline: BrokerDeadline, clock: Clock, error: KafkaError
 ) -> None:
-    patience.heard(error)
-    patience.heard(DOWN)
-    patience.check()
+    deadline.heard(error)
+    deadline.heard(DOWN)
+    deadline.check()
     clock.now_s += 3
     with pytest.raises(SourceError, match=f"b:9092 refuse this job: {error.str()}; check source.options"):
-        patience.check()
+        deadline.check()
 
 
 def test_refusal_by_a_broker_that_has_just_started_is_forgotten_once_it_answers(
-    patience: Patience, clock: Clock
+    deadline: BrokerDeadline, clock: Clock
 ) -> None:
-    patience.heard(REFUSED)
-    patience.begin()
+    deadline.heard(REFUSED)
+    deadline.begin()
     clock.now_s += 30
-    patience.check()
-    assert not patience.has_heard
+    deadline.check()
+    assert not deadline.has_heard
 
 
 def test_people_are_told_once_that_brokers_are_waited_for(
-    patience: Patience, clock: Clock, caplog: pytest.LogCaptureFixture
+    deadline: BrokerDeadline, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    patience.heard(DOWN)
+    deadline.heard(DOWN)
     for _ in range(10):
         clock.now_s += 1
-        patience.check()
+        deadline.check()
     assert caplog.messages == ["brokers b:9092 do not answer, waiting up to 55 s more: Connection refused"]
 
 
-def test_secrets_in_what_librdkafka_says_are_masked(patience: Patience, clock: Clock) -> None:
+def test_secrets_in_what_librdkafka_says_are_masked(deadline: BrokerDeadline, clock: Clock) -> None:
     assert shown(f"user me with {SECRET} and -----KEY", OPTIONS) == "user me with … and …"
-    patience.heard(KafkaError(KafkaError._AUTHENTICATION, f"no {SECRET}"))
+    deadline.heard(KafkaError(KafkaError._AUTHENTICATION, f"no {SECRET}"))
     clock.now_s += 60
     with pytest.raises(SourceError) as error:
-        patience.check()
+        deadline.check()
     assert SECRET not in str(error.value)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
-from ingest.sources.kafka.shards import Log, Partition, Place, Shard, Stretch
+from ingest.sources.kafka.shards import KafkaPosition, Log, Partition, Shard, Stretch
 from timeline.chain import Chain
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import RangeGoneError, SourceChangedError, SourceError
@@ -25,7 +25,7 @@ def options_of(**changes: Any) -> KafkaOptions:
 
 
 def position(offset: int, topic_id: str = "A", leader_epoch: int | None = None) -> Position:
-    return Position(offset, Place(topic_id, leader_epoch).to_json())
+    return Position(offset, KafkaPosition(topic_id, leader_epoch).to_json())
 
 
 def first_ranges(
@@ -210,7 +210,7 @@ def test_topic_that_comes_back_after_its_end_was_accepted_is_read_from_its_begin
 
 
 def test_topic_without_ids_is_told_by_its_offsets_alone() -> None:
-    after = {"orders/0": Position(100, Place().to_json())}
+    after = {"orders/0": Position(100, KafkaPosition().to_json())}
     assert loss_error(stretches_of({P0: Log(None, 0, 120)}, after)) is None
     assert loss_error(stretches_of({P0: Log(None, 0, 20)}, after)) is not None
 

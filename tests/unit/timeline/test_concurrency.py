@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from timeline.side_by_side import side_by_side
+from timeline.concurrency import map_concurrently
 
 PATIENCE_S = 20.0
 
@@ -13,7 +13,7 @@ PATIENCE_S = 20.0
 @pytest.mark.parametrize("most", [1, 2, 5, 8])
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 20])
 def test_results_come_in_the_order_of_the_items(count: int, most: int) -> None:
-    assert side_by_side(lambda number: number * number, range(count), most) == [n * n for n in range(count)]
+    assert map_concurrently(lambda number: number * number, range(count), most) == [n * n for n in range(count)]
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -29,7 +29,7 @@ def test_so_many_run_at_the_same_time_and_never_more(most: int) -> None:
         with lock:
             running -= 1
 
-    side_by_side(action, range(4 * most), most)
+    map_concurrently(action, range(4 * most), most)
     assert highest == most
 
 
@@ -50,6 +50,6 @@ def test_the_first_error_in_order_passes_through_once_what_runs_has_ended_and_th
         ended.append(number)
 
     with pytest.raises(ValueError, match="the first"):
-        side_by_side(action, range(2000), 2)
+        map_concurrently(action, range(2000), 2)
     assert sorted(begun) == [0, 1, *sorted(ended)]
     assert len(begun) < 2000

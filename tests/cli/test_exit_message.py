@@ -16,9 +16,9 @@ from deltalake import write_deltalake
 
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
-from ingest.driver.exit_message import LastWord
+from ingest.driver.exit_message import ExitMessage
 from ingest.driver.takeover import run_recovery
-from ingest.protocol.events import LeftPending, Opened, Phase, PhaseDone, RolledBack
+from ingest.protocol.events import EpochOpened, LeftPending, Phase, PhaseDone, RolledBack
 from sinks.held import REPLAY
 from tests.cli.conftest import Call
 from tests.cli.local_tideline import SparkFreeRunner
@@ -164,9 +164,12 @@ def test_a_target_that_has_lost_an_epoch_says_what_to_run(
 
 class TestLastWord:
     def word(
-        self, *events: RolledBack | LeftPending | PhaseDone | Opened, error: Exception | None = None, said: str = "why."
+        self,
+        *events: RolledBack | LeftPending | PhaseDone | EpochOpened,
+        error: Exception | None = None,
+        said: str = "why.",
     ) -> str:
-        last = LastWord(Path("job.yaml"))
+        last = ExitMessage(Path("job.yaml"))
         for event in events:
             last(event)
         return last.after(error or TargetError("why"), said)
@@ -193,7 +196,7 @@ class TestLastWord:
 
     def test_the_epoch_is_named_though_storage_no_longer_knows_its_number(self) -> None:
         plan = Plan(REF, "job", "p", (), (), {}, "t")
-        word = self.word(Opened(plan), RolledBack(EpochRef(-1, REF.instant, 3), ""), error=FencedError("fenced"))
+        word = self.word(EpochOpened(plan), RolledBack(EpochRef(-1, REF.instant, 3), ""), error=FencedError("fenced"))
         assert "Epoch 7 (instant" in word
 
 

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.client import Endpoint, TikvClient
-from sinks.tikv.heart import SAFE_POINT_TTL_S, Heart
+from sinks.tikv.heartbeat import SAFE_POINT_TTL_S, Heartbeat
 from sinks.tikv.transaction import Transaction
 from tests.unit.sinks.tikv.scripted_cluster import scripted
 
@@ -28,10 +28,10 @@ def test_heart_that_is_stopped_beats_no_more() -> None:
             return pb.TxnHeartBeatResponse()
 
         cluster.says("KvTxnHeartBeat", *[alive] * 100)
-        heart = Heart(client, Transaction(7, b"t-primary", 30), "tests", began_s=time.monotonic())
+        heartbeat = Heartbeat(client, Transaction(7, b"t-primary", 30), "tests", began_s=time.monotonic())
         for _ in range(BEATS):
             assert has_beaten.acquire(timeout=60)
-        heart.stop()
+        heartbeat.stop()
         while has_beaten.acquire(blocking=False):
             pass  # it was heard before
         under_way = [has_beaten.acquire(timeout=0.3) for _ in range(BEATS)]
@@ -48,13 +48,15 @@ def test_heart_that_is_stopped_while_it_keeps_versions_has_kept_them_before(monk
         order.append("kept")
 
     def stop() -> None:
-        heart.stop()
+        heartbeat.stop()
         order.append("stopped")
 
-    monkeypatch.setattr("sinks.tikv.heart.keep_versions", keep)
+    monkeypatch.setattr("sinks.tikv.heartbeat.keep_versions", keep)
     with scripted() as cluster, closing(TikvClient(Endpoint(tuple(cluster.leaders)))) as client:
         days = itertools.count(0, SAFE_POINT_TTL_S)
-        heart = Heart(client, Transaction(7, b"t-primary", 30), "tests", began_s=0, monotonic=lambda: float(next(days)))
+        heartbeat = Heartbeat(
+            client, Transaction(7, b"t-primary", 30), "tests", began_s=0, monotonic=lambda: float(next(days))
+        )
         assert is_asked.wait(timeout=60)
         stopping = threading.Thread(target=stop)
         stopping.start()

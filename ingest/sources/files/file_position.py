@@ -17,7 +17,7 @@ Copy: TypeAlias = tuple[str, int, float]
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePosition:
     """How far a file was read, and what tells that it is still the same file.
 
     Attributes:
@@ -76,11 +76,11 @@ class Place:
         return detail
 
     @staticmethod
-    def of(position: Position) -> Place:
+    def of(position: Position) -> FilePosition:
         """Read back from a position."""
         detail = position.detail
         identity, archive, copies = detail.get("id"), detail.get("archive"), detail.get("copies")
-        return Place(
+        return FilePosition(
             path=_one_spelling(str(detail.get("path")), identity),
             identity=str(identity) if identity is not None else None,
             mtime_s=_number(detail, "mtime"),

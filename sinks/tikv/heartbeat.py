@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from sinks.tikv.backoff import Patience
+from sinks.tikv.backoff import Backoff
 from sinks.tikv.client import TikvClient
-from sinks.tikv.transaction import Transaction, heartbeat
+from sinks.tikv.transaction import Transaction, send_heartbeat
 from timeline.errors import InvariantError, StoreUnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def safe_point_service(app_id: str, prefix: bytes, start_ts: int) -> str:
     return f"{app_id}-{prefix.hex()}-{start_ts}"
 
 
-class Heart:
+class Heartbeat:
     """Beats for one transaction in a thread, until it is stopped or the transaction is over."""
 
     def __init__(
@@ -53,11 +53,11 @@ class Heart:
         self._monotonic = monotonic
         self._began_s = began_s
         self._stop = threading.Event()
-        # Reentrant: the thread that keeps may be the one that collects a dropped target, which stops its heart.
+        # Reentrant: the thread that keeps may be the one that collects a dropped target, which stops its heartbeat.
         self._keeping = threading.RLock()
         self.is_lost = False
         """Whether somebody has ended the transaction."""
-        self._thread = threading.Thread(target=self._run, name="tikv-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tikv-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -72,8 +72,8 @@ class Heart:
             elapsed_ms = int((self._monotonic() - self._began_s) * 1000)
             try:
                 # A beat that does not get through makes room for the next one before the TTL is over.
-                patience = Patience(ttl_ms / 3000)
-                if not heartbeat(self._client, self._transaction, elapsed_ms + ttl_ms, patience):
+                backoff = Backoff(ttl_ms / 3000)
+                if not send_heartbeat(self._client, self._transaction, elapsed_ms + ttl_ms, backoff):
                     self.is_lost = not self._stop.is_set()
                     return
                 if self._monotonic() - kept_s > SAFE_POINT_TTL_S / 3:

@@ -11,10 +11,10 @@ from sinks.base import Lookup, SinkContext, TargetOptions
 from sinks.held import Base, Held
 from sinks.tikv.channels import Tls
 from sinks.tikv.client import Endpoint, TikvClient, connection
-from sinks.tikv.dedup import Kind, Rule
+from sinks.tikv.dedup import KeptRow, Rule
 from sinks.tikv.key_codec import check_prefix
 from sinks.tikv.options import TikvOptions, WriteMode
-from sinks.tikv.records import Layout, Records
+from sinks.tikv.records import RecordStore, RowLayout
 from sinks.tikv.staged import Stager
 from sinks.tikv.writer import RowRules
 from timeline.epoch import EpochRef, Part
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class TikvPlace:
+class TikvTable:
     """What every sink that writes to TiKV is made of.
 
     Attributes:
@@ -55,7 +55,7 @@ class TikvPlace:
         """
         assert isinstance(options, TikvOptions)
         prefix = check_prefix(options.prefix)
-        rule = Rule(Kind(options.dedup.rule), options.dedup.by)
+        rule = Rule(KeptRow(options.dedup.rule), options.dedup.by)
         tls = Tls(**options.tls.model_dump()) if options.tls is not None else None
         return cls(
             target=options.name or f"tikv:{options.prefix}",
@@ -74,9 +74,9 @@ class TikvPlace:
         return connection(self.endpoint)
 
     @property
-    def records(self) -> Records:
+    def records(self) -> RecordStore:
         """What this job keeps below the prefix."""
-        return Records(self.client, self.prefix, self.app_id)
+        return RecordStore(self.client, self.prefix, self.app_id)
 
     @property
     def row_schema(self) -> pa.Schema:
@@ -108,10 +108,10 @@ class TikvPlace:
         self.refuse_other_layout()
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """What this job's keys and values are made of."""
         stager = self.stager
-        return Layout(
+        return RowLayout(
             tuple((field.name, str(field.type)) for field in stager.keys.columns),
             tuple((field.name, str(field.type)) for field in stager.values.schema),
         )

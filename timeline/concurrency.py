@@ -9,11 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-SIDE_BY_SIDE = 8
+MOST_REQUESTS = 8
 """Requests at the same time: below the 10 connections that botocore keeps in its pool."""
 
 
-def side_by_side(action: Callable[[T], R], items: Sequence[T], most: int = SIDE_BY_SIDE) -> list[R]:
+def map_concurrently(action: Callable[[T], R], items: Sequence[T], most: int = MOST_REQUESTS) -> list[R]:
     """The action's results in the order of the items; a single item, or `most` = 1, takes no thread.
 
     Args:
