@@ -46,6 +46,7 @@ from sinks.delta.rules import delta_schema
 from sinks.delta.sink import DeltaSink
 from sinks.parquet.markers import marker_path
 from sinks.parquet.partition_writer import ParquetPartitionWriter
+from sinks.partition import partitioned_schema
 from sinks.sql_types import parse_type
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain, write_snapshot
@@ -281,8 +282,8 @@ def _started(place: Place) -> tuple[JobContext, WriterLease]:
     assert isinstance(sink, DeltaSink)
     DeltaTable.create(
         sink.log.location,
-        delta_schema(sink.table_schema),
-        partition_by=sink.partition_columns,
+        delta_schema(partitioned_schema(sink.schema, sink.partition_by)),
+        partition_by=[by.column for by in sink.partition_by],
         configuration={"delta.checkpointInterval": str(10 * EPOCHS)},
         storage_options=dict(sink.log.storage_options) or None,
     )

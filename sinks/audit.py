@@ -115,24 +115,31 @@ class Audit:
     findings: Sequence[Finding]
 
 
-@runtime_checkable
-class AuditedSink(Protocol):
-    """A sink that can be compared with the timeline; what `sinks.base.Sink` has is there as well."""
+class TargetAuditor(Protocol):
+    """Compares one target with the timeline."""
 
     def audit(self, expected: Expected) -> Audit:
         """Compare; reads only.
 
         Raises:
-            StoreUnavailableError: it cannot be looked at.
+            StoreUnavailableError: the target cannot be read.
         """
 
     def delete(self, findings: Sequence[Finding]) -> None:
         """Delete what fixable findings of this target name. The caller is the timeline's writer."""
 
 
-def audited(sink: Sink) -> AuditedSink | None:
-    """The sink, where its target can be compared with the timeline."""
-    return sink if isinstance(sink, AuditedSink) else None
+@runtime_checkable
+class AuditedSink(Protocol):
+    """A sink whose target can be compared with the timeline."""
+
+    def auditor(self) -> TargetAuditor:
+        """The target's auditor; touches no storage."""
+
+
+def auditor_of(sink: Sink) -> TargetAuditor | None:
+    """The auditor of a sink's target; None where it cannot be compared with the timeline."""
+    return sink.auditor() if isinstance(sink, AuditedSink) else None
 
 
 def fixable(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -75,103 +75,97 @@ class Held:
         return Base(self.table, self.version, self.newest)
 
 
-@runtime_checkable
-class HoldingSink(Protocol):
-    """A sink that can tell which epochs its target has; what `sinks.base.Sink` has is there as well."""
+class TargetContents(Protocol):
+    """The contents of a target: which epochs it has, and which of its data files are missing."""
+
+    @property
+    def place(self) -> str:
+        """The target's location in one spelling, "" where it is known by its name alone; touches no storage."""
 
     def held(self, known: Base | None = None) -> Held:
-        """Look; reads only. Where nobody else wrote since the job's last commit, only the newest entry is read.
+        """The job's epochs in the target; reads only.
+
+        Where nobody else wrote since the job's last commit, only the newest entry is read.
 
         Args:
-            known: the target as it was known to be in order; what came before that is not looked at again.
+            known: the target when it was last known to be in order; older changes are not checked again.
 
         Raises:
-            StoreUnavailableError: it cannot be looked at.
+            StoreUnavailableError: the target cannot be read.
         """
 
     def has_all(self, part: Part) -> bool:
         """Whether readers see every data file of a part, as it was written.
 
         Raises:
-            StoreUnavailableError: it cannot be looked at.
+            StoreUnavailableError: the target cannot be read.
         """
 
-
-@runtime_checkable
-class PlacedSink(Protocol):
-    """A sink whose target lies where no other one does; what `HoldingSink` has is there as well."""
-
-    @property
-    def place(self) -> str:
-        """Where, in one spelling; touches no storage."""
-
-
-@runtime_checkable
-class CopyingSink(Protocol):
-    """A sink whose data files other targets of the same job can have too, byte for byte."""
-
-    def read_file(self, file: WrittenFile) -> bytes:
-        """A data file, whole.
+    def missing_files(self) -> Sequence[str]:
+        """Data files that the target names and that do not exist; none where it names no files.
 
         Raises:
-            StoreUnavailableError: it is not there, or its bytes are not those that were written.
+            StoreUnavailableError: the target cannot be read.
         """
 
-    def refused_copies(self, files: Sequence[WrittenFile]) -> str:
+
+@runtime_checkable
+class HoldingSink(Protocol):
+    """A sink whose target records its epochs."""
+
+    def contents(self) -> TargetContents:
+        """The target's contents; touches no storage."""
+
+
+class FileCopies(Protocol):
+    """Data files that targets of one job exchange, byte for byte."""
+
+    def read(self, file: WrittenFile) -> bytes:
+        """A data file of this target, whole.
+
+        Raises:
+            StoreUnavailableError: it does not exist, or its bytes are not those that were written.
+        """
+
+    def refused(self, files: Sequence[WrittenFile]) -> str:
         """Why this target takes no copies of another one's data files; "" where it takes them.
 
         Args:
             files: the other target's.
         """
 
-    def copy_files(
-        self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
-    ) -> WriteReport:
+    def write(self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]) -> WriteReport:
         """Write another target's data files to this one, as a task of an epoch does; nothing is visible yet.
 
         Args:
             instant: the epoch's instant.
             files: the other target's.
-            read: gives one of them, whole.
+            read: returns the bytes of one of them.
 
         Raises:
-            TargetRefusedError: see `refused_copies`; nothing was written.
+            TargetRefusedError: see `refused`; nothing was written.
         """
 
 
 @runtime_checkable
-class NamingSink(Protocol):
-    """A sink whose target names its data files; what `HoldingSink` has is there as well."""
+class CopyingSink(Protocol):
+    """A sink whose data files other targets of the same job can have too."""
 
-    def named_and_gone(self) -> Sequence[str]:
-        """Data files that readers are told to read, and that are not there.
-
-        Raises:
-            StoreUnavailableError: it cannot be looked at.
-        """
+    def copies(self) -> FileCopies:
+        """Reads and writes copies of data files; touches no storage."""
 
 
 _BASE = TypeAdapter(Base)
 
 
-def holding(sink: Sink) -> HoldingSink | None:
-    """The sink, where it can tell which epochs its target has."""
-    return sink if isinstance(sink, HoldingSink) else None
+def contents_of(sink: Sink) -> TargetContents | None:
+    """The contents of a sink's target; None where it does not record its epochs."""
+    return sink.contents() if isinstance(sink, HoldingSink) else None
 
 
-def placed(sink: Sink) -> PlacedSink | None:
-    """The sink, where its place tells its target from others."""
-    return sink if isinstance(sink, PlacedSink) else None
-
-
-def copying(sink: Sink) -> CopyingSink | None:
-    """The sink, where it takes data files of another target as they are."""
-    return sink if isinstance(sink, CopyingSink) else None
-
-
-def naming(sink: Sink) -> NamingSink | None:
-    """The sink, where it tells which data files are named by its table and gone."""
-    return sink if isinstance(sink, NamingSink) else None
+def copies_of(sink: Sink) -> FileCopies | None:
+    """Copies of a sink's data files; None where other targets cannot have them."""
+    return sink.copies() if isinstance(sink, CopyingSink) else None
 
 
 def remembering(sink: Sink) -> RememberingSink | None:

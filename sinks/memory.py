@@ -147,21 +147,9 @@ class MemorySink:
         """See Sink."""
         return self._markers.instants()
 
-    def held(self, known: Base | None = None) -> Held:
-        """See HoldingSink; nobody takes rows out of such a table, it can only go as a whole."""
-        log = self._log()
-        newest = next((entry for entry in reversed(log) if entry.app_id == self.app_id), None)
-        if not log:
-            return Held(None)
-        table = log[0].token
-        if newest is None:
-            return Held(table, len(log) - 1)
-        return Held(table, len(log) - 1, newest.epoch, instant=newest.instant)
-
-    def has_all(self, part: Part) -> bool:
+    def contents(self) -> MemoryContents:
         """See HoldingSink."""
-        seen = {path for entry in self._log() for path in entry.files}
-        return all(file.path in seen for file in part.files)
+        return MemoryContents(self.app_id, self._log)
 
     def read(self) -> pa.Table:
         """All visible rows, in the order of the commits."""
@@ -185,6 +173,44 @@ class MemorySink:
         listed = self.retry.call(lambda: self.store.list("_log"))
         bodies = [(info.path, self.retry.call(partial(self.store.get, info.path))) for info in listed]
         return [LOG_ENTRY.load(path, body) for path, body in bodies]
+
+
+@dataclass(frozen=True)
+class MemoryContents:
+    """Reads the log of one table; see `sinks.held.TargetContents`.
+
+    Attributes:
+        app_id: the job's key in the table.
+        log: reads the table's log.
+    """
+
+    app_id: str
+    log: Callable[[], Sequence[AppliedEpoch]]
+
+    @property
+    def place(self) -> str:
+        """See TargetContents."""
+        return ""
+
+    def held(self, known: Base | None = None) -> Held:
+        """See TargetContents; nobody takes rows out of such a table, it can only be deleted as a whole."""
+        log = self.log()
+        newest = next((entry for entry in reversed(log) if entry.app_id == self.app_id), None)
+        if not log:
+            return Held(None)
+        table = log[0].token
+        if newest is None:
+            return Held(table, len(log) - 1)
+        return Held(table, len(log) - 1, newest.epoch, instant=newest.instant)
+
+    def has_all(self, part: Part) -> bool:
+        """See TargetContents."""
+        seen = {path for entry in self.log() for path in entry.files}
+        return all(file.path in seen for file in part.files)
+
+    def missing_files(self) -> Sequence[str]:
+        """See TargetContents."""
+        return ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ingest.protocol.counts import TargetRows, misfits
 from ingest.protocol.gone_files import without_files
 from ingest.protocol.job import JobContext
 from ingest.protocol.names import part_of, quarantine_of
-from sinks.audit import Audit, Expected, Finding, InstantState, Problem, audited, fixable
+from sinks.audit import Audit, Expected, Finding, InstantState, Problem, auditor_of, fixable
 from sinks.base import Sink
 from sinks.held import in_spans, span_words
 from timeline.active import ActiveTimeline, states_before
@@ -123,7 +123,7 @@ def fix(
         wanted = list(fixable(found.findings))
         for sink in job.sinks:
             own = [finding for finding in wanted if finding.where == sink.target]
-            auditor = audited(sink)
+            auditor = auditor_of(sink)
             if own and auditor is not None:
                 lease.check()
                 auditor.delete(own)
@@ -171,7 +171,7 @@ def _compare(job: JobContext, timeline: ActiveTimeline, *, is_deep: bool) -> Fsc
 
 
 def _audit(sink: Sink, expected: Expected) -> Audit:
-    auditor = audited(sink)
+    auditor = auditor_of(sink)
     return Audit("nothing: it has no way to be compared", ()) if auditor is None else auditor.audit(expected)
 
 

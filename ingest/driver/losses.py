@@ -30,12 +30,12 @@ from sinks.held import (
     RESTORE_TIMELINE,
     Base,
     Held,
-    HoldingSink,
     Span,
+    TargetContents,
     base_of,
+    contents_of,
     gone_since,
     gone_words,
-    holding,
     span_words,
     spans,
 )
@@ -106,7 +106,7 @@ def refuse_ahead(job: JobContext) -> None:
 def ahead(job: JobContext) -> Iterator[tuple[str, str]]:
     """Names of targets with epochs that the timeline has not decided to commit, each with this fact in words."""
     for sink in job.sinks:
-        target = holding(sink)
+        target = contents_of(sink)
         held = target.held() if target is not None else None
         if held is None or held.newest is None:
             continue
@@ -247,7 +247,7 @@ def find_losses(job: JobContext, newest: Decision | None, past: Sequence[Read] |
 def _losses(
     job: JobContext, sink: Sink, newest: Decision, manifest: Manifest, past: Sequence[Read] | None
 ) -> Iterator[TargetLoss]:
-    target = holding(sink)
+    target = contents_of(sink)
     base = _expected(job, sink.target, manifest) if target is not None else None
     is_in_newest = part_of(manifest, sink.target) is not None
     if past is not None or not is_in_newest:
@@ -276,7 +276,7 @@ def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
     return Base(base.table if base else None, -1, parts[-1].epoch.epoch if parts else held.newest)
 
 
-def _loss(job: JobContext, name: str, target: HoldingSink, base: Base, newest: Decision) -> TargetLoss | None:
+def _loss(job: JobContext, name: str, target: TargetContents, base: Base, newest: Decision) -> TargetLoss | None:
     held = target.held(base)
     gone = gone_since(base, held)
     if gone is not None and held.doubt and held.how:
@@ -288,7 +288,7 @@ def _loss(job: JobContext, name: str, target: HoldingSink, base: Base, newest: D
     return TargetLoss(name, gone.how, lost, held) if lost else None
 
 
-def _warn_of_doubt(job: JobContext, name: str, target: HoldingSink, newest: Decision, held: Held) -> None:
+def _warn_of_doubt(job: JobContext, name: str, target: TargetContents, newest: Decision, held: Held) -> None:
     """Where the log was cleaned up under what others did, the newest epoch's own files tell that nothing is lost."""
     if not held.doubt or held.newest is None:
         return

@@ -22,7 +22,7 @@ from ingest.protocol.gaps import MissingEpochs
 from ingest.protocol.gone_files import gone_words
 from ingest.protocol.job import JobContext
 from ingest.protocol.recovery import pending_commits
-from sinks.held import holding, spans
+from sinks.held import contents_of, spans
 from timeline.active import ActiveTimeline
 from timeline.epoch import Manifest
 from timeline.lease import LeaseState
@@ -45,11 +45,11 @@ def with_pending(job: JobContext, losses: Sequence[TargetLoss]) -> list[TargetLo
         evidence = gather(job, instant, LeaseState.MINE)
         for target, problems in evidence.gone.items():
             assert isinstance(evidence.manifest, Manifest)
-            holder = holding(job.sink(target))
-            if holder is None:
+            contents = contents_of(job.sink(target))
+            if contents is None:
                 continue
             how = f"has lost data files of an epoch that is decided ({gone_words({target: problems})})"
-            loss = found.get(target) or TargetLoss(target, how, (), holder.held())
+            loss = found.get(target) or TargetLoss(target, how, (), contents.held())
             (part,) = (part for part in evidence.manifest.parts if part.target == target)
             lost = CommittedRows(evidence.plan, evidence.manifest, part)
             found[target] = replace(loss, epochs=(*loss.epochs, lost), pending=(*loss.pending, part.epoch.epoch))

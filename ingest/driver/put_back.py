@@ -34,7 +34,7 @@ from ingest.protocol.recovery import recover
 from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from sinks.base import PartitionWriter
-from sinks.held import Span, copying, in_spans, naming, span_words, spans
+from sinks.held import Span, contents_of, copies_of, in_spans, span_words, spans
 from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.decision import Decision
@@ -215,11 +215,11 @@ def _refuse_named_and_gone(job: JobContext) -> None:
     Which epochs they are of is not told here: others may have compacted them.
 
     Raises:
-        TargetRefusedError: naming the table and the files.
+        TargetRefusedError: contents_of the table and the files.
     """
     for sink in job.sinks:
-        namer = naming(sink)
-        gone = namer.named_and_gone() if namer is not None else ()
+        contents = contents_of(sink)
+        gone = contents.missing_files() if contents is not None else ()
         if gone:
             more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
             raise TargetRefusedError(
@@ -305,7 +305,7 @@ def _way(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRo
         origin = _copied_from(job, target, lost)
         if origin is not None:
             return Lost(target, lost, Way.COPY, origin=origin)
-        if copying(job.sink(target)) is None:
+        if copies_of(job.sink(target)) is None:
             return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
         why = "no other target has data files of it"
     elif part.files:
@@ -324,11 +324,11 @@ _WITHOUT_FILES = "a target without data files; write to another prefix and timel
 
 def _copied_from(job: JobContext, target: str, lost: CommittedRows) -> Part | None:
     """The part of another target whose data files can be copied; None where there is none."""
-    if target == job.quarantine or copying(job.sink(target)) is None:
+    if target == job.quarantine or copies_of(job.sink(target)) is None:
         return None
     for sink in job.sinks:
         part = part_of(lost.manifest, sink.target)
-        is_like = sink.target not in (target, job.quarantine) and copying(sink) is not None
+        is_like = sink.target not in (target, job.quarantine) and copies_of(sink) is not None
         if is_like and part is not None and part.files and not sink.verify(part):
             return part
     return None
@@ -336,11 +336,11 @@ def _copied_from(job: JobContext, target: str, lost: CommittedRows) -> Part | No
 
 def _refused_copies(job: JobContext, target: str, lost: CommittedRows) -> str:
     """Why a target takes no copies of the data files that others have of an epoch; "" where it takes them."""
-    taker = copying(job.sink(target))
+    taker = copies_of(job.sink(target))
     if target == job.quarantine or taker is None:
         return ""
     others = (part for part in lost.manifest.parts if part.target not in (target, job.quarantine))
-    return next((reason for part in others if (reason := taker.refused_copies(part.files))), "")
+    return next((reason for part in others if (reason := taker.refused(part.files))), "")
 
 
 def _against_reading(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRows) -> str:
@@ -402,9 +402,9 @@ class LostRows:
 
     def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
         """Copy the data files of another target, which has the same rows."""
-        source, target = copying(self.job.sink(origin.target)), copying(self.job.sink(lost.target))
+        source, target = copies_of(self.job.sink(origin.target)), copies_of(self.job.sink(lost.target))
         assert source is not None and target is not None
-        report = target.copy_files(plan.ref.instant, origin.files, source.read_file)
+        report = target.write(plan.ref.instant, origin.files, source.read)
         return replace(report, dropped=lost.epoch.part.dropped)
 
     def _read_again(

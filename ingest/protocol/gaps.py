@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sinks.base import Sink
-from sinks.held import Span, holding, with_base
+from sinks.held import Span, contents_of, with_base
 from timeline.epoch import Part
 
 log = logging.getLogger(__name__)
@@ -35,10 +35,10 @@ class MissingEpochs:
         if part.epoch.epoch in self.without_files:
             log.warning("%s: %s is not committed here: its data files are gone", sink.target, part.epoch)
             return None
-        holder = holding(sink)
-        if not part.rows or holder is None:
+        contents = contents_of(sink)
+        if not part.rows or contents is None:
             return part
-        base = replace(holder.held().base, missing=spans_before(part.epoch.epoch, self.missing))
+        base = replace(contents.held().base, missing=spans_before(part.epoch.epoch, self.missing))
         return replace(part, detail=with_base(part.detail, base))
 
 

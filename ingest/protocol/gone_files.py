@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ingest.protocol.job import JobContext
 from sinks.base import Lookup, Sink
-from sinks.held import REPLAY, base_of, gone_since, holding
+from sinks.held import REPLAY, base_of, contents_of, gone_since
 from timeline.epoch import EpochRef, Manifest, Part
 from timeline.errors import TargetRefusedError
 
@@ -43,8 +43,8 @@ def without_files(job: JobContext, manifest: Manifest) -> dict[str, Sequence[str
 
 def _changed(sink: Sink, part: Part) -> str:
     """What happened to a target since an epoch was prepared for it, to stand before what its files lack."""
-    holder, base = holding(sink), base_of(part)
-    gone = gone_since(base, holder.held(base)) if holder is not None and base is not None else None
+    contents, base = contents_of(sink), base_of(part)
+    gone = gone_since(base, contents.held(base)) if contents is not None and base is not None else None
     return f"it {gone.how}; " if gone is not None else ""
 
 

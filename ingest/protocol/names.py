@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.protocol.job import JobContext
-from sinks.held import base_of, holding, placed
+from sinks.held import base_of, contents_of
 from timeline.epoch import Manifest, Part
 from timeline.errors import TargetRefusedError
 
@@ -92,14 +92,14 @@ def has_files_of(job: JobContext, target: str, part: Part) -> bool:
 def _targets(job: JobContext) -> list[_Target]:
     found = []
     for sink in job.sinks:
-        lying, holder = placed(sink), holding(sink)
-        if lying is None or holder is None:
+        contents = contents_of(sink)
+        if contents is None or not contents.place:
             found.append(_Target(job, sink.target))
             continue
         table = None
         with contextlib.suppress(TargetRefusedError):  # whoever needs the table says why it cannot be opened
-            table = holder.held().table
-        found.append(_Target(job, sink.target, lying.place, table))
+            table = contents.held().table
+        found.append(_Target(job, sink.target, contents.place, table))
     return found
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sinks.audit import Audit, Expected, Finding, InstantState, Problem
-from sinks.parquet.markers import DATA_FILE, owner_of
+from sinks.delta.contents import DeltaContents
+from sinks.parquet.markers import DATA_FILE, Markers, owner_of
 from timeline.epoch import WrittenFile
 from timeline.stores.base import ObjectInfo
 from timeline.units import count
@@ -29,6 +30,42 @@ class Table:
     applied: int | None
     files: Mapping[str, int | None]
     removed: Callable[[], frozenset[str] | None]
+
+
+@dataclass(frozen=True)
+class LakeAuditor:
+    """Compares one Delta table with the timeline; see `sinks.audit.TargetAuditor`.
+
+    Attributes:
+        app_id: the job's key in the table.
+        contents: reads the table.
+        markers: delete files of the job.
+    """
+
+    app_id: str
+    contents: DeltaContents
+    markers: Markers
+
+    def audit(self, expected: Expected) -> Audit:
+        """See TargetAuditor."""
+        contents, retry = self.contents, self.contents.retry
+        # The table first: the listing then has every file that a commit makes visible meanwhile.
+        snapshot = retry.call(contents.load)
+        table = None
+        if snapshot is not None:
+            table = Table(snapshot.applied, contents.log.files(snapshot), lambda: retry.call(contents.log.removed))
+        listed = {info.path: info for info in retry.call(lambda: contents.store.list("", recursive=True))}
+        return LakeAudit(contents.target, self.app_id, listed, table, self._damage).compare(expected)
+
+    def delete(self, findings: Sequence[Finding]) -> None:
+        """See TargetAuditor."""
+        self.markers.delete_files([finding.what for finding in findings if finding.is_fixable])
+
+    def _damage(self, file: WrittenFile) -> str | None:
+        from sinks.damage import damage_of
+
+        store = self.contents.store
+        return damage_of(self.contents.retry.call(lambda: store.get(file.path)), file)
 
 
 @dataclass(frozen=True)

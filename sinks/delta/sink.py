@@ -16,11 +16,10 @@ taken for an answer: the log is read again, and holds the marker or does not.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Literal, Self, cast
@@ -28,13 +27,13 @@ from typing import ClassVar, Literal, Self, cast
 import pyarrow as pa
 from pydantic import ByteSize, Field
 
-from sinks.audit import Audit, Expected, Finding
 from sinks.base import DeletedFiles, Lookup, ParallelRunner, PartitionWriter, SinkContext, TargetOptions, sequential
 from sinks.delta import spark_files
 from sinks.delta.bounds import indexed_columns, with_all_bounds_or_none
-from sinks.delta.copies import Copier, read_whole
+from sinks.delta.contents import DeltaContents, naming_target
+from sinks.delta.copies import DeltaCopies
 from sinks.delta.entry import INSTANT, MISSING, DeltaLogEntry, JobMarker
-from sinks.delta.lake_audit import LakeAudit, Table
+from sinks.delta.lake_audit import LakeAuditor
 from sinks.delta.location import delta_location, delta_storage_options, trusted_authorities
 from sinks.delta.log import DeltaLog
 from sinks.delta.reader import DeltaRows
@@ -45,7 +44,7 @@ from sinks.options import LakeOptions, QueryRows
 from sinks.parquet.markers import Markers
 from sinks.parquet.partition_writer import ParquetPartitionWriter
 from sinks.parquet.table_files import ParquetSettings
-from sinks.partition import EmptyPartition, PartitionField, partitioned_schema, unfit_partition
+from sinks.partition import EmptyPartition, PartitionField, partitioned_schema
 from timeline.concurrency import map_concurrently
 from timeline.epoch import EpochRef, Part, Plan, WriteReport, WrittenFile
 from timeline.errors import (
@@ -114,9 +113,12 @@ class DeltaSink:
     on_deleted: Callable[[DeletedFiles], None] | None = None
     _already_cleaned: set[str] = field(default_factory=set, init=False, repr=False)
     _fit: TableState | None = field(default=None, init=False, repr=False)
-    _base: Base | None = field(default=None, init=False, repr=False)
+    _contents: DeltaContents = field(init=False, repr=False)
 
     Options = cast(type[TargetOptions], DeltaOptions)
+
+    def __post_init__(self) -> None:
+        self._contents = DeltaContents(self.target, self.store, self.log, self.retry)
 
     @classmethod
     def open(cls, options: TargetOptions, context: SinkContext) -> Self:
@@ -149,20 +151,10 @@ class DeltaSink:
         partitioned_schema(sink.schema, sink.partition_by)
         return sink
 
-    @property
-    def table_schema(self) -> pa.Schema:
-        """The table's columns: the rows', and those that the partitioning adds."""
-        return partitioned_schema(self.schema, self.partition_by)
-
-    @property
-    def partition_columns(self) -> list[str]:
-        """The table's partition columns, in the order of the folders."""
-        return [by.column for by in self.partition_by]
-
     def ensure(self) -> None:
         """See Sink. Also removes what killed processes left of unfinished puts."""
         self.retry.call(self.store.remove_stale_uploads)
-        table = self.retry.call(self._load)
+        table = self.retry.call(self._contents.load)
         if table is not None:
             self._refuse_unless_fit(table)
             return
@@ -191,6 +183,7 @@ class DeltaSink:
         if len({file.path for file in files}) != len(files):
             raise InvariantError(f"{self.target}: {epoch}: two task reports name the same file; nothing was committed")
         rows, size = sum(file.rows for file in files), sum(file.size for file in files)
+        contents = self._contents
         return Part(
             target=self.target,
             epoch=epoch,
@@ -201,7 +194,7 @@ class DeltaSink:
             rejected=sum(report.rejected for report in reports),
             detail=with_base(
                 {key: value for report in reports for key, value in report.detail.items()},
-                replace(self._base or self.held().base, place=self.place),
+                replace(contents.base or contents.held().base, place=contents.place),
             ),
         )
 
@@ -215,7 +208,10 @@ class DeltaSink:
             return
         put = _Put()
         try:
-            looks: Sequence[Callable[[], TableSnapshot | None]] = (partial(self._delete_unreported, part), self._glance)
+            looks: Sequence[Callable[[], TableSnapshot | None]] = (
+                partial(self._delete_unreported, part),
+                self._cached_snapshot,
+            )
             _, known = map_concurrently(lambda look: look(), looks, self.store.requests_at_once)
             self.commit_retry.call(partial(self._commit_once, part, put, known))
         except StoreUnavailableError as error:
@@ -224,54 +220,23 @@ class DeltaSink:
     def lookup(self, epoch: EpochRef) -> Lookup:
         """See Sink."""
         try:
-            table = self.retry.call(self._load)
+            table = self.retry.call(self._contents.load)
         except (StoreError, TargetRefusedError) as error:
             _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
             return Lookup.UNKNOWN
         return Lookup.COMMITTED if self._has(table, epoch) else Lookup.NOT_COMMITTED
 
-    def held(self, known: Base | None = None) -> Held:
+    def contents(self) -> DeltaContents:
         """See HoldingSink."""
-        table = self.retry.call(self._load)
-        held = Held(None) if table is None else self.retry.call(lambda: self.log.held(table, known))
-        self._base = held.base
-        return held
+        return self._contents
 
-    @property
-    def place(self) -> str:
-        """See PlacedSink."""
-        return self.log.location
-
-    def has_all(self, part: Part) -> bool:
-        """See HoldingSink."""
-        table = self.retry.call(self._load)
-        seen = self.log.files(table) if table is not None else {}
-        return all(file.path in seen for file in part.files)
-
-    def named_and_gone(self) -> Sequence[str]:
-        """See NamingSink."""
-        table = self.retry.call(self._load)
-        named = self.log.files(table) if table is not None else {}
-        there = self.retry.call(lambda: self.store.sizes(list(named)))
-        return sorted(named.keys() - there.keys())
-
-    def read_file(self, file: WrittenFile) -> bytes:
+    def copies(self) -> DeltaCopies:
         """See CopyingSink."""
-        return read_whole(self.target, self.store, self.retry, file)
+        return DeltaCopies(self.target, self.app_id, self._table_schema, self.store, self._markers, self.retry)
 
-    def refused_copies(self, files: Sequence[WrittenFile]) -> str:
-        """See CopyingSink: older versions wrote partition values that delta-rs cannot read."""
-        reasons = (unfit_partition(file.partition, self.table_schema) for file in files)
-        return next((reason for reason in reasons if reason), "")
-
-    def copy_files(
-        self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]
-    ) -> WriteReport:
-        """See CopyingSink: the tables of a job have the same columns and partitions."""
-        refused = self.refused_copies(files)
-        if refused:
-            raise TargetRefusedError(f"{self.target}: {refused}. Nothing was copied")
-        return Copier(self.app_id, self.store, self._markers).copy(instant, files, read)
+    def auditor(self) -> LakeAuditor:
+        """See AuditedSink."""
+        return LakeAuditor(self.app_id, self._contents, self._markers)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink."""
@@ -295,29 +260,19 @@ class DeltaSink:
         if self.job is None:
             return None
         job = self.job
-        with self._named():
+        with naming_target(self.target):
             found = self.retry.call(lambda: self.log.version_of(job.key))
         return None if found in (None, job.version) else f"{self.target} (the Delta table at {self.log.location})"
 
-    def audit(self, expected: Expected) -> Audit:
-        """See AuditedSink."""
-        # The table first: a file that a commit makes visible meanwhile is in the listing then.
-        snapshot = self.retry.call(self._load)
-        table = Table(snapshot.applied, self.log.files(snapshot), self._removed) if snapshot is not None else None
-        listed = {info.path: info for info in self.retry.call(lambda: self.store.list("", recursive=True))}
-        return LakeAudit(self.target, self.app_id, listed, table, self._damage).compare(expected)
+    @property
+    def _table_schema(self) -> pa.Schema:
+        """The table's columns: those of the rows, and those that the partitioning adds."""
+        return partitioned_schema(self.schema, self.partition_by)
 
-    def delete(self, findings: Sequence[Finding]) -> None:
-        """See AuditedSink."""
-        self._markers.delete_files([finding.what for finding in findings if finding.is_fixable])
-
-    def _removed(self) -> frozenset[str] | None:
-        return self.retry.call(self.log.removed)
-
-    def _damage(self, file: WrittenFile) -> str | None:
-        from sinks.damage import damage_of
-
-        return damage_of(self.retry.call(lambda: self.store.get(file.path)), file)
+    @property
+    def _partition_columns(self) -> list[str]:
+        """The table's partition columns, in the order of the folders."""
+        return [by.column for by in self.partition_by]
 
     @property
     def _markers(self) -> Markers:
@@ -328,19 +283,7 @@ class DeltaSink:
         assert self.on_deleted is not None
         self.on_deleted(DeletedFiles(self.target, files, size))
 
-    def _load(self) -> TableSnapshot | None:
-        with self._named():
-            return self.log.load()
-
-    @contextlib.contextmanager
-    def _named(self, before: str = "", after: str = "") -> Iterator[None]:
-        """Put the target's name before what its log refuses."""
-        try:
-            yield
-        except TargetRefusedError as error:
-            raise TargetRefusedError(f"{self.target}: {before}{error}{after}") from error
-
-    def _glance(self) -> TableSnapshot | None:
+    def _cached_snapshot(self) -> TableSnapshot | None:
         return self.retry.call(self.log.cached_snapshot)
 
     def _delete_unreported(self, part: Part) -> None:
@@ -353,7 +296,7 @@ class DeltaSink:
 
     def _commit_once(self, part: Part, put: _Put, known: TableSnapshot | None) -> None:
         # At first nobody is expected to be behind what is known: who is there makes the put fail.
-        table = (known if put.version is None else None) or self._load()
+        table = (known if put.version is None else None) or self._contents.load()
         put.settled_by(table)
         if self._has(table, part.epoch):
             self._refuse_other_instant(table, part)
@@ -378,27 +321,27 @@ class DeltaSink:
         reach("part-committing")
         if table is None:
             put.version = 0
-            self.log.create(self.table_schema, self.partition_columns, entry)
-            self._base = Base(None, 0, part.epoch.epoch)  # its id is known once it is opened
+            self.log.create(self._table_schema, self._partition_columns, entry)
+            self._contents.base = Base(None, 0, part.epoch.epoch)  # its id is known once it is opened
         else:
             put.version = table.version + 1
-            with self._named(f"{part.epoch} is not committed: ", f". {REPLAY}"):
+            with naming_target(self.target, f"{part.epoch} is not committed: ", f". {REPLAY}"):
                 self.log.append(table, entry)
-            self._base = Base(table.state.table_id, put.version, part.epoch.epoch)
+            self._contents.base = Base(table.state.table_id, put.version, part.epoch.epoch)
         _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
 
     def _with_bounds(self, files: Sequence[WrittenFile], table: TableSnapshot | None) -> list[WrittenFile]:
         """The files with statistics by which nobody passes over a row."""
-        made = delta_schema(self.table_schema).to_json() if table is None else table.state.schema_json
+        made = delta_schema(self._table_schema).to_json() if table is None else table.state.schema_json
         properties = table.state.configuration if table is not None else {}
-        indexed = indexed_columns(made, self.partition_columns, properties)
-        written = self.table_schema.names
+        indexed = indexed_columns(made, self._partition_columns, properties)
+        written = self._table_schema.names
         return [replace(file, stats=with_all_bounds_or_none(file.stats, indexed, written)) for file in files]
 
     def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
         """After the last attempt: returns when it landed after all, else says which of the two errors it is."""
         try:
-            table = self._load()
+            table = self._contents.load()
         except StoreUnavailableError:
             table = None
         put.settled_by(table)
@@ -442,7 +385,7 @@ class DeltaSink:
     def _refuse_unless_fit(self, table: TableSnapshot) -> None:
         if table.state is self._fit:
             return
-        found = differences(table.state, self.table_schema, self.partition_columns)
+        found = differences(table.state, self._table_schema, self._partition_columns)
         if found:
             lines = "\n".join(f"  {line}" for line in found)
             raise TargetRefusedError(

@@ -22,20 +22,19 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self, cast
 
-from sinks.audit import Audit, Expected, Finding, InstantState, Problem
 from sinks.base import KeyedWriter, ParallelRunner, PartitionWriter, SinkContext, TargetOptions, sequential
+from sinks.tikv.auditor import TikvAuditor
 from sinks.tikv.heartbeat import Heartbeat, keep_versions, release_versions, safe_point_service
 from sinks.tikv.key_codec import own_range, row_range
 from sinks.tikv.locks import CommittedTxn, RolledBackTxn, UnknownTxn, look_up
 from sinks.tikv.mutations import mutation
 from sinks.tikv.options import TikvOptions
 from sinks.tikv.records import ATTEMPT, PREPARED, SPANS, Attempt, Prepared, epoch_record
-from sinks.tikv.settling import Span, locks_in, run_concurrently, settlings
+from sinks.tikv.settling import Span, run_concurrently, settlings
 from sinks.tikv.table import TikvTable
 from sinks.tikv.transaction import Transaction, commit, prewrite, roll_back
 from sinks.tikv.writer import TransactionWriter
@@ -225,39 +224,9 @@ class TransactionSink(TikvTable):
         """See Sink."""
         return sorted({attempt.instant for attempt in self.records.attempts()})
 
-    def audit(self, expected: Expected) -> Audit:
-        """See AuditedSink: every lock below the prefix belongs to an epoch that is open."""
-        parts = (part for part in reversed(expected.parts) if part.epoch.instant not in expected.settled)
-        last = next((part for part in parts if part.rows), None)
-        found: list[Finding] = []
-        if last is not None and not self.is_applied(last.epoch):
-            detail = f"epoch {last.epoch.epoch} is completed, but its record is not below the prefix {self.prefix!r}"
-            found.append(Finding(Problem.NOT_APPLIED, self.target, last.epoch.instant, detail))
-        attempts = {attempt.start_ts: attempt for attempt in self.records.attempts()}
-        everything = (own_range(self.prefix)[0], row_range(self.prefix)[1])
-        locks = Counter(lock.lock_version for lock in locks_in(self.client, *everything))
-        for start_ts, held in sorted(locks.items()):
-            attempt = attempts.get(start_ts)
-            fate = expected.fates.get(attempt.instant) if attempt is not None else None
-            what = f"transaction {start_ts}"
-            if attempt is None:
-                detail = (
-                    f"{count(held, 'lock')} of a transaction that is not this job's: another writer's, or a dead one's"
-                )
-                found.append(Finding(Problem.UNKNOWN, self.target, what, detail))
-            elif fate is not InstantState.PENDING:
-                became = fate.value if fate else "not on the timeline"
-                detail = f"{count(held, 'lock')} of {attempt.instant}, which is {became}"
-                problem = Problem.ORPHAN if fate is not None else Problem.UNKNOWN
-                found.append(Finding(problem, self.target, what, detail, is_fixable=fate is not None))
-        return Audit(f"{count(sum(locks.values()), 'lock')} of {count(len(locks), 'transaction')}", found)
-
-    def delete(self, findings: Sequence[Finding]) -> None:
-        """See AuditedSink: locks go the way of their primary."""
-        named = {finding.what for finding in findings if finding.is_fixable}
-        for attempt in self.records.attempts():
-            if f"transaction {attempt.start_ts}" in named:
-                self._end(attempt)
+    def auditor(self) -> TikvAuditor:
+        """See AuditedSink."""
+        return TikvAuditor(self, self._end)
 
     def _service(self, start_ts: int) -> str:
         return safe_point_service(self.app_id, self.prefix, start_ts)

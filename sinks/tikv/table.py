@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -138,14 +139,9 @@ class TikvTable:
             _LOG.warning("%s: %s cannot be looked up: %s", self.target, epoch, error)
             return Lookup.UNKNOWN
 
-    def held(self, known: Base | None = None) -> Held:
-        """See HoldingSink: the cluster is the table; rows that others delete below the prefix are their business."""
-        cluster, epochs = str(self.client.pd.cluster_id), self.records.epochs()
-        return Held(cluster, len(epochs) - 1, epochs[-1] if epochs else None)
-
-    def has_all(self, part: Part) -> bool:
-        """See HoldingSink: there are no files."""
-        return not part.files
+    def contents(self) -> TikvContents:
+        """See HoldingSink."""
+        return TikvContents(self)
 
     def is_applied(self, epoch: EpochRef) -> bool:
         """Whether an epoch's record is visible, or a later one's."""
@@ -171,3 +167,32 @@ class TikvTable:
                 f"{self.target}: {part.epoch} was prepared in cluster {prepared}, {', '.join(self.options.pd)} is "
                 f"cluster {now}: name the cluster's own PD"
             )
+
+
+@dataclass(frozen=True)
+class TikvContents:
+    """Reads the epoch records below one prefix; see `sinks.held.TargetContents`.
+
+    Attributes:
+        table: the target.
+    """
+
+    table: TikvTable
+
+    @property
+    def place(self) -> str:
+        """See TargetContents."""
+        return ""
+
+    def held(self, known: Base | None = None) -> Held:
+        """See TargetContents: the cluster is the table; rows that others delete are not noticed."""
+        cluster, epochs = str(self.table.client.pd.cluster_id), self.table.records.epochs()
+        return Held(cluster, len(epochs) - 1, epochs[-1] if epochs else None)
+
+    def has_all(self, part: Part) -> bool:
+        """See TargetContents: there are no files."""
+        return not part.files
+
+    def missing_files(self) -> Sequence[str]:
+        """See TargetContents: there are no files."""
+        return ()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from sinks.base import KeyedWriter, Lookup, PartitionWriter, SelectiveWriter, Sink, TaskAttempt
-from sinks.held import Held, HoldingSink
+from sinks.held import Held, contents_of
 from timeline.body import BodyFormat
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import CommitRejectedError, CommitUnknownError, TargetRefusedError
@@ -447,9 +447,9 @@ class HoldingContract:
 
     def held(self, rig: SinkRig, app_id: str = "job-a") -> Held:
         """What the target has, as a process that starts now sees it."""
-        sink = rig.sink(app_id)
-        assert isinstance(sink, HoldingSink)
-        return sink.held()
+        contents = contents_of(rig.sink(app_id))
+        assert contents is not None
+        return contents.held()
 
     def test_a_target_that_is_not_there_has_no_epoch(self, rig: SinkRig) -> None:
         assert self.held(rig) == Held(None)
@@ -482,6 +482,7 @@ class HoldingContract:
     def test_it_tells_whether_readers_see_all_files_of_a_part(self, rig: SinkRig) -> None:
         sink = rig.sink()
         first, second = prepared(sink, ref(0), [0]), prepared(sink, ref(1), [1])
-        assert isinstance(sink, HoldingSink)
+        contents = contents_of(sink)
+        assert contents is not None
         sink.commit(first)
-        assert sink.has_all(first) and not sink.has_all(second)
+        assert contents.has_all(first) and not contents.has_all(second)

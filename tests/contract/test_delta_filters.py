@@ -303,12 +303,12 @@ def test_data_files_of_another_table_are_copied_as_their_rows_would_be_taken(
     sink = DeltaRig(tmp_path, schema, (PartitionField("p"),)).sink()
     odd = pa.array(refused, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.array(refused, kind)
     for value in [*pa.array([*values, None], kind)]:
-        assert sink.refused_copies([WrittenFile("a", 1, 1, {"p": partition_value(value)})]) == ""
+        assert sink.copies().refused([WrittenFile("a", 1, 1, {"p": partition_value(value)})]) == ""
     for value in odd if not pa.types.is_string(kind) else ():  # an empty text was written as null
         text = value.cast(pa.string()).as_py() if pa.types.is_date(kind) else partition_value(value)
         file = WrittenFile("a", 1, 1, {"p": text})
         with pytest.raises(TargetRefusedError, match=r"p: .* cannot be a partition's value: .* Nothing was copied"):
-            sink.copy_files("20260101000000000", [file], lambda _: b"")
+            sink.copies().write("20260101000000000", [file], lambda _: b"")
     assert not [*tmp_path.iterdir()]
 
 

@@ -30,19 +30,19 @@ def test_locks_of_a_late_task_are_orphans_once_its_epoch_is_rolled_back_and_go_o
     sink.abort(epoch, None)
     sink.release(epoch, None)
     write_bucket(copy, rows(FEW, "late"))
-    (finding,) = place.sink().audit(Expected((), {epoch.instant: InstantState.ROLLED_BACK})).findings
+    (finding,) = place.sink().auditor().audit(Expected((), {epoch.instant: InstantState.ROLLED_BACK})).findings
     assert finding.problem is Problem.ORPHAN and finding.is_fixable
     assert f"{len(FEW)} locks" in finding.detail
-    place.sink().delete([finding])
+    place.sink().auditor().delete([finding])
     assert place.locks() == []
-    assert not place.sink().audit(Expected((), {epoch.instant: InstantState.ROLLED_BACK})).findings
+    assert not place.sink().auditor().audit(Expected((), {epoch.instant: InstantState.ROLLED_BACK})).findings
 
 
 def test_locks_of_an_open_epoch_are_nobodys_business(place: Place) -> None:
     sink, epoch = place.sink(), ref(0)
     part = prepared(sink, epoch, rows(FEW, "open"))
     assert place.locks()
-    assert not place.sink().audit(Expected((), {epoch.instant: InstantState.PENDING})).findings
+    assert not place.sink().auditor().audit(Expected((), {epoch.instant: InstantState.PENDING})).findings
     sink.abort(epoch, part)
 
 
@@ -50,9 +50,9 @@ def test_locks_that_are_not_this_jobs_are_named_and_left_alone(place: Place) -> 
     client = place.client
     theirs = encoded(place, rows(range(10), "theirs"))
     prewrite(client, Transaction(client.pd.timestamp(), theirs.first_key, 60_000), theirs)
-    (finding,) = place.sink().audit(Expected((), {})).findings
+    (finding,) = place.sink().auditor().audit(Expected((), {})).findings
     assert finding.problem is Problem.UNKNOWN and not finding.is_fixable
-    place.sink().delete([finding])
+    place.sink().auditor().delete([finding])
     assert len(place.locks()) == 10
 
 
@@ -60,7 +60,7 @@ def test_completed_epoch_whose_record_is_gone_is_missed(place: Place) -> None:
     sink, epoch = place.sink(), ref(0)
     part = prepared(sink, epoch, rows(FEW, "never committed"))
     sink.abort(epoch, part)
-    findings = place.sink().audit(Expected((part,), {epoch.instant: InstantState.COMMITTED})).findings
+    findings = place.sink().auditor().audit(Expected((part,), {epoch.instant: InstantState.COMMITTED})).findings
     assert [finding.problem for finding in findings] == [Problem.NOT_APPLIED]
 
 
