@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -26,6 +27,9 @@ from tests.real.spark_cluster import SparkCluster
 from tests.real.tikv_cluster import TikvCluster
 from tests.real.toolchain import MissingToolchainError
 
+hypothesis.settings.register_profile("tideline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+"""No time bound for an example: on a busy machine a single one takes seconds."""
+
 
 def pytest_configure() -> None:
     """What every process inherits that tests start.
@@ -35,6 +39,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     class_archive.use()
+    hypothesis.settings.load_profile("tideline")
     sampling.settle_seed()
 
 

@@ -1,4 +1,4 @@
-"""The active timeline: the instants that one listing of its folder shows. No body is read."""
+"""The active timeline: the instants in one listing of its folder. No body is read."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
 @dataclass(frozen=True)
 class ActiveTimeline:
-    """The instants of a timeline in order of their times, each in the furthest state it has reached.
+    """The instants of a timeline in order of their times, each in its furthest state.
 
     Attributes:
         instants: one for each time and action.
-        unreadable: files in the timeline folder that are no instants this version knows.
-        unrequested: times of commits that have an inflight file and no requested one: what a writer
-            left that woke up after its instant had been rolled back.
-        modified_ms: when each file was last written, by name and by the store's clock.
-        store: where its bodies are; None of a view that was made of names alone.
-        retry: bounds of retries for reading them.
-        settled: what is known of the instants before these, which were not looked at; None where all were.
+        unreadable: files in the timeline folder that this version cannot parse as instants.
+        unrequested: times of commits with an inflight file but no requested file: left by a late writer after the
+            rollback of its instant.
+        modified_ms: modification time of each file by name, in milliseconds since 1970 by the store's clock.
+        store: the store of the instants' bodies; None for a view built from names alone.
+        retry: retry bounds for reading bodies.
+        settled: the settled mark where the listing started; None for any other listing.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -41,14 +41,14 @@ class ActiveTimeline:
 
     @classmethod
     def load(cls, store: ObjectStore, retry: Retry | None = None) -> ActiveTimeline:
-        """The timeline as it is now: one listing, however many instants there are.
+        """The current timeline, from one listing regardless of the number of instants.
 
-        Timelines of Apache Hudi are read too: layout 2 as Tideline's own, and layout 1 (table versions before 8)
-        where the timeline folder is empty and the table's properties say so. What cannot be read is in
-        `unreadable`, and everything else is read.
+        Also reads timelines of Apache Hudi: layout 2 like Tideline's own, and layout 1 (table versions before 8) if
+        layout 2's folder has no instants and the table's properties name layout 1, with a second listing. Files that
+        this version cannot parse are in `unreadable`.
 
         Raises:
-            StoreUnavailableError: it could not be listed.
+            StoreUnavailableError: the timeline could not be listed.
         """
         bounds = retry or Retry()
         timeline = cls._listed(store, TimelineLayout.TWO, bounds)
@@ -58,9 +58,9 @@ class ActiveTimeline:
 
     @classmethod
     def recent(cls, store: ObjectStore, retry: Retry) -> ActiveTimeline:
-        """What may still need something to be done: the instants from the settled mark on, all where there is none.
+        """The instants from the settled mark on, which may need work; all instants if there is no mark.
 
-        For processes that write or recover; see `timeline.settled` for what can be before the mark.
+        For processes that write or recover; `timeline.settled` says which instants can be before the mark.
         """
         settled = read_settled(store, retry)
         if settled is None:
@@ -69,12 +69,18 @@ class ActiveTimeline:
 
     @classmethod
     def since(cls, store: ObjectStore, time: str, retry: Retry) -> ActiveTimeline:
-        """The instants of layout 2 that were requested at a time or later; those before cost nothing."""
+        """The instants of layout 2 requested at `time` or later; earlier ones are not listed.
+
+        Args:
+            store: the timeline's store.
+            time: instant time.
+            retry: retry bounds.
+        """
         return cls._listed(store, TimelineLayout.TWO, retry, time)
 
     @classmethod
     def _listed(cls, store: ObjectStore, layout: TimelineLayout, retry: Retry, since: str = "") -> ActiveTimeline:
-        # A file's name goes on behind the time, so it sorts behind the time alone.
+        # A file name begins with the time and is longer, so it sorts after the time alone.
         after = f"{layout.folder}/{since}" if since else ""
         listed = retry.call(lambda: store.list(layout.folder, after=after))
         modified_ms = {info.path.rpartition("/")[2]: info.modified_ms for info in listed}
@@ -83,10 +89,10 @@ class ActiveTimeline:
 
     @classmethod
     def from_names(cls, names: Iterable[str], layout: TimelineLayout = TimelineLayout.TWO) -> ActiveTimeline:
-        """The timeline that these file names make up."""
+        """The timeline built from file names alone."""
         names = [*names]
         completed = _completed(names) if layout is TimelineLayout.TWO else {}
-        # What a completed instant has behind it tells nothing more: two files of three need no reading.
+        # The earlier states of a completed instant add nothing: two of three file names need no parsing.
         passed = {state for instant in completed.values() for state in states_before(instant)}
         furthest: dict[InstantKey, Instant] = {}
         requested: set[str] = set()
@@ -101,7 +107,7 @@ class ActiveTimeline:
                 continue
             if instant.state is State.REQUESTED:
                 requested.add(instant.time)
-            # A compaction that is completed is a commit: one instant under two names.
+            # A completed compaction is a commit: one instant under two action names.
             key = instant.key
             known = furthest.get(key)
             if known is None or _PROGRESS[known.state] < _PROGRESS[instant.state]:
@@ -120,11 +126,11 @@ class ActiveTimeline:
         return len(self.instants)
 
     def pending(self) -> ActiveTimeline:
-        """Instants for which something is still to be done, oldest first."""
+        """Instants that are not completed, oldest first."""
         return self.where(lambda instant: instant.is_pending)
 
     def completed(self) -> ActiveTimeline:
-        """Instants that are done."""
+        """Completed instants."""
         return self.where(lambda instant: not instant.is_pending)
 
     def by_action(self, *actions: Action) -> ActiveTimeline:
@@ -132,23 +138,23 @@ class ActiveTimeline:
         return self.where(lambda instant: instant.action in actions)
 
     def where(self, keep: Callable[[Instant], bool]) -> ActiveTimeline:
-        """Instants that `keep` says yes to."""
+        """Instants for which `keep` returns True."""
         return replace(self, instants=tuple(filter(keep, self.instants)))
 
     def find(self, time: str, action: Action = Action.COMMIT) -> Instant | None:
-        """The instant of this time and action."""
+        """The instant of this time and action, or None."""
         return next((instant for instant in self.instants if (instant.time, instant.action) == (time, action)), None)
 
     @property
     def latest_time(self) -> str | None:
-        """The latest time that any instant bears, completion times included; new times must be later."""
+        """The latest time of any instant, completion times included; new times must be later."""
         times = [instant.completion_time or instant.time for instant in self.instants]
         before = [self.settled.latest] if self.settled is not None else []
         return max([*times, *(instant.time for instant in self.instants), *before], default=None)
 
 
 def _completed(names: Iterable[str]) -> dict[str, Instant]:
-    """Completed commits and rollbacks by their files' names; what is none is left to whoever reads the others."""
+    """Completed commits and rollbacks by file name; the caller parses all other names."""
     found: dict[str, Instant] = {}
     for name in names:
         if "_" in name and name.endswith((".commit", ".rollback")):
@@ -158,12 +164,12 @@ def _completed(names: Iterable[str]) -> dict[str, Instant]:
 
 
 def states_before(instant: Instant) -> tuple[str, str]:
-    """Names of the files that a completed commit or rollback of layout 2 has gone through."""
+    """File names of the earlier states of a completed commit or rollback of layout 2."""
     action = instant.action.value
     inflight = "inflight" if instant.action is Action.COMMIT else f"{action}.inflight"
     return f"{instant.time}.{action}.requested", f"{instant.time}.{inflight}"
 
 
 def _is_candidate(layout: TimelineLayout, name: str) -> bool:
-    """Whether a file can be meant for an instant: not Hadoop's checksum of one, nor Hudi's other files of layout 1."""
+    """Whether a file may be an instant: excludes Hadoop's checksum files, and Hudi's other files of layout 1."""
     return name[:1].isdigit() if layout is TimelineLayout.ONE else not (name.startswith(".") and name.endswith(".crc"))

@@ -1,1 +1,1 @@
-"""`tideline check-store`: whether a store keeps what Tideline needs of it, tried out below a scratch prefix."""
+"""`tideline check-store`: tests the guarantees that Tideline needs of a store, below a scratch prefix."""

@@ -1,6 +1,6 @@
-"""What Tideline needs of a store, each need tried out: the calls that writers, recoveries and readers make, raced.
+"""Checks of the store guarantees that Tideline needs: the calls of writers, recoveries and readers, raced.
 
-A check returns what it saw. It leaves what it wrote below the scratch prefix: whoever runs it removes that.
+A check returns its observation. Its objects stay below the scratch prefix; the caller removes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from timeline.stores.base import ObjectInfo, ObjectStore, UnfinishedUpload
 from timeline.units import count
 
 RACERS = 16
-"""Creators of one object at a time."""
+"""Concurrent creators of one object."""
 
 LISTED = 1_050
 """Objects of the long listing: more than one page of S3."""
@@ -31,7 +31,7 @@ UPLOAD_MIB = 17
 
 
 class CheckVerdict(enum.Enum):
-    """What a check says."""
+    """Verdict of a check."""
 
     OK = "ok"
     FAILED = "FAILED"
@@ -40,7 +40,7 @@ class CheckVerdict(enum.Enum):
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """A check's verdict, and what it saw, for people."""
+    """A check's verdict and its observation, human-readable."""
 
     verdict: CheckVerdict
     seen: str
@@ -48,13 +48,13 @@ class CheckOutcome:
 
 @dataclass(frozen=True)
 class Ground:
-    """Where and how long checks run.
+    """Scratch prefix and bounds of the checks.
 
     Attributes:
         store: the scratch prefix.
         storage: fsspec options; may hold secrets.
-        rounds: how often each check repeats what it does.
-        stop: set from outside to end the checks; no call is left in the air then.
+        rounds: repetitions in each check.
+        stop: set from outside to end the checks; no store call is in flight then.
     """
 
     store: ObjectStore
@@ -64,11 +64,11 @@ class Ground:
 
     @property
     def url(self) -> str:
-        """The scratch prefix."""
+        """URL of the scratch prefix."""
         return self.store.url
 
     def each_round(self) -> Iterator[int]:
-        """The numbers of the rounds.
+        """Yield the number of each round.
 
         Raises:
             StoppedError: `stop` was set.
@@ -78,7 +78,7 @@ class Ground:
             yield number
 
     def go_on(self) -> None:
-        """A place where checks may end.
+        """End the checks where `stop` is set.
 
         Raises:
             StoppedError: `stop` was set.
@@ -88,22 +88,22 @@ class Ground:
 
 
 def ok(seen: str) -> CheckOutcome:
-    """The store did as it has to."""
+    """Outcome of a check that the store passed."""
     return CheckOutcome(CheckVerdict.OK, seen)
 
 
 def failed(seen: str) -> CheckOutcome:
-    """The store did something that it must not do."""
+    """Outcome of a check that the store failed."""
     return CheckOutcome(CheckVerdict.FAILED, seen)
 
 
 def skipped(why: str) -> CheckOutcome:
-    """There is nothing to check."""
+    """Outcome of a check that was skipped."""
     return CheckOutcome(CheckVerdict.SKIPPED, why)
 
 
 def one_creator_wins(ground: Ground) -> CheckOutcome:
-    """Of concurrent creators of one object exactly one wins, and the object is its body, whole."""
+    """Of concurrent creators of one object exactly one wins, and the object holds the winner's whole body."""
     store, barrier = ground.store, threading.Barrier(RACERS)
     bodies = [b"%02d" % racer * 2_000 for racer in range(RACERS)]
 
@@ -112,7 +112,7 @@ def one_creator_wins(ground: Ground) -> CheckOutcome:
         try:
             store.put_if_absent(path, bodies[racer])
         except (AlreadyExistsError, StoreUnavailableError):
-            return False  # or its answer got lost: then the body tells
+            return False  # or the reply was lost: then the body identifies the winner
         return True
 
     with ThreadPoolExecutor(RACERS) as pool:
@@ -133,7 +133,7 @@ def one_creator_wins(ground: Ground) -> CheckOutcome:
 
 
 def reads_see_the_latest_write(ground: Ground) -> CheckOutcome:
-    """What was created, replaced or deleted is read so at once."""
+    """A read sees the latest create, replacement or delete at once."""
     store = ground.store
     for number in ground.each_round():
         path = f"reads/{number:04}"
@@ -148,7 +148,7 @@ def reads_see_the_latest_write(ground: Ground) -> CheckOutcome:
 
 
 def listings_see_the_latest_write(ground: Ground) -> CheckOutcome:
-    """What was created or deleted is listed so at once."""
+    """A listing shows the latest create or delete at once."""
     store, expected = ground.store, list[ObjectInfo]()
     for number in ground.each_round():
         expected.append(ObjectInfo(f"listed/{number:04}", number))
@@ -207,7 +207,7 @@ def long_listing_is_complete(ground: Ground) -> CheckOutcome:
 
 
 def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
-    """Nobody sees an object while it is uploaded in parts; then it is whole."""
+    """An object uploaded in parts is invisible until the upload is closed, and whole afterwards."""
     if ground.store.unfinished_upload is UnfinishedUpload.AT_ITS_PATH:
         return skipped("a file is visible while it is written; its marker names it before")
     store, path = ground.store, "uploads/closed"
@@ -226,7 +226,7 @@ def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
 
 
 def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
-    """An upload that its writer, or a recovery, gives up leaves no object, and cannot be closed any more."""
+    """An upload aborted by its writer or a recovery leaves no object, and cannot be closed any more."""
     if ground.store.unfinished_upload is not UnfinishedUpload.IN_PARTS:
         return skipped("only S3 keeps parts of unfinished uploads")
     store = ground.store
@@ -250,20 +250,20 @@ def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
 
 
 def clocks_agree(ground: Ground) -> CheckOutcome:
-    """How far the store's clock is from this machine's; informative, nothing compares them."""
+    """Offset of the store's clock from this machine's; informative, the protocol compares no clocks."""
     before = datetime.now(UTC)
     clock = ground.store.clock()
     if clock is None:
         return skipped("one clock")
     away_s = (clock - before).total_seconds()
-    # The store tells whole seconds, and the answer took a while.
+    # The store reports whole seconds, and the request takes time.
     if abs(away_s) < 2:
         return ok("within 2 s of this machine's")
     return ok(f"{abs(away_s):.0f} s {'behind' if away_s < 0 else 'ahead of'} this machine's; nothing compares them")
 
 
 def latencies(ground: Ground) -> CheckOutcome:
-    """How long the small calls take; informative."""
+    """Median latency of each small call; informative."""
     store = ground.store
     calls: Sequence[tuple[str, Callable[[str], object]]] = (
         ("create", lambda path: store.put_if_absent(path, bytes(1_000))),

@@ -1,4 +1,4 @@
-"""Where rehearsed jobs write to: two Delta tables wherever delta-rs can write, two tables of objects elsewhere."""
+"""Targets of rehearsed jobs: two Delta tables wherever delta-rs can write, two tables of objects elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DeltaLake:
         """
         self._storage = storage or {}
         self._paths = {name: f"{url}/{name}" for name in _SCHEMAS}
-        # Opened once: connections know nothing of an epoch, and each costs some 100 ms.
+        # Opened once: a connection holds no state of an epoch, and costs some 100 ms.
         self._stores = {name: open_store(path, self._storage) for name, path in self._paths.items()}
 
     def timeline_store(self) -> ObjectStore:
@@ -60,7 +60,7 @@ class DeltaLake:
         return _values(self._table("quarantine").to_pyarrow_table(), "offset")
 
     def orphans(self) -> Sequence[str]:
-        """See Lake; the folders are looked through, not the markers."""
+        """See Lake; found by listing the folders, not by the markers."""
         found: list[str] = []
         for name, store in self._stores.items():
             visible = {uri.rpartition("/")[2] for uri in self._table(name).file_uris()}
@@ -77,7 +77,7 @@ class DeltaLake:
 
 @dataclass(frozen=True)
 class ObjectLake:
-    """Two tables of `sinks.memory`, for stores that delta-rs does not know.
+    """Two tables of `sinks.memory`, for stores that delta-rs does not support.
 
     Attributes:
         table: root of the table and the timeline.

@@ -1,4 +1,4 @@
-"""A source whose records need no reading: the number at offset n is n. For rehearsals of the protocol."""
+"""A source without storage, for rehearsals of the protocol: the record at offset n is the number n."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBER_SCHEMA = pa.schema([pa.field("number", pa.int64())])
 """Columns of the rows."""
 
 IDENTITY = TableIdentity("0" * 32, "numbers", {"number": "bigint"}, '{"type":"record","name":"r","fields":[]}', ())
-"""What a timeline of numbers is born with."""
+"""Identity of a timeline of numbers."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class NumberSource:
     """Shards of consecutive numbers. See `ingest.sources.base.Source` for the protocol.
 
     Attributes:
-        shards: for each shard, how many numbers it has.
-        most: numbers of a shard that one epoch takes.
-        bad_every: multiples of it are malformed records; 0: there are none.
+        shards: for each shard, its count of numbers.
+        most: numbers that one epoch takes from a shard at most.
+        bad_every: multiples of this number are malformed records; 0: none are.
     """
 
     shards: Mapping[str, int]
@@ -35,12 +35,12 @@ class NumberSource:
 
     @property
     def accepted(self) -> list[int]:
-        """Every number that belongs into the table, sorted."""
+        """Every number that belongs in the table, sorted."""
         return [number for number in self._numbers() if not is_bad(number, self.bad_every)]
 
     @property
     def rejected(self) -> list[int]:
-        """Every number that belongs into the quarantine, sorted."""
+        """Every number that belongs in the quarantine, sorted."""
         return [number for number in self._numbers() if is_bad(number, self.bad_every)]
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
@@ -124,7 +124,7 @@ class NumberDecoder:
         return _decoded(block.shard, good, bad, "a multiple")
 
     def halves(self, block: Block) -> Sequence[Block]:
-        """See Decoder; `decode` looks at the numbers alone."""
+        """See Decoder; `decode` does not read the data, so both halves keep all of it."""
         middle = block.rows // 2
         return [replace(block, rows=middle), replace(block, start=block.start + middle, rows=block.rows - middle)]
 

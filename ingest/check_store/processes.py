@@ -1,6 +1,6 @@
-"""Processes that die at named crash points, one after the other, over one storage.
+"""Simulated processes that die at named crash points, one after the other, on the same storage.
 
-A dead process touches nothing any more: its own attempt to clean up fails like the real one's would.
+A dead process cannot reach the store: its clean-up fails like that of a killed process.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWrite
 
 
 class Crashed(BaseException):
-    """The process is gone: nothing catches this."""
+    """Death of a simulated process; only `run_process` catches it without raising it again."""
 
 
 @dataclass
 class Mortal:
-    """Whether a process still lives."""
+    """Liveness of a simulated process."""
 
     is_dead: bool = False
 
@@ -108,14 +108,14 @@ class MortalStore(BaseStore):
 
 @dataclass(frozen=True)
 class CrashAt:
-    """Die when a crash point is passed for the n-th time."""
+    """The crash point to die at, when it is passed for the `count`-th time."""
 
     point: str
     count: int = 1
 
 
 class Lake(Protocol):
-    """Where a rehearsed job writes to, and how its rows are read back."""
+    """Targets of a rehearsed job, with reads of their rows."""
 
     def timeline_store(self) -> ObjectStore:
         """A fresh handle on the timeline's base path."""
@@ -134,16 +134,16 @@ class Lake(Protocol):
 
 
 def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | None = None) -> bool:
-    """One process from start to end, or to its crash: it takes over, recovers, and ingests what is left.
+    """Run one process to its end or its crash: it takes over the timeline, recovers, and ingests the remaining ranges.
 
     Args:
-        lake: where it writes to.
-        source: what it reads.
-        number: tells it from the others; all of them count as dead.
-        crash: where it dies.
+        lake: the targets.
+        source: the numbers to ingest.
+        number: distinguishes the process from the others; all of them count as dead.
+        crash: where the process dies; None: nowhere.
 
     Returns:
-        whether it reached the source's end.
+        whether the process reached the source's end.
     """
     life = Mortal()
     passed = 0
@@ -195,7 +195,7 @@ def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
 
 
 def faults(lake: Lake, source: NumberSource) -> list[str]:
-    """What is not as it has to be at the end, in words: every row there once, nothing left over, nothing pending."""
+    """Violations of the required final state, as messages: every row exists once, no orphan, nothing pending."""
     rows, rejected, orphans = lake.rows(), lake.rejected(), lake.orphans()
     timeline = ActiveTimeline.load(lake.timeline_store(), Retry())
     pending = timeline.pending().instants

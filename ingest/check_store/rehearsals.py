@@ -1,4 +1,4 @@
-"""The checks that use more than the store: commits to a Delta table, and the whole protocol killed and recovered."""
+"""Checks beyond single store calls: commits to a Delta table, and the whole protocol killed and recovered."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def one_table_version_wins(ground: Ground) -> CheckOutcome:
 
 
 def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> CheckOutcome:
-    """A job that is killed at each of the protocol's crash points is brought to its end: every row there once."""
+    """A job killed at each of the given crash points is recovered and finished: every row exists once."""
     source = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
     for point in points:
         ground.go_on()
         lake = _lake(ground, point)
-        # A rollback follows only from a death before the epoch was prepared.
+        # Only an epoch that was not prepared at the crash is rolled back.
         crashes = [CrashAt("written"), CrashAt(point)] if point in _OF_A_ROLLBACK else [CrashAt(point)]
         for number, crash in enumerate(crashes):
             if run_process(lake, source, number, crash):

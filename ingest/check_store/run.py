@@ -1,4 +1,4 @@
-"""All checks on one store, below a scratch prefix that is gone afterwards, and what they come to."""
+"""Runs all checks on one store, below a scratch prefix that is removed afterwards, and reports the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 Check = Callable[[Ground], CheckOutcome]
 
 PUT_IF_ABSENT = "put-if-absent"
-"""The check on which the others' meaning rests."""
+"""Name of the check that the meaning of all others depends on."""
 
 CRASHES = "crashes are recovered"
 
@@ -39,7 +39,7 @@ _STYLES = {CheckVerdict.OK: "green", CheckVerdict.FAILED: "bold red", CheckVerdi
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check came to."""
+    """Result of one check."""
 
     check: str
     verdict: CheckVerdict
@@ -48,11 +48,11 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class StoreReport:
-    """What all checks came to.
+    """Results of all checks.
 
     Attributes:
         url: the store that was checked.
-        findings: in the order of the checks.
+        findings: a result for each check, in order.
     """
 
     url: str
@@ -65,12 +65,12 @@ class StoreReport:
 
     @property
     def is_safe(self) -> bool:
-        """Whether a timeline and lake targets can be entrusted to the store."""
+        """Whether the store can hold a timeline and lake targets."""
         return not self.failed
 
     @property
     def conclusion(self) -> str:
-        """One line."""
+        """The report in one line."""
         return "safe for Tideline" if self.is_safe else f"NOT safe: {', '.join(self.failed)}"
 
 
@@ -82,17 +82,17 @@ def check_store(
     stop: threading.Event | None = None,
     on_check: Callable[[str], None] = lambda name: None,
 ) -> StoreReport:
-    """Try out everything that Tideline needs of a store; leaves nothing behind.
+    """Run all checks on a store; all scratch objects are removed, or a warning names their prefix.
 
     Args:
-        url: where a timeline or a target would lie; nothing that is there is touched.
+        url: place of a timeline or a target; existing objects are not touched.
         storage: fsspec options; may hold secrets.
         quick: fewer rounds and crash points.
         stop: set from outside to end early.
-        on_check: told the name of each check before it begins.
+        on_check: called with the name of each check before it begins.
 
     Raises:
-        StoreUnavailableError: the store does not even take an object.
+        StoreUnavailableError: the store does not accept an object.
         StoppedError: `stop` was set.
     """
     with _scratch(url, storage) as store:
@@ -111,7 +111,7 @@ def check_store(
 
 
 def findings_table(report: StoreReport) -> Table:
-    """The report for people."""
+    """The report as a table."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -123,20 +123,20 @@ def findings_table(report: StoreReport) -> Table:
 
 
 def report_json(report: StoreReport) -> dict[str, object]:
-    """The report for machines."""
+    """The report as JSON."""
     findings = [{**asdict(finding), "verdict": finding.verdict.value} for finding in report.findings]
     return {"url": report.url, "safe": report.is_safe, "conclusion": report.conclusion, "checks": findings}
 
 
 def storage_options(pairs: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for fsspec from ``key=value`` pairs: a dot leads into a block, ``true`` and ``false`` are truth values.
+    """Options for fsspec from ``key=value`` pairs: a dot leads into a block, ``true`` and ``false`` are booleans.
 
     Args:
         pairs: as on a command line, for example ``client_kwargs.endpoint_url=http://127.0.0.1:9000``.
         given: options that the pairs add to, or replace.
 
     Raises:
-        ConfigError: a pair that is none; the message shows no value.
+        ConfigError: a pair has no key or no ``=``; the message shows no value.
     """
     options = dict(given)
     for pair in pairs:
@@ -172,7 +172,7 @@ def _checks(quick: bool) -> Sequence[tuple[str, Check]]:
 
 
 def _tried(check: Check, ground: Ground) -> CheckOutcome:
-    """A check's outcome; a store that does not answer, or leads the protocol astray, has failed it."""
+    """Run a check; any Tideline error but a stop (no reply, a broken protocol) is a failure of the store."""
     try:
         return check(ground)
     except StoppedError:
@@ -183,7 +183,7 @@ def _tried(check: Check, ground: Ground) -> CheckOutcome:
 
 @contextlib.contextmanager
 def _scratch(url: str, storage: Mapping[str, Any]) -> Iterator[ObjectStore]:
-    """A prefix below a URL that nobody else uses; removed afterwards, however it ends."""
+    """A new prefix below a URL, used by no other process; removed on exit, also after an error."""
     store = open_store(f"{open_store(url, storage).url.rstrip('/')}/tideline-check-{uuid.uuid4().hex[:12]}", storage)
     made = store.absent_folders()
     try:
@@ -199,7 +199,7 @@ def _remove(store: ObjectStore, folders: Sequence[str]) -> None:
     if folders:
         shutil.rmtree(folders[0], ignore_errors=True)
         for folder in folders[1:]:
-            with contextlib.suppress(OSError):  # something else came to lie in it
+            with contextlib.suppress(OSError):  # another program has put a file there
                 os.rmdir(folder)
         return
     retry = Retry()

@@ -1,4 +1,4 @@
-"""A process that is a timeline's writer: the actions of the epoch loop, and what is seen of each.
+"""A timeline's writer process: the actions of the epoch loop, each with its evidence.
 
 ::
 
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class ActiveWriter:
-    """The writer of a timeline, from its lease to its end; as a context, it ends with no epoch left to complete."""
+    """The writer of a timeline, from its lease to its end; as a context, it waits until the last epoch is completed."""
 
     def __init__(
         self, opened: TimelineHandle, lease: WriterLease, writers: Writers, stop: threading.Event, notify: Listener
@@ -74,8 +74,8 @@ class ActiveWriter:
 
         Args:
             opened: the job's timeline.
-            lease: of this process.
-            writers: source and engine.
+            lease: the lease of this process.
+            writers: opens source and engine.
             stop: set from outside to end the run.
             notify: called with every event.
         """
@@ -105,17 +105,17 @@ class ActiveWriter:
 
     @property
     def given_up_for(self) -> TidelineError:
-        """The error for which an epoch was given up last."""
+        """The error that an epoch was last given up for."""
         assert self._given_up_for is not None
         return self._given_up_for
 
     def ended(self, action: EndRun) -> Summary:
-        """What the run did."""
+        """Summary of the run."""
         self._warn_of_no_records(action.warns)
         return replace(self._summary, is_stopped=self._summary.is_stopped or self._stop.is_set())
 
     def recover(self, action: RecoverPending) -> LoopEvidence:
-        """Settle what is pending, after a wait where someone else writes the same rows."""
+        """Settle pending instants, after a back-off where another writer writes the same rows."""
         if action.after_s:
             wait_s = action.after_s * random.uniform(0.5, 1.5)
             log.warning("%s; trying again in %.1f s (%d of %d)", self.given_up_for, wait_s, action.tries, MOST_TRIES)
@@ -138,7 +138,7 @@ class ActiveWriter:
         return Recovered()
 
     def plan(self, mode: Mode) -> LoopEvidence:
-        """Ask the source for the next epoch, and wait until the epoch before it is completed."""
+        """Plan the next epoch, and wait until the epoch before it is completed."""
         source, chain = self._resumed()
         if self._stop.is_set():
             return StopRequested()
@@ -154,10 +154,10 @@ class ActiveWriter:
         return SourcePlanned(bool(plan.ranges), plan.settles_in_s, not chain.positions, self._elapsed_s)
 
     def ingest(self, *, is_replay: bool) -> LoopEvidence:
-        """Ingest what was planned as one epoch.
+        """Ingest the plan as one epoch.
 
         Args:
-            is_replay: its records were rejected once; what some of them do to a decoder may be why.
+            is_replay: whether its records were rejected before, some perhaps because they crash the decoder.
         """
         source, chain = self._resumed()
         self._notify(Planned(chain.next_epoch, self._plan, chain.positions))
@@ -165,7 +165,7 @@ class ActiveWriter:
         try:
             pipeline = self._pipeline(chain, is_replay)
         except StoppedError:
-            return StopRequested()  # there is no epoch to settle yet
+            return StopRequested()  # no epoch is open yet
         if self._stop.is_set():
             return StopRequested()
         self._decided_before = chain.last
@@ -175,20 +175,20 @@ class ActiveWriter:
         except StoppedError as stopped:
             return self._stopped(str(stopped))
         except OutrunError as outrun:
-            # To stop for it would let a writer that is not the writer any more end the one that is.
+            # Go on: a former writer must not end the current one.
             self._notify(Fenced(outrun))
             log.warning("%s", outrun)
             return self._gave_up(GivenUp.OUTRUN, outrun)
         except TargetBusyError as busy:
             return self._gave_up(GivenUp.TARGET_BUSY, busy)
         except RangeRewrittenError as rewritten:
-            # A log that is truncated in place: the next plan goes on in its copy, or stops with what is lost.
+            # A log was truncated in place: the next plan goes on in its copy, or fails and names the lost records.
             return self._gave_up(GivenUp.REWRITTEN, rewritten)
         self._advance(source, chain, result)
         return EpochCommitted(bool(self._plan.behind), self._elapsed_s)
 
     def pause(self, action: Pause) -> LoopEvidence:
-        """Wait, or until told to stop."""
+        """Wait for the action's time, or until the run is stopped."""
         self._warn_of_no_records(action.warns)
         if action.is_idle:
             self._notify(Idle(action.seconds))
@@ -202,7 +202,7 @@ class ActiveWriter:
         return EpochGivenUp(reason)
 
     def _stopped(self, words: str) -> StopRequested:
-        """Note what became of the open epoch."""
+        """Record the outcome of the open epoch."""
         if self._chain is None or self._job is None:
             self._summary = Summary(is_stopped=True, exit_message=words)
         else:
@@ -212,7 +212,7 @@ class ActiveWriter:
         return StopRequested()
 
     def _advance(self, source: WithQuarantine, chain: Chain, result: EpochResult) -> None:
-        """Go on behind an epoch that was committed."""
+        """Advance chain, source and summary behind a committed epoch."""
         self._applied_through = chain.next_epoch
         chain = chain.advanced(result.decision)
         source.completed(result.decision.positions)
@@ -225,12 +225,12 @@ class ActiveWriter:
 
     @property
     def _elapsed_s(self) -> float:
-        """Seconds since planning began."""
+        """Seconds since the planning of this epoch began."""
         return time.monotonic() - self._began_s
 
     def _resumed(self) -> tuple[WithQuarantine, Chain]:
-        """Source and chain; the first time, when nothing is pending any more, targets are asked for what they lack."""
-        source = self._writers.source(self._opened)  # opened once
+        """Source and chain; the first call, with nothing pending, also refuses targets that lack epochs."""
+        source = self._writers.source(self._opened)
         if self._chain is not None:
             return source, self._chain
         chain = self._load_chain()
@@ -246,7 +246,7 @@ class ActiveWriter:
         return load_chain(store, ActiveTimeline.recent(store, retry), retry, repair=True)
 
     def _first_job(self, source: WithQuarantine) -> JobContext:
-        """Create the timeline: fix the schema, and check the targets before anything is written."""
+        """Create the timeline: fix the schema, and check the targets before any row is written."""
         schema = known_schema(self._opened)
         if schema is None:
             schema = source.infer_schema(self._plan)
@@ -259,7 +259,7 @@ class ActiveWriter:
         return job
 
     def _build_job(self) -> JobContext:
-        # Some of an epoch's records may have crashed the decoder when it was written first.
+        # Records of the epoch may have crashed the decoder at its first write.
         rewrite = Replay(lambda: self._writers.pipeline(self._opened, is_isolated=True), self._stop)
         return replace(
             build_job(self._opened, on_deleted=self._notify), rewrite=rewrite, parallel=self._writers.parallel
@@ -269,7 +269,7 @@ class ActiveWriter:
         """The pipeline for the next epoch, on a running engine.
 
         Raises:
-            StoppedError: told to stop meanwhile.
+            StoppedError: the run was stopped meanwhile.
         """
         has_crashed = chain.crashes >= CRASHES
         if has_crashed:
@@ -290,7 +290,8 @@ class ActiveWriter:
         """Stop where the timeline is no longer the one that this writer began with.
 
         Raises:
-            InvariantError: it was deleted, and perhaps another one begun; or the decision before the newest is gone.
+            InvariantError: the timeline was deleted, and perhaps another one created; or the decision before the
+                newest is missing.
         """
         found, mine = read_identity(self._opened.store, self._opened.retry), self._opened.identity
         if found is None or mine is None or found.timeline_id != mine.timeline_id:
@@ -309,7 +310,7 @@ class ActiveWriter:
 
 
 def _fate(job: JobContext, epoch: int) -> str:
-    """What became of an epoch that was open when the job was told to stop."""
+    """Outcome of an epoch that was open when the job was stopped."""
     try:
         decision = read_decision(job.store, epoch, job.retry)
     except StoreUnavailableError:

@@ -1,4 +1,4 @@
-"""From a job's configuration to the parts that the protocol works on. Starts nothing, opens no session."""
+"""Builds the objects that the protocol works on from a job's configuration. Starts no engine, opens no session."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimelineHandle:
-    """A job's timeline, whether it has been born or not.
+    """A job's timeline, created or not.
 
     Attributes:
         config: the job file.
         store: the timeline's base path.
         retry: bounds of every retry.
-        identity: what was fixed at its birth; None before the first epoch.
-        is_moved: whether the job has another name or source than the timeline was begun with, on purpose.
-        is_anew: whether a new timeline may be begun though targets have rows of another one of this job.
+        identity: properties fixed at the timeline's creation; None before the first epoch.
+        is_moved: whether the job deliberately has another name or source than the timeline's owner record.
+        is_anew: whether a new timeline may be created although targets have rows of another timeline of this job.
     """
 
     config: JobConfig
@@ -65,9 +65,14 @@ class TimelineHandle:
     ) -> WriterLease:
         """Become the timeline's writer; see `timeline.lease.take_lease`.
 
+        Args:
+            observer: watches the current writer, in the timeline's store.
+            force: do not wait for a writer that may be alive.
+            sleep: waits a number of seconds between two reads of the lease.
+
         Raises:
             ConfigError: the timeline belongs to another job; nothing was touched.
-            WriterBusyError: the present writer lives.
+            WriterBusyError: the current writer is alive.
         """
         self.require_owner()
         ttl_ms = round(self.config.writer.lease_ttl * 1000)
@@ -83,20 +88,20 @@ class TimelineHandle:
         return lease
 
     def require_owner(self) -> None:
-        """Refuse another job's timeline. One that has no epoch yet is nobody's.
+        """Refuse another job's timeline. A timeline without an owner record belongs to no job.
 
         Raises:
-            ConfigError: both jobs are shown.
+            ConfigError: the timeline belongs to another job; the message shows both.
         """
         owner = read_owner(self.store, self.retry)
         if owner is not None and not self.is_moved:
             self._require(owner)
 
     def claim(self) -> None:
-        """Become the owner of a timeline that has none.
+        """Become the owner of a timeline without one.
 
         Raises:
-            ConfigError: another job was faster.
+            ConfigError: another job owns the timeline.
         """
         self._require(claim_timeline(self.store, self._owner, self.retry))
 
@@ -114,14 +119,14 @@ class TimelineHandle:
             )
 
     def _is_own(self, owner: Owner) -> bool:
-        """Whether an owner is this job: its place may be written another way, with links followed in older versions."""
+        """Whether an owner is this job: its path may be spelled differently, as older versions followed links."""
         if owner == self._owner or owner.name != self.config.name or not isinstance(self.config.source, FilesOptions):
             return owner == self._owner
         return resolved_place(owner.source) == resolved_place(self.config.source.path)
 
 
 def _source_of(config: JobConfig) -> str:
-    """Where a job reads from. A link is the place, and not what it points at today."""
+    """The place that a job reads from. A link stands for itself, not for its present target."""
     match config.source:
         case FilesOptions(path=path):
             return written_place(path)
@@ -132,7 +137,7 @@ def _source_of(config: JobConfig) -> str:
 
 
 def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = False) -> TimelineHandle:
-    """Look at the timeline of a job; creates nothing.
+    """Read the identity of a job's timeline; creates nothing.
 
     Args:
         config: the job file.
@@ -141,7 +146,7 @@ def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = 
 
     Raises:
         FormatError: the path holds a Hudi table that Tideline did not create.
-        StoreUnavailableError: it could not be looked at.
+        StoreUnavailableError: the timeline could not be read.
     """
     store = open_store(config.timeline.path, config.storage)
     retry = Retry()
@@ -153,16 +158,16 @@ def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = 
 
 
 def require_whole(opened: TimelineHandle, timeline: ActiveTimeline | None = None) -> None:
-    """Refuse to go on with a timeline of which something is gone; see `timeline.wholeness`.
+    """Refuse a timeline with missing objects; see `timeline.wholeness`.
 
     Args:
         opened: the job's timeline.
         timeline: its newest instants, where the caller has listed them.
 
     Raises:
-        InvariantError: it names what; nothing was touched.
-        TargetRefusedError: all of it is gone, and a target has rows of it.
-        StoreUnavailableError: it could not be looked at.
+        InvariantError: objects are missing, and the message names them; nothing was touched.
+        TargetRefusedError: the whole timeline is missing, and a target has rows of it.
+        StoreUnavailableError: the timeline or a target could not be read.
     """
     listed = timeline if timeline is not None else ActiveTimeline.recent(opened.store, opened.retry)
     wholeness.require_whole(opened.store, listed, opened.retry, is_moved=opened.is_moved)
@@ -172,19 +177,19 @@ def require_whole(opened: TimelineHandle, timeline: ActiveTimeline | None = None
 def open_source(
     config: JobConfig, *, accept_loss: bool = False, identity: TableIdentity | None = None
 ) -> WithQuarantine:
-    """The job's source, and what it gave that was rejected; touches nothing yet.
+    """The job's source together with its rejected records; touches nothing yet.
 
-    Its limits for an epoch do not hold where a target takes it whole.
+    The source's limits for an epoch are lifted where a target takes the whole source.
 
     Args:
         config: the job file.
-        accept_loss: go on behind records that are gone, and record the hole.
-        identity: of the timeline whose rejected records are read again; None before it has one.
+        accept_loss: go on behind lost records, and record the hole.
+        identity: of the timeline whose rejected records are read again; None before the timeline is created.
 
     Raises:
-        ConfigError: this source does not go on behind a loss, or a package for it is missing.
+        ConfigError: this source cannot go on behind a loss, or a package for it is missing.
     """
-    from ingest.sources.quarantine import WithQuarantine  # with all that decodes, of which recovery needs nothing
+    from ingest.sources.quarantine import WithQuarantine  # imports the decoders, which recovery does not need
 
     rejected = snapshots_of(_open_quarantine(config, identity))
     return WithQuarantine(_open_own_source(config, accept_loss=accept_loss), rejected)
@@ -225,7 +230,7 @@ def _open_kafka(options: KafkaOptions, on_unknown_field: UnknownField, *, accept
 
 
 def known_schema(opened: TimelineHandle) -> pa.Schema | None:
-    """The columns to decode: declared in the job file, or kept from the first epoch; None before that."""
+    """The columns to decode: declared in the job file, or stored with the first epoch; None before that."""
     if opened.config.arrow_schema is not None:
         return opened.config.arrow_schema
     if opened.identity is None:
@@ -237,27 +242,27 @@ def table_rows(opened: TimelineHandle, decoded: pa.Schema) -> pa.Schema:
     """Columns of the rows that targets get.
 
     Args:
-        opened: a timeline; that of a job with a query must have been born.
+        opened: a timeline; the timeline of a job with a query must have been created.
         decoded: columns that are decoded.
     """
     if opened.config.transform is None:
         return opened.config.row_schema(decoded)
     assert opened.identity is not None
     result = opened.identity.result_schema
-    # One that was born without a query has the decoded rows in its tables.
+    # Tables of a timeline created without a query have the decoded rows.
     return opened.config.row_schema(decoded) if result is None else _arrow(result)
 
 
 def check_result(opened: TimelineHandle, decoded: pa.Schema, result: pa.Schema) -> None:
-    """Refuse a query that makes other columns than the timeline was born with.
+    """Refuse a query whose columns differ from those at the timeline's creation.
 
     Args:
-        opened: a timeline that has been born.
+        opened: a timeline that has been created.
         decoded: columns that are decoded.
         result: columns of the query's result.
 
     Raises:
-        ConfigError: it names the columns that differ.
+        ConfigError: columns differ; the message names them.
     """
     born, found = (
         {field.name: type_name(field.type) for field in each} for each in (table_rows(opened, decoded), result)
@@ -276,7 +281,7 @@ def check_result(opened: TimelineHandle, decoded: pa.Schema, result: pa.Schema) 
 
 
 def create_timeline(opened: TimelineHandle, schema: pa.Schema, result: pa.Schema | None = None) -> TimelineHandle:
-    """Fix what holds for the timeline's whole life, or read what another process has fixed.
+    """Create the timeline with its fixed properties, or read those that another process has fixed.
 
     Args:
         opened: the timeline.
@@ -285,7 +290,7 @@ def create_timeline(opened: TimelineHandle, schema: pa.Schema, result: pa.Schema
 
     Raises:
         TargetRefusedError: a target has rows of another timeline of this job.
-        ConfigError: another job has begun this one meanwhile.
+        ConfigError: another job has created this timeline meanwhile.
     """
     config = opened.config
     _require_first(opened)
@@ -309,7 +314,7 @@ def app_id_of(identity: TableIdentity) -> str:
 
 
 def lost_timeline(opened: TimelineHandle) -> str | None:
-    """In words, a timeline of this job that is gone, as a target has its rows; None where nothing tells of one."""
+    """A message on a missing timeline of this job whose rows a target has; None where no target has any."""
     if opened.identity is not None or opened.is_anew:
         return None
     config = opened.config
@@ -328,21 +333,21 @@ def lost_timeline(opened: TimelineHandle) -> str | None:
 
 
 def _require_first(opened: TimelineHandle) -> None:
-    """Refuse to begin a timeline where one of this job is missing: everything would be read again."""
+    """Refuse to create a timeline where one of this job is missing: everything would be read again."""
     lost = lost_timeline(opened)
     if lost is not None:
         raise TargetRefusedError(lost)
 
 
 def build_job(opened: TimelineHandle, on_deleted: Callable[[DeletedFiles], None] | None = None) -> JobContext:
-    """The job with its targets; the timeline must have been born.
+    """The job with its targets; the timeline must have been created.
 
     Args:
         opened: the job's timeline.
         on_deleted: see `sinks.base.SinkContext`.
 
     Raises:
-        ConfigError: the job file leaves columns out that the timeline was born with, or gives them other types.
+        ConfigError: the job file omits columns that the timeline was created with, or changes their types.
     """
     assert opened.identity is not None
     _check_columns(opened, opened.identity)
@@ -379,7 +384,7 @@ def _reading(config: JobConfig) -> dict[str, str]:
 
 
 def _check_columns(opened: TimelineHandle, identity: TableIdentity) -> None:
-    """Refuse a schema without a column that there was: its values would be null from now on, without a word."""
+    """Refuse a schema without a column of the timeline: its values would silently be null from now on."""
     declared = opened.config.arrow_schema
     if declared is None:
         return
@@ -398,9 +403,9 @@ def _check_columns(opened: TimelineHandle, identity: TableIdentity) -> None:
 
 
 def _base_target(config: JobConfig, sinks: Sequence[Sink]) -> str | None:
-    """The target whose files Hudi's readers find by the timeline; they would stumble over those that Spark names."""
+    """The target whose files Hudi's readers find by the timeline; they fail on files named by Spark."""
     if config.transform is not None:
-        return None  # of a timeline that was born without a query
+        return None  # a query was added to a timeline created without one
     pairs = zip(sinks, config.targets, strict=True)
     return next((sink.target for sink, options in pairs if _is_at(options, config.timeline.path)), None)
 
@@ -413,7 +418,7 @@ def _is_at(options: TargetOptions, path: str) -> bool:
 def _open_quarantine(
     config: JobConfig, identity: TableIdentity | None, on_deleted: Callable[[DeletedFiles], None] | None = None
 ) -> Sink:
-    """The sink of rejected rows; without an identity it has no key of the job, and is only read."""
+    """The sink of rejected rows; without an identity it has no app id, and is only read."""
     app_id = "" if identity is None else app_id_of(identity)
     context = SinkContext(app_id, QUARANTINE_SCHEMA, (), config.storage, job=config.name, on_deleted=on_deleted)
     return _open_sink(config.quarantine, context)

@@ -1,4 +1,4 @@
-"""Epochs that every target has are completed while the next one is planned.
+"""Completes an epoch that every target has, while the next epoch is planned.
 
 ::
 
@@ -6,8 +6,8 @@
                                  ├─ completed file ─ markers ─┐     a thread
     epoch e+1                    └─ plan ─────────────────────┴─ requested ─ inflight ─ write …
 
-Neither needs the other: a plan goes by what is decided. They meet again before the next instant is
-opened, so that a crash leaves one pending instant, and whoever watches is told of one epoch after the other.
+Completion and plan are independent: a plan depends on decisions alone. They join before the next instant is
+opened, so that a crash leaves one pending instant, and listeners are notified of one epoch after the other.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class _Running:
 
 
 class Completions:
-    """Completes epochs, one at a time; as a context, it ends with none left over."""
+    """Completes epochs, one at a time; as a context, it waits for the last one at the end."""
 
     def __init__(self, notify: Listener, *, beside: bool, check: Callable[[], None] = lambda: None) -> None:
         """Nothing runs yet.
 
         Args:
-            notify: called for each epoch, in the thread that calls, once it is completed or is left pending.
-            beside: whether to return before an epoch is completed.
-            check: called behind each epoch, beside the next plan; what it raises, `wait` raises.
+            notify: called for each epoch, in the caller's thread, once the epoch is completed or left pending.
+            beside: whether `start` returns before the epoch is completed.
+            check: called after each epoch, beside the next plan, if `beside`; `wait` raises its errors.
         """
         self.notify = notify
         self._check = check
@@ -67,10 +67,10 @@ class Completions:
                 self._pool.shutdown()
 
     def start(self, complete: Callable[[], None], result: EpochResult) -> None:
-        """Complete an epoch; nothing else is being completed.
+        """Complete an epoch, while no other one is being completed.
 
         Raises:
-            TidelineError: it could not be, where this waits for it.
+            TidelineError: the epoch could not be completed, where this call waits for it.
             InvariantError: another epoch is being completed.
         """
         if self._running is not None:
@@ -82,7 +82,7 @@ class Completions:
             try:
                 complete()
                 future.set_result(None)
-            except BaseException as error:  # whatever it is, it is raised by `wait`
+            except BaseException as error:  # `wait` raises any error
                 future.set_exception(error)
             self._running = _Running(result, future)
             self.wait()
@@ -94,7 +94,7 @@ class Completions:
         """Return once the epoch is completed.
 
         Raises:
-            TidelineError: it could not be; it is decided and pending. Or the check failed.
+            TidelineError: the epoch could not be completed: it is decided and pending. Or the check failed.
         """
         running, self._running = self._running, None
         if running is None:

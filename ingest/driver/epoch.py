@@ -1,11 +1,11 @@
-"""One epoch from plan to completed, by its own writer.
+"""Runs one epoch from plan to completed, in its own writer.
 
 ::
 
     open_instant ─► tasks write ─► prepare ─► claim ─► apply ─► complete
           └────────────┴──────────────┴──── any error, signal or fence: settle by the rule
 
-A writer that gives up does what a recovery would do with its instant: decision first, then delete.
+A writer that gives up settles its instant as a recovery would: decision first, then delete.
 """
 
 from __future__ import annotations
@@ -51,23 +51,28 @@ __all__ = ["EpochResult", "EpochWriter", "NextEpoch", "Pipeline", "raise_failure
 log = logging.getLogger(__name__)
 
 _LONGEST_CAUSE = 300
-"""Characters of an error's message that a rollback's reason keeps."""
+"""Maximum characters of an error's message in a rollback's reason."""
 
 
 class EpochWriter(Protocol):
-    """What turns an epoch's offset ranges into rows of the targets."""
+    """Turns an epoch's offset ranges into rows of the targets."""
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
         """Write every record of the plan; one report for each task, of the attempt that counts.
 
+        Args:
+            plan: the epoch's plan.
+            outputs: writers of the targets and of the quarantine.
+            stop: set by a signal to end the write.
+
         Raises:
-            StoppedError: `stop` was set before all of it was written.
+            StoppedError: `stop` was set before every record was written.
         """
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Tasks read, decode and write: each record once, in one pass; rows with keys travel once more. See EpochWriter.
+    """Tasks read, decode and write each record once, in one pass; keyed rows are shuffled. See EpochWriter.
 
     Attributes:
         source: where records come from.
@@ -98,12 +103,12 @@ class Pipeline:
             lineage=self.lineage,
             is_small=is_small,
         )
-        # What is small is one task, whatever the engine has: it need not be asked, nor run.
+        # A small epoch is one task, whatever the engine's slots: the engine need not be asked or started.
         tasks = assign(plan.ranges, self.source.split, 1 if is_small else self.runner.slots, split_size)
         return self.runner.run([replace(template, ranges=ranges) for ranges in tasks], stop)
 
     def _decoder(self, *, lineage: bool) -> Decoder:
-        """An isolated one is kept: where tasks run in this process, its child goes on from epoch to epoch."""
+        """The decoder; an isolated one is reused: where tasks run in this process, its child serves many epochs."""
         if not self.is_isolated:
             return self.source.decoder(self.schema, lineage=lineage)
         if lineage not in self._isolated:
@@ -117,8 +122,8 @@ class NextEpoch:
 
     Attributes:
         chain: where ingestion stands.
-        ranges: what the source planned.
-        applied_through: epochs up to this one are known to be in every target; -1: none is.
+        ranges: offset ranges of the source's plan.
+        applied_through: every target is known to have the epochs up to this one; -1: none.
     """
 
     chain: Chain
@@ -143,14 +148,14 @@ def run_epoch(
         epoch: the epoch to ingest.
         lease: this writer's lease.
         stop: set by a signal; an epoch that is not prepared yet is rolled back then.
-        completions: completes the epoch; without it the epoch is completed at once.
+        completions: completes the epoch; None: completed before this returns.
 
     Raises:
         FencedError: another process decided this epoch or took over; nothing of this attempt is left.
-        OutrunError: the same, and that was a writer before this one, which woke up late.
+        OutrunError: an earlier writer that woke up late decided this epoch; nothing of this attempt is left.
         StoppedError: `stop` was set.
-        TargetBusyError: someone else writes the same rows; the epoch is rolled back, or decided and pending.
-        TidelineError: what went wrong; the epoch is rolled back, or decided and pending.
+        TargetBusyError: another writer writes the same rows; the epoch is rolled back, or decided and pending.
+        TidelineError: any other failure; the epoch is rolled back, or decided and pending.
     """
     completions = completions or Completions(no_listener, beside=False)
     notify = completions.notify
@@ -182,7 +187,7 @@ def run_epoch(
 def _lost_to(
     job: JobContext, plan: Plan, manifest: Manifest, decision: Decision, lease: WriterLease, notify: Listener
 ) -> FencedError:
-    """Remove an epoch that another process decided first; the error that says so."""
+    """Roll back an epoch that another process decided first; returns the error to raise."""
     reason = f"epoch {plan.ref.epoch} was decided by {decision.by}"
     roll_back(job, plan.ref, manifest, reason)
     notify(RolledBack(plan.ref, reason))
@@ -207,22 +212,22 @@ def _write(job: JobContext, writer: EpochWriter, plan: Plan, stop: threading.Eve
 
 
 def raise_failure(reports: Sequence[TaskReport]) -> None:
-    """Raise the first error that a task has put into its report, as what it was."""
+    """Raise the first error among the task reports, in its original class."""
     for report in reports:
         if report.failure is not None:
             raise error_of(report.failure)
 
 
 def _by_target(job: JobContext, reports: Sequence[TaskReport]) -> dict[str, list[WriteReport]]:
-    """What each task wrote to each target; not every task writes to every target."""
+    """Write reports of the tasks, by target; not every task writes to every target."""
     written = [report.reports or {} for report in reports]
     return {sink.target: [each[sink.target] for each in written if sink.target in each] for sink in job.sinks}
 
 
 def _give_up(job: JobContext, plan: Plan, lease: WriterLease, error: BaseException, notify: Listener) -> None:
-    """Settle the own epoch; what cannot be settled now stays pending for recovery.
+    """Settle this writer's epoch; an epoch that cannot be settled now stays pending for recovery.
 
-    The error that is raised afterwards is what a person reads, so nothing here is louder than a transition.
+    The caller raises the error that a person reads, so this function logs at INFO only.
     """
     first_line = next(iter(shown_error(error).splitlines()), "")
     cause = Cause(shortened(first_line, _LONGEST_CAUSE), is_crash(error))

@@ -1,4 +1,4 @@
-"""The last line of a run that an error ends: what happened, what became of its epoch, what to run next."""
+"""The last line of a run that an error ends: the error, the outcome of its epoch, the next command."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from timeline.formatting import shortened
 from timeline.redact import shown_error
 
 _LONGEST_ERROR = 500
-"""Characters of an error that a lease keeps."""
+"""Maximum characters of an error in a lease's record."""
 
 _NEXT = "Next: "
-"""What stands before the next command, in messages of errors too."""
+"""Prefix of the next command, in error messages too."""
 
 
 class ExitMessage:
     """Remembers the epoch that an error is about; a `Listener`."""
 
     def __init__(self, conf: Path) -> None:
-        """Of a run of this job file."""
+        """Remember no epoch yet; `conf` is the run's job file."""
         self._conf = conf
         self._last: RolledBack | LeftPending | Completed | None = None
         self._opened: EpochRef | None = None
@@ -33,7 +33,7 @@ class ExitMessage:
             case EpochOpened(plan):
                 self._opened = plan.ref
             case RolledBack(ref) if self._opened is not None and ref.instant == self._opened.instant:
-                # Where another process has rolled it back before, nothing on storage tells its number any more.
+                # Where another process has already rolled it back, storage no longer has its epoch number.
                 self._last = replace(event, ref=self._opened)
             case RolledBack() | LeftPending():
                 self._last = event
@@ -46,7 +46,7 @@ class ExitMessage:
 
     @property
     def ref(self) -> EpochRef | None:
-        """The epoch that the error has ended; None where none was open."""
+        """The epoch that the error ended; None where none was open."""
         match self._last:
             case None:
                 return None
@@ -56,12 +56,12 @@ class ExitMessage:
                 return self._last.ref
 
     def after(self, error: Exception, message: str) -> str:
-        """A message about an error with what became of the epoch, and the next command."""
+        """An error's message with the outcome of the epoch and the next command."""
         said = message.rstrip()
         if self._last is None:
             return said
         fate = self._fate(error)
-        if _NEXT in said:  # the error knows the next command better than the epoch does
+        if _NEXT in said:  # the error's next command is more specific
             fate = fate.partition(f" {_NEXT}")[0]
         return f"{said}{'' if said.endswith(('.', '!', '?')) else '.'} {fate}"
 
@@ -99,8 +99,8 @@ def _named(ref: EpochRef) -> str:
 
 
 def last_error(error: Exception) -> str:
-    """The error that ends a writer, as its lease keeps it for those who look at the timeline afterwards."""
+    """Text of the error that ends a writer, for its lease's record."""
     text = shown_error(error)
-    # Of a foreign error that is its class already.
+    # The text of a foreign error is its class already.
     kind = f"{type(error).__name__}: " if isinstance(error, TidelineError) else ""
     return shortened(f"{kind}{text}", _LONGEST_ERROR)

@@ -1,11 +1,11 @@
-"""`tideline fsck`: timeline, targets and quarantine against each other.
+"""`tideline fsck`: compares timeline, targets and quarantine with each other.
 
 ::
 
     timeline ─► what should be there ─► each target: what is there ─► findings ─► fix: delete what was decided against
 
-A job that runs meanwhile changes what is compared; the comparison is made again until the timeline stood
-still, a few times at most.
+A running job changes timeline and targets meanwhile; the comparison is repeated until the timeline did not
+change, a few times at most.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from timeline.units import count
 from timeline.wholeness import MissingObject, missing
 
 TIMELINE = "timeline"
-"""Where findings are that belong to no target."""
+"""The `where` of findings that belong to no target."""
 
 _MOST_COMPARISONS = 3
 
 
 @dataclass(frozen=True)
 class FsckResult:
-    """What was compared, and what was found.
+    """Scope and findings of a comparison.
 
     Attributes:
-        epochs: completed epochs that were looked at.
-        rows: rows that they accepted.
-        checked: for each target, what was compared, in words.
-        findings: what is not as it should be.
-        is_moving: whether the timeline went on during every comparison: some findings may be of that moment.
-        fixed: findings that were mended.
+        epochs: number of completed epochs compared.
+        rows: accepted rows of these epochs.
+        checked: for each target, a text on what was compared.
+        findings: differences.
+        is_moving: whether the timeline changed during every comparison: some findings may be transient.
+        fixed: findings that were repaired.
     """
 
     epochs: int
@@ -64,19 +64,19 @@ class FsckResult:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found that is still there; what recovery will do anyway is no damage."""
+        """Whether no finding is left; pending instants do not count, recovery settles them."""
         return all(finding.problem is Problem.PENDING for finding in self.findings)
 
 
 def check(opened: TimelineHandle, *, is_deep: bool = False) -> FsckResult:
-    """Compare everything; reads only.
+    """Compare timeline, targets and quarantine; reads only.
 
     Args:
         opened: the job's timeline.
-        is_deep: whether every data file is decoded, by its checksums and statistics.
+        is_deep: whether every data file is decoded and checked by its checksums and statistics.
 
     Raises:
-        StoreUnavailableError: something could not be looked at.
+        StoreUnavailableError: an object could not be read or listed.
     """
     if opened.identity is None:
         gone = [*_of_gone(missing(opened.store, ActiveTimeline.load(opened.store, opened.retry), opened.retry))]
@@ -95,17 +95,17 @@ def check(opened: TimelineHandle, *, is_deep: bool = False) -> FsckResult:
 def fix(
     opened: TimelineHandle, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
 ) -> FsckResult:
-    """Delete what a decision was made against, as the timeline's writer; everything else stays as it is.
+    """Delete data that was decided against, as the timeline's writer; everything else stays as it is.
 
     Args:
         opened: the job's timeline.
         force: do not wait for a writer that may be alive.
-        on_wait: told before a silent writer's lease is watched.
+        on_wait: called before a silent writer's lease is watched.
 
     Raises:
-        ConfigError: instants are pending; they are recovery's.
+        ConfigError: instants are pending; run recovery first.
         WriterBusyError: another process writes this timeline.
-        StoreUnavailableError: something could not be looked at or deleted; what was deleted was allowed to go.
+        StoreUnavailableError: an object could not be read or deleted; every deletion so far was allowed.
     """
     if opened.identity is None:
         return check(opened)
@@ -176,14 +176,14 @@ def _audit(sink: Sink, expected: Expected) -> Audit:
 
 
 def _settled(past: Sequence[Read], target: str) -> frozenset[str]:
-    """Instants whose rows a replay has for a target instead of them, or that were given up for it."""
+    """Instants whose rows a replay has put back in a target, or that were given up for the target."""
     found = settled_for(target, past)
     refs = (read.manifest.ref for read in past)
     return frozenset(ref.instant for ref in refs if in_spans(ref.epoch, found))
 
 
 def _fates(history: History) -> Iterator[tuple[str, InstantState]]:
-    """What became of each commit instant; one that was rolled back is known by its rollback alone."""
+    """State of each commit instant; a rolled back instant is known by its rollback alone."""
     for entry in history.entries:
         instant = entry.instant
         if instant.action is Action.ROLLBACK:
@@ -197,7 +197,7 @@ def _fates(history: History) -> Iterator[tuple[str, InstantState]]:
 def _of_timeline(
     job: JobContext, timeline: ActiveTimeline, history: History, lacking: Sequence[MissingObject]
 ) -> Iterator[Finding]:
-    """Instants, decisions and offsets against each other."""
+    """Compare instants, decisions and offsets with each other."""
     known = frozenset(gone.path for gone in lacking)
     yield from _of_gone(lacking)
     for name in timeline.unreadable:
@@ -220,7 +220,7 @@ def _of_timeline(
 
 
 def _of_pending(job: JobContext, history: History) -> Iterator[Finding]:
-    """Data files of epochs that are decided, and that recovery refuses to commit without them."""
+    """Missing data files of decided, pending epochs, which recovery refuses to commit without them."""
     targets = {sink.target for sink in job.sinks}
     for entry in history.entries:
         if not entry.instant.is_pending or entry.manifest is None or entry.outcome is not Outcome.COMMIT:
@@ -235,13 +235,13 @@ def _of_pending(job: JobContext, history: History) -> Iterator[Finding]:
 def _of_losses(
     job: JobContext, lacking: Sequence[MissingObject], past: Sequence[Read], told: set[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """What targets had and do not have any more, also where their markers say otherwise.
+    """Epochs that targets have lost, also where their markers still name them.
 
     Args:
         job: the job.
-        lacking: what is gone of the timeline; told elsewhere.
+        lacking: missing objects of the timeline; other findings report them.
         past: every completed epoch.
-        told: takes up the target, and the instant or file, of all that these findings say.
+        told: gets a pair of target and instant, or target and file, for everything that these findings report.
     """
     try:
         losses = find_losses(job, newest_completed(job), past)
@@ -258,7 +258,7 @@ def _of_losses(
 
 
 def _of_lost_epochs(finding: Finding) -> Finding:
-    """A finding in a target that is ahead: what readers see there may be of committed epochs that the timeline lost."""
+    """A finding in a target that is ahead: visible undecided data may be of committed epochs that the timeline lost."""
     return replace(finding, problem=Problem.AHEAD) if finding.problem is Problem.UNDECIDED else finding
 
 
@@ -268,11 +268,11 @@ def _of_gone(lacking: Iterable[MissingObject]) -> Iterator[Finding]:
 
 
 def _of_completed(entry: Entry, known: Container[str]) -> Iterator[Finding]:
-    """A completed commit without one of the objects that it needs, or with another decision.
+    """Findings of a completed commit: a missing object, or a decision for another instant.
 
     Args:
         entry: the commit.
-        known: paths of objects whose absence is found already.
+        known: paths of missing objects that other findings report.
     """
     time, decision = entry.instant.time, entry.decision
     plan, manifest = (f"{TIMELINE_FOLDER}/{name}" for name in states_before(entry.instant))
@@ -289,7 +289,7 @@ def _of_completed(entry: Entry, known: Container[str]) -> Iterator[Finding]:
 
 
 def _of_offsets(history: History) -> Iterator[Finding]:
-    """Each shard's committed ranges have to follow one another without a gap."""
+    """Gaps and overlaps between each shard's committed ranges."""
     stands: dict[str, tuple[int, int]] = {}
     committed = [entry for entry in history.entries if entry.outcome is Outcome.COMMIT and entry.plan is not None]
     for entry in sorted(committed, key=lambda entry: entry.epoch or 0):
@@ -305,7 +305,7 @@ def _of_offsets(history: History) -> Iterator[Finding]:
 
 
 def _of_rows(committed: Sequence[Entry]) -> Iterator[Finding]:
-    """What was read is what was written and what was set aside, in every number that says so."""
+    """Row counts that do not add up: rows read, written and quarantined, in manifest, decision and completed instant."""
     for entry in committed:
         assert entry.manifest is not None
         for detail in _sums(entry.manifest):

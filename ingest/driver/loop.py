@@ -1,6 +1,6 @@
-"""The epoch loop: take the lease, recover, then plan and ingest epoch after epoch until told to stop.
+"""The epoch loop: take the lease, recover, then plan and ingest epoch after epoch until the run ends.
 
-`ingest.driver.next_action` decides, `ingest.driver.active_writer` acts and sees what comes of it.
+`ingest.driver.next_action` decides, `ingest.driver.active_writer` acts and returns the evidence.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class IngestLoop:
 
         Args:
             opened: the job's timeline.
-            open_runner: starts the engine; called only when there is something to ingest.
-            mode: whether to end when the source has nothing new.
+            open_runner: starts the engine; called once, when records are first ingested or written again.
+            mode: when the run ends by itself.
             stop: set from outside to end the run.
-            listeners: called with every event, in this order; none of them can fail the run.
+            listeners: called with every event, in this order; a listener cannot fail the run.
             accept_loss: go on behind records that the source no longer has, and record the hole.
         """
         self._opened = opened
@@ -66,14 +66,14 @@ class IngestLoop:
         self._writers = Writers(open_runner, stop, accept_loss=accept_loss)
 
     def run(self) -> Summary:
-        """Ingest until the source has nothing new (once), or until stopped.
+        """Ingest as the mode says (once: until the source has no new records), or until stopped.
 
         Raises:
             ConfigError: a store does not create objects exclusively, or a target takes the whole source as one epoch
                 and this run is continuous; nothing was touched.
             WriterBusyError: another process writes this timeline.
-            TargetBusyError: someone else kept writing the same rows.
-            TidelineError: what ended the run; its message says what to do.
+            TargetBusyError: another writer kept writing the same rows.
+            TidelineError: any other error that ended the run; its message says what to do.
         """
         if self._mode is Mode.CONTINUOUS:
             _refuse_whole_source(self._opened.config)
@@ -114,7 +114,7 @@ class IngestLoop:
 
     @contextmanager
     def _ending(self, lease: WriterLease) -> Iterator[None]:
-        """Stop the engine and release the lease, with the error that ended the run, if any."""
+        """Stop the engine, then release the lease with the error that ended the run, if any."""
         ended_by = ""
         try:
             yield

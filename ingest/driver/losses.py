@@ -1,4 +1,4 @@
-"""Which committed epochs the targets of a job do not have any more, and whether a target is ahead of the timeline.
+"""Finds committed epochs that the targets of a job have lost, and targets that are ahead of the timeline.
 
 ::
 
@@ -6,10 +6,10 @@
     target ─► what it has (`sinks.held`) ────────────┴─► lost epochs, with their rows
                      └─► has no part of a target ──────► epochs that the target was left out of
 
-An epoch relies on those before it. So a start asks each target for them before it plans anything, and the commit of
-an epoch asks again where somebody else wrote meanwhile (`sinks.delta.sink`). What was put back by a later epoch, or
-given up (`ingest.sources.replays`), is not asked for any more. A target that was not in the job file for some epochs,
-or is new in it, lacks them like one that has lost them; the newest manifest tells it at the first start with it.
+An epoch relies on all earlier ones. So a start checks each target for them before it plans, and the commit of an
+epoch checks again where another writer wrote meanwhile (`sinks.delta.sink`). Epochs that a later one has put back, or
+that were given up (`ingest.sources.replays`), are not required any more. A target that was not in the job file for
+some epochs, or is new in it, lacks them like lost ones; the newest manifest shows this at the first start with it.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TargetLoss:
-    """Committed epochs that a target does not have any more.
+    """Committed epochs that a target has lost.
 
     Attributes:
         target: the target's name.
-        how: what happened to it, in words.
-        epochs: those that it has lost, oldest first.
+        how: text on the event behind the loss.
+        epochs: the lost epochs, oldest first.
         held: the target as it is.
-        doubt: why it cannot be told which epochs it has lost; "" where it can.
-        is_left_out: whether it never had these epochs: it was not in the job file then.
-        pending: numbers of those that are decided and pending: it has lost their data files.
+        doubt: why the lost epochs cannot be determined; "" where they are.
+        is_left_out: whether the target never had these epochs: it was not in the job file then.
+        pending: numbers of decided, pending epochs among them: the target has lost their data files.
     """
 
     target: str
@@ -79,11 +79,11 @@ class TargetLoss:
 
     @property
     def rows(self) -> int:
-        """Rows that are gone."""
+        """Number of lost rows."""
         return sum(each.part.rows for each in self.epochs)
 
     def __str__(self) -> str:
-        """For people: target, what happened, which epochs."""
+        """Message with the target, the event, and the lost epochs."""
         if self.doubt:
             return f"{self.target} {self.how}: it cannot be told which epochs it has lost ({self.doubt})"
         rows = count(self.rows, "row")
@@ -93,18 +93,18 @@ class TargetLoss:
 
 
 def refuse_ahead(job: JobContext) -> None:
-    """Refuse a timeline that is older than a target: epochs that it would number again count as applied there.
+    """Refuse a timeline that is older than a target: the target counts the next epoch numbers as applied.
 
     Raises:
-        TargetRefusedError: naming the target, its newest epoch, and what the timeline says of it.
-        StoreUnavailableError: a target or the timeline cannot be looked at.
+        TargetRefusedError: naming the target, its newest epoch, and the timeline's decision for it.
+        StoreUnavailableError: a target or the timeline cannot be read.
     """
     for _, words in ahead(job):
-        raise TargetRefusedError(f"{words} {RESTORE_TIMELINE}")  # a question ends them
+        raise TargetRefusedError(f"{words} {RESTORE_TIMELINE}")  # `words` ends with a question mark
 
 
 def ahead(job: JobContext) -> Iterator[tuple[str, str]]:
-    """Names of targets with epochs that the timeline has not decided to commit, each with this fact in words."""
+    """Names of targets with epochs that the timeline has not decided to commit, each with a message."""
     for sink in job.sinks:
         target = contents_of(sink)
         held = target.held() if target is not None else None
@@ -113,7 +113,7 @@ def ahead(job: JobContext) -> Iterator[tuple[str, str]]:
         decision = read_decision(job.store, held.newest, job.retry)
         older = "the timeline is older than this target: a restored backup, or objects that were deleted from it?"
         if decision is None and _is_behind(job, held.newest):
-            continue  # a hole in the decisions, which whoever loads the chain names
+            continue  # a missing decision, which `load_chain` reports
         if decision is None:
             yield sink.target, f"{sink.target} has epoch {held.newest}, which {job.store.url} has not decided: {older}"
         elif decision.outcome is Outcome.ROLLBACK:
@@ -130,18 +130,18 @@ def _is_behind(job: JobContext, epoch: int) -> bool:
 
 
 def require_known(opened: TimelineHandle) -> None:
-    """As a start refuses a timeline, for commands that only look: what they show is not all that there was.
+    """Refuse, for read-only commands, a timeline that a start would refuse: their output would be incomplete.
 
-    Asks targets at a path only, and takes no answer for an answer.
+    Checks only targets at a path, and ignores a target that does not answer.
 
     Raises:
-        InvariantError: something of the timeline is gone.
-        TargetRefusedError: a target has epochs that the timeline has not, or its log cannot be opened.
+        InvariantError: an object of the timeline is missing.
+        TargetRefusedError: a target has epochs that the timeline does not have, or its log cannot be opened.
     """
     require_whole(opened)
     if opened.identity is None:
         return
-    with contextlib.suppress(ConfigError, StoreError):  # of the job file and of targets others tell
+    with contextlib.suppress(ConfigError, StoreError):  # other commands report errors of the job file and of targets
         job = build_job(opened)
         options = (*opened.config.targets, opened.config.quarantine)
         at_paths = (sink for sink, each in zip(job.sinks, options, strict=True) if each.lake_path is not None)
@@ -152,8 +152,8 @@ def refuse_losses(job: JobContext, chain: Chain) -> None:
     """Refuse targets that lack epochs before the next one.
 
     Raises:
-        TargetRefusedError: naming each target, what happened to it, and the epochs that are gone.
-        StoreUnavailableError: a target or the timeline cannot be looked at.
+        TargetRefusedError: naming each target, the event behind the loss, and the lost epochs.
+        StoreUnavailableError: a target or the timeline cannot be read.
     """
     lost = find_losses(job, newest_commit(job, chain.committed, chain.next_epoch))
     if lost:
@@ -161,11 +161,11 @@ def refuse_losses(job: JobContext, chain: Chain) -> None:
 
 
 def refuse_lost(job: JobContext) -> None:
-    """As `refuse_losses`, of completed epochs: what is pending is no loss.
+    """As `refuse_losses`, for completed epochs only: a pending epoch is no loss.
 
     Raises:
-        TargetRefusedError: naming each target, what happened to it, and the epochs that are gone.
-        StoreUnavailableError: a target or the timeline cannot be looked at.
+        TargetRefusedError: naming each target, the event behind the loss, and the lost epochs.
+        StoreUnavailableError: a target or the timeline cannot be read.
     """
     lost = find_losses(job, newest_completed(job))
     if lost:
@@ -173,14 +173,14 @@ def refuse_lost(job: JobContext) -> None:
 
 
 def lost_epochs(job: JobContext, timeline: ActiveTimeline, settled: Sequence[Decision] = ()) -> list[str]:
-    """What the targets have lost, or have more than the timeline, in words.
+    """Messages on epochs that targets have beyond the timeline; if there are none, on epochs that targets have lost.
 
-    Epochs that are pending are left out: recovery brings them to their targets.
+    Pending epochs are left out: recovery applies them.
 
     Args:
         job: the job.
         timeline: its newest instants.
-        settled: decisions of the epochs that were completed since it was listed.
+        settled: decisions of the epochs that were completed since the timeline was listed.
     """
     found = [words for _, words in ahead(job)]
     commits = [decision for decision in settled if decision.outcome is Outcome.COMMIT]
@@ -191,7 +191,7 @@ def lost_epochs(job: JobContext, timeline: ActiveTimeline, settled: Sequence[Dec
 def newest_completed(job: JobContext, timeline: ActiveTimeline | None = None) -> Decision | None:
     """The decision of the newest epoch that every target had applied; None where there is none.
 
-    An epoch whose manifest cannot be read is passed over: whoever reads the timeline says so.
+    Skips an epoch whose manifest cannot be read: readers of the timeline report it.
 
     Args:
         job: the job.
@@ -212,8 +212,8 @@ def newest_commit(job: JobContext, known: Decision | None, next_epoch: int) -> D
 
     Args:
         job: the job.
-        known: it, where the caller has it.
-        next_epoch: the first epoch that is not looked at.
+        known: this decision, where the caller has it.
+        next_epoch: the search begins below this epoch.
     """
     if known is not None:
         return known
@@ -225,21 +225,21 @@ def newest_commit(job: JobContext, known: Decision | None, next_epoch: int) -> D
 
 
 def find_losses(job: JobContext, newest: Decision | None, past: Sequence[Read] | None = None) -> list[TargetLoss]:
-    """What the targets lack of all that was committed.
+    """Committed epochs that the targets lack.
 
     Args:
         job: the job.
-        newest: the newest decision to commit that every target had applied.
-        past: all committed epochs up to it, where each of them is to be looked at; otherwise a target that the newest
-            one has is taken to have been in the job file before as well.
+        newest: the newest decision to commit that every target had applied; None: there is no loss.
+        past: all committed epochs up to it, to check each one; None: a target in the newest epoch is assumed to have
+            been in the job file for all earlier ones.
 
     Raises:
-        InvariantError: a decision or manifest of an epoch that a target lacks is gone.
-        StoreUnavailableError: a target or the timeline cannot be looked at.
+        InvariantError: a decision or manifest of an epoch that a target lacks is missing.
+        StoreUnavailableError: a target or the timeline cannot be read.
     """
     manifest = read_manifest(job, newest.instant) if newest is not None else None
     if newest is None or manifest is None:
-        return []  # a manifest that is gone is told by whoever reads the timeline
+        return []  # readers of the timeline report a missing manifest
     manifest = under_todays_names(job, manifest)
     return [loss for sink in job.sinks for loss in _losses(job, sink, newest, manifest, past)]
 
@@ -265,12 +265,12 @@ def _losses(
 
 
 def _marked(sink: Sink, manifest: Manifest) -> Held:
-    """A target that tells of single epochs only."""
+    """State of a target that supports lookups of single epochs only."""
     return Held(None, newest=manifest.ref.epoch if sink.lookup(manifest.ref) is Lookup.COMMITTED else None)
 
 
 def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
-    """What a target had that the newest epoch knows nothing of, as the last one tells that had rows for it."""
+    """Required state of a target without a part in the newest epoch, by the last epoch with rows for the target."""
     parts = [part for each in read if (part := part_of(each.manifest, target)) is not None and part.rows]
     base = base_of(parts[-1]) if parts else None
     return Base(base.table if base else None, -1, parts[-1].epoch.epoch if parts else held.newest)
@@ -289,7 +289,7 @@ def _loss(job: JobContext, name: str, target: TargetContents, base: Base, newest
 
 
 def _warn_of_doubt(job: JobContext, name: str, target: TargetContents, newest: Decision, held: Held) -> None:
-    """Where the log was cleaned up under what others did, the newest epoch's own files tell that nothing is lost."""
+    """Warn where log clean-up hides other writers' commits, unless all files of the newest epoch are still visible."""
     if not held.doubt or held.newest is None:
         return
     for each in committed_in(job, name, ((held.newest, held.newest),), newest.epoch):
@@ -301,19 +301,19 @@ def _warn_of_doubt(job: JobContext, name: str, target: TargetContents, newest: D
 
 
 def _expected(job: JobContext, target: str, manifest: Manifest) -> Base | None:
-    """What a target had when an epoch was completed; None where nothing is known of it, or nothing was there."""
+    """State of a target when an epoch was completed; None where it is unknown, or the target was empty."""
     part = part_of(manifest, target)
     if part is None:
         return None
     base = base_of(part)
     if part.rows:
-        # Its version is the one before the epoch: the epoch's own entry is where the look ends.
+        # Not the base's version, which is the one before the epoch: the check ends at the epoch's own entry.
         return Base(base.table if base else None, -1, part.epoch.epoch)
     return base if base is not None else _older(job, target, manifest.ref.epoch)
 
 
 def _older(job: JobContext, target: str, epoch: int) -> Base | None:
-    """The same, of manifests that do not say on what they were prepared: the newest one with rows tells it."""
+    """The same for manifests that do not record their base: from the newest earlier manifest with rows or a base."""
     for earlier in range(epoch - 1, max(-1, epoch - 1 - SNAPSHOT_EVERY), -1):
         decision = read_decision(job.store, earlier, job.retry)
         if decision is None or decision.outcome is not Outcome.COMMIT:

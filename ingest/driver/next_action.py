@@ -1,4 +1,4 @@
-"""The epoch loop's decisions: from a state and what was just seen to the next action. Pure; `ingest.driver.loop` acts.
+"""The epoch loop's decisions: from state and evidence to the next action. Pure; `ingest.driver.loop` acts.
 
 ::
 
@@ -21,7 +21,7 @@ from typing import TypeAlias, assert_never
 from ingest.driver.summary import Mode
 
 MOST_TRIES = 5
-"""Times in a row that an epoch is tried again because someone else writes the same rows, or its files are rewritten."""
+"""Consecutive retries of an epoch because another writer writes the same rows, or its source files are rewritten."""
 
 _FIRST_BUSY_WAIT_S = 0.5
 _SHORTEST_WAIT_S = 0.05
@@ -34,10 +34,10 @@ class LoopState:
     Attributes:
         mode: when the run ends by itself.
         interval_s: seconds from the start of one epoch to the start of the next, for a continuous run.
-        takes_whole_source: whether one epoch has to hold everything that the source has.
-        has_waited: whether this run has waited for records that had not settled.
-        has_warned: whether it was said that the source has no records at all.
-        tries: epochs in a row that were given up and are tried again.
+        takes_whole_source: whether one epoch has to hold the whole source.
+        has_waited: whether this run has waited for unsettled records.
+        has_warned: whether the run has warned that the source has no records at all.
+        tries: consecutive retries of given up epochs.
     """
 
     mode: Mode
@@ -50,34 +50,34 @@ class LoopState:
 
 @dataclass(frozen=True)
 class Started:
-    """The lease is taken; `is_initialized` tells whether the timeline exists, so that something may be pending."""
+    """The lease is taken; `is_initialized`: whether the timeline exists, so that instants may be pending."""
 
     is_initialized: bool
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """Nothing is pending."""
+    """No instant is pending."""
 
 
 @dataclass(frozen=True)
 class Waited:
-    """A wait is over."""
+    """A pause is over."""
 
 
 @dataclass(frozen=True)
 class StopRequested:
-    """The run was told to end."""
+    """The run was asked to stop."""
 
 
 @dataclass(frozen=True)
 class SourcePlanned:
-    """The source was asked for the next epoch.
+    """The next epoch is planned.
 
     Attributes:
-        has_records: whether there is something to ingest.
-        settles_in_s: seconds until records that are there may be taken; None where there are none of these.
-        is_first: whether nothing was ever committed.
+        has_records: whether the plan has records to ingest.
+        settles_in_s: seconds until unsettled records may be ingested; None where there are none.
+        is_first: whether no records were ever committed.
         elapsed_s: seconds since this epoch's planning began.
     """
 
@@ -92,8 +92,8 @@ class EpochCommitted:
     """An epoch was committed.
 
     Attributes:
-        is_behind: whether the source had more than the epoch took.
-        elapsed_s: seconds since its planning began.
+        is_behind: whether the source had more records than the epoch holds.
+        elapsed_s: seconds since the epoch's planning began.
     """
 
     is_behind: bool
@@ -101,7 +101,7 @@ class EpochCommitted:
 
 
 class GivenUp(enum.Enum):
-    """Reasons for which an epoch is given up and planned again."""
+    """Reasons to give up an epoch and plan it again."""
 
     OUTRUN = "a writer that woke up late decided it"
     TARGET_BUSY = "someone else writes the same rows"
@@ -110,7 +110,7 @@ class GivenUp(enum.Enum):
 
 @dataclass(frozen=True)
 class EpochGivenUp:
-    """An epoch, or its recovery, was given up for a reason that may pass."""
+    """An epoch, or its recovery, was given up for a transient reason."""
 
     reason: GivenUp
 
@@ -120,10 +120,10 @@ LoopEvidence: TypeAlias = Started | Recovered | Waited | StopRequested | SourceP
 
 @dataclass(frozen=True)
 class RecoverPending:
-    """Settle what is pending.
+    """Settle pending instants.
 
     Attributes:
-        after_s: seconds to wait before, without jitter.
+        after_s: back-off in seconds before the recovery, without jitter.
         tries: see LoopState.
     """
 
@@ -133,21 +133,21 @@ class RecoverPending:
 
 @dataclass(frozen=True)
 class PlanEpoch:
-    """Ask the source for the next epoch."""
+    """Plan the next epoch from the source."""
 
 
 @dataclass(frozen=True)
 class IngestEpoch:
-    """IngestEpoch what was planned."""
+    """Ingest the plan as one epoch."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Do nothing for some time.
+    """Wait before the next plan.
 
     Attributes:
-        seconds: how long.
-        is_idle: whether that is because the source has nothing new.
+        seconds: length of the pause.
+        is_idle: whether the reason is that the source has no new records.
         warns: whether to warn that the source has no records at all.
     """
 
@@ -158,7 +158,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class EndWithError:
-    """End the run with the error for which the epoch was given up."""
+    """End the run with the error that the epoch was given up for."""
 
 
 @dataclass(frozen=True)
@@ -172,10 +172,10 @@ LoopAction: TypeAlias = RecoverPending | PlanEpoch | IngestEpoch | Pause | EndWi
 
 
 def next_action(state: LoopState, evidence: LoopEvidence) -> tuple[LoopState, LoopAction]:
-    """The state after what was seen, and what to do next.
+    """The next state and the next action.
 
     Args:
-        state: before it.
+        state: the state before the evidence.
         evidence: the outcome of the last action.
     """
     match evidence:
@@ -206,7 +206,7 @@ def _after_planning(state: LoopState, planned: SourcePlanned) -> tuple[LoopState
         case Mode.REJECTED:
             return state, EndRun(warns)
         case Mode.ONCE:
-            # An unterminated last line gets one chance to settle; afterwards the run takes what is there.
+            # An unterminated last line gets one chance to settle; afterwards the run goes on without it.
             if settles_in_s is None or state.has_waited:
                 return state, EndRun(warns)
             return replace(state, has_waited=True), Pause(settles_in_s, is_idle=True, warns=warns)
@@ -220,7 +220,7 @@ def _after_planning(state: LoopState, planned: SourcePlanned) -> tuple[LoopState
 
 def _after_commit(state: LoopState, committed: EpochCommitted) -> LoopAction:
     if state.mode is Mode.REJECTED:
-        return EndRun()  # records that this epoch rejected again are for another replay
+        return EndRun()  # records that this epoch rejected again belong to another replay
     if state.takes_whole_source:
         return EndRun()  # newer records belong to another transaction, in a run of its own
     if state.mode is Mode.CONTINUOUS and not committed.is_behind:

@@ -1,12 +1,12 @@
-"""Pending epochs that are completed though targets have lost others, or data files of these very ones.
+"""Completes pending epochs although targets have lost other epochs, or data files of the pending ones.
 
 ::
 
     pending, decided ─┬─ data files are there ─► committed; its log entry names the epochs that are missing before it
                       └─ are gone ─────────────► completed without the target, which lacks it then as one that lost it
 
-Only `tideline replay` does so, which puts back at once what is missing: a start refuses such epochs. Killed in
-between, what is missing is still known: by the log entry, or by the target's marker, which stands before the epoch.
+For `tideline replay` only, which puts the missing epochs back at once: a start refuses such epochs. After a kill in
+between, the missing epochs are still known: by the log entry, or by the target's marker, which stands before the epoch.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from timeline.lease import LeaseState
 
 
 def with_pending(job: JobContext, losses: Sequence[TargetLoss]) -> list[TargetLoss]:
-    """Losses, with the pending epochs that are decided and whose data files are gone.
+    """Losses, together with the decided pending epochs whose data files are missing.
 
-    Targets that cannot tell which epochs they have are left out: they would not tell later that they lack one.
+    Targets that cannot list their epochs are left out: a missing epoch would not be found there later.
 
     Args:
         job: the job.
-        losses: what the targets lack of all that is completed.
+        losses: losses among completed epochs.
 
     Raises:
-        StoreUnavailableError: a target or the timeline cannot be looked at.
+        StoreUnavailableError: a target or the timeline cannot be read.
     """
     found = {loss.target: loss for loss in losses if not loss.is_left_out}
     for instant in pending_commits(job, ActiveTimeline.recent(job.store, job.retry)):
@@ -57,7 +57,7 @@ def with_pending(job: JobContext, losses: Sequence[TargetLoss]) -> list[TargetLo
 
 
 def onto_gaps(job: JobContext, losses: Sequence[TargetLoss]) -> JobContext:
-    """The job, whose pending epochs are completed though its targets lack what is about to be put back.
+    """The job, set to complete pending epochs although its targets lack the epochs about to be put back.
 
     Args:
         job: the job.

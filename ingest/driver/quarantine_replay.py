@@ -1,4 +1,4 @@
-"""`tideline replay-quarantine`: rejected records once more, by what the job file says now."""
+"""`tideline replay-quarantine`: decodes rejected records again, with the present job file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _UNJUDGED = (
     "  decoded only, no target was asked: it may refuse some of the accepted (a key that exists, an empty partition "
     "value), and the job's query may leave rows out"
 )
-"""What a trial cannot judge."""
+"""Message on the limits of a trial."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a replay would do now; nothing was written.
+    """Result that a replay would have now; nothing was written.
 
     Attributes:
         records: rejected records that were not replayed yet.
-        accepted: those that would become rows.
-        reasons: why the others would be rejected again, and how many for each reason.
+        accepted: records that would become rows.
+        reasons: reasons to reject the others again, with the number of records for each.
     """
 
     records: int
@@ -40,7 +40,7 @@ class Trial:
         return self.records - self.accepted
 
     def as_json(self) -> dict[str, object]:
-        """For ``--json``."""
+        """The result for ``--json``."""
         return {
             "records": self.records,
             "accepted": self.accepted,
@@ -49,7 +49,7 @@ class Trial:
         }
 
     def words(self, *, is_dry_run: bool) -> str:
-        """For people: what a replay would do, or why there is none."""
+        """Message on what a replay would do, or why there is none."""
         if not self.records:
             return "nothing to replay: no record was rejected since the last replay"
         would = (
@@ -61,7 +61,7 @@ class Trial:
         return "\n".join([*lines, _UNJUDGED] if is_dry_run and self.accepted else lines)
 
     def done(self) -> str:
-        """For people: what a replay has done."""
+        """Message on what a replay has done."""
         again = f"{self.rejected:,} rejected again" if self.rejected else "none rejected again"
         return f"{_records(self.records)} replayed: {self.accepted:,} accepted, {again}"
 
@@ -77,13 +77,13 @@ def _refuse_gaps(opened: TimelineHandle) -> None:
 
 
 def try_rejected(opened: TimelineHandle) -> Trial:
-    """Decode what was rejected, and write nothing; what a replay refuses before it begins, this refuses as well.
+    """Decode the rejected records and write nothing; raises every refusal that a replay raises before it begins.
 
     Raises:
-        ConfigError: nothing was ingested yet, the quarantine's rows cannot be read back, the timeline is another job's,
-            or it was born with other columns.
-        InvariantError: something of the timeline is gone.
-        TargetRefusedError: a target, the quarantine for one, lacks epochs or has some that the timeline has not.
+        ConfigError: nothing was ingested yet, the quarantine's rows cannot be read back, the timeline belongs to
+            another job, or was created with other columns.
+        InvariantError: an object of the timeline is missing.
+        TargetRefusedError: a target, perhaps the quarantine, lacks epochs or has some that the timeline does not have.
         StoreUnavailableError: the quarantine cannot be read.
     """
     require_whole(opened)
@@ -96,7 +96,7 @@ def try_rejected(opened: TimelineHandle) -> Trial:
     chain = load_chain(opened.store, ActiveTimeline.load(opened.store, opened.retry), opened.retry)
     schema = known_schema(opened)
     assert schema is not None, "the timeline was born"
-    # What some of these records do to a decoder may be why they were rejected.
+    # Records may have been rejected because they crash the decoder.
     reader, decoder = source.reader(schema), IsolatedDecoder(source.decoder(schema, lineage=False))
     records = accepted = 0
     reasons = Reasons()

@@ -1,15 +1,14 @@
-"""Writes a decided epoch to one target again that has lost what was prepared for it.
+"""Rewrites a decided epoch to one target that has lost its prepared part.
 
 ::
 
     commit(part) ── ReplayNeededError ─► begin ─► read the plan's ranges ─► same rows? ─► prepare ─► commit(new part)
                                                   nothing for the others    no: a person has to look
 
-A target with transactions can lose what was prepared and decided: a reader that meets a lock behind its
-time to live rolls the transaction back. The plan still says which records the epoch has, so they are read
-again and given to that target alone; all others, and the quarantine, have them or get them from their own
-parts. The manifest stays as it is: a process that is killed in here leaves what it found, and the next one
-begins again.
+A transactional target can lose a part that is prepared and decided: a reader that meets a lock behind its
+time to live rolls the transaction back. The plan still names the epoch's records, so they are read again and
+given to that target alone; all others, and the quarantine, have the records or get them from their own
+parts. The manifest stays as it is: after a kill in here, the next process starts over.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from timeline.instant import commit_requested
 
 @dataclass(frozen=True)
 class Replay:
-    """Writes parts again, with a pipeline that is made when the first one is. See `ingest.protocol.job.Rewrite`.
+    """Rewrites lost parts, with a pipeline made on demand. See `ingest.protocol.job.Rewrite`.
 
     Attributes:
-        open_writer: gives the pipeline; starts the engine where that does not run yet.
+        open_writer: returns the pipeline; starts the engine where it does not run yet.
         stop: set by a signal; the epoch stays decided and pending then.
     """
 
@@ -48,7 +47,8 @@ class Replay:
         """See Rewrite.
 
         Raises:
-            InvariantError: the same ranges do not give the same rows.
+            InvariantError: the same ranges do not give the same rows, the plan is missing, or the lost part is the
+                quarantine's.
             SourceError: the ranges cannot be read any more.
             StoppedError: `stop` was set; the epoch stays decided and pending.
         """
@@ -88,7 +88,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Discarding:
-    """A `PartitionWriter` for rows that have been written: it counts them and keeps none."""
+    """A `PartitionWriter` for rows that are written elsewhere: counts the rows and drops them."""
 
     def open(self, attempt: TaskAttempt) -> DiscardingBatches:
         """See PartitionWriter."""
@@ -118,10 +118,16 @@ def _reports_of(target: str, reports: Sequence[TaskReport]) -> list[WriteReport]
 
 
 def check_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount], reports: Sequence[WriteReport]) -> None:
-    """What was read and taken must be what was decided: other rows would make one epoch two different things.
+    """Require that the rows read and written again are those decided, so that an epoch has one content.
+
+    Args:
+        manifest: the decided epoch.
+        part: the lost part of one target.
+        counts: records read again, by shard.
+        reports: rows written again to the part's target.
 
     Raises:
-        InvariantError: naming the shard or the target, and both numbers.
+        InvariantError: row counts differ; names the shard or the target, and both counts.
     """
     check_counts_same(manifest, part, counts)
     prepared, now = TargetRows.of(part), TargetRows.of(reports)
@@ -133,15 +139,20 @@ def check_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount], rep
 
 
 def check_counts_same(manifest: Manifest, part: Part, counts: Sequence[ShardCount]) -> None:
-    """The first half of `check_same`: what was read must be what was decided.
+    """The first half of `check_same`: require that the records read again are those decided.
+
+    Args:
+        manifest: the decided epoch.
+        part: the lost part of one target.
+        counts: records read again, by shard.
 
     Raises:
-        InvariantError: naming the shard, and both numbers.
+        InvariantError: record counts differ; names the shard, and both counts.
     """
     before = {count.shard: count for count in manifest.counts}
     for count in counts:
         then = before[count.shard]
-        # Not the reasons: of many kinds only some are told, and which depends on how tasks were cut.
+        # Not the reasons: a report keeps only some of many, and which depends on how tasks were split.
         if replace(count, reasons={}) != replace(then, reasons={}):
             raise InvariantError(
                 f"{_says(manifest, part)}: shard {count.shard} was {_numbers(then)}, now it is {_numbers(count)}. "
@@ -154,11 +165,11 @@ _LOOK = "Nothing of it is visible there; a person has to look"
 
 
 def read_otherwise(job: JobContext, plan: Plan) -> str:
-    """Which keys of the job file would give an epoch's records other values, in words; "" where none is known to.
+    """A message naming the keys of the job file that would change the values of an epoch's records; "" if none.
 
     Args:
-        job: as its file says today.
-        plan: of the epoch; one of an older version does not tell what its file said.
+        job: the job, as its file is today.
+        plan: the epoch's plan; plans of older versions do not record these keys, so the answer is "".
     """
     then, now = plan.reading, job.reading
     if then is None or then == now:

@@ -1,4 +1,4 @@
-"""The stores that a job writes to, asked for their one promise before anything is entrusted to them."""
+"""Probes the stores that a job writes to for exclusive creation, before anything is written there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from timeline.stores.probe import probe_exclusive_creation
 
 
 def probe_stores(opened: TimelineHandle) -> None:
-    """Refuse to go on where a store does not create objects exclusively: the timeline's, or a lake target's.
+    """Refuse a store that does not create objects exclusively: the timeline's, or a lake target's.
 
-    Each bucket and each file system is asked once, by three small requests.
+    Each bucket and each file system is probed once, by three small requests.
 
     Raises:
-        ConfigError: a store that cannot hold a timeline or the log of a table.
-        StoreUnavailableError: one that gives no clear answer, or may not be written to.
+        ConfigError: a store cannot hold a timeline or the log of a table.
+        StoreUnavailableError: a store gives no clear answer, or denies writes.
     """
     config = opened.config
     places = [place for options in (*config.targets, config.quarantine) if (place := options.lake_path)]

@@ -1,4 +1,4 @@
-"""How long a run goes on, and what it did."""
+"""Mode and summary of a run."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ingest.protocol.events import EpochResult
 
 
 class Mode(enum.Enum):
-    """How long the loop goes on."""
+    """Condition that ends the loop: no new records, a stop only, or one replay."""
 
     ONCE = "once"
     CONTINUOUS = "continuous"
     REJECTED = "rejected"
-    """One epoch of what was rejected before; the source's new records wait."""
+    """One epoch of records that were rejected before; the source's new records wait."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What one run of the loop did.
+    """Results of one run of the loop.
 
     Attributes:
         epochs: epochs completed.
         read: records read.
         rows: rows that the decoder accepted.
         rejected: rows quarantined, by the decoder and by targets.
-        is_stopped: whether a signal ended it, and not the source's end.
-        exit_message: what became of the epoch that was open at the signal; "" where none was.
-        targets: what became of the rows in each target, the quarantine included.
+        is_stopped: whether a signal ended the run, and not the source's end.
+        exit_message: outcome of the epoch that was open at the signal; "" where none was.
+        targets: row counts of each target, the quarantine included.
     """
 
     epochs: int = 0
@@ -42,7 +42,7 @@ class Summary:
     targets: Mapping[str, TargetRows] = field(default_factory=dict)
 
     def after(self, result: EpochResult) -> Summary:
-        """The same with one more epoch."""
+        """The summary with one more epoch."""
         parts = {part.target: TargetRows.of(part) for part in result.manifest.parts}
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""`tideline recover`: look at what is pending, take the timeline over if that is allowed, settle it. No JVM."""
+"""`tideline recover`: examine pending instants, take the timeline over if allowed, settle them. No JVM."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from timeline.lease import LeaseObserver, LeaseState, WriterRecord
 
 @dataclass(frozen=True)
 class Recovery:
-    """What recovery found and did.
+    """Findings and results of a recovery.
 
     Attributes:
-        found: evidence and step for each pending commit instant, as they were at first, by epoch.
-        settled: the last evidence and step for each instant that was brought to its end.
+        found: initial evidence and step for each pending commit instant, by epoch.
+        settled: last evidence and step for each settled instant.
         replays: instants with an epoch that has to be written to a target again, which `tideline run` does; and
             those that wait behind it.
         writer: the timeline's latest writer before this one.
-        unreleased: settled instants whose late files or markers were checked.
-        is_waiting: whether something is left for a writer that may be alive.
-        losses: what targets have lost, or have more than the timeline, in words.
+        unreleased: settled instants with markers: recovery checks them for late files.
+        is_waiting: whether instants are left to a writer that may be alive.
+        losses: messages on epochs that targets have lost, or have beyond the timeline.
     """
 
     found: Sequence[tuple[Evidence, RecoveryStep]] = ()
@@ -41,19 +41,19 @@ class Recovery:
 
 
 def examine(opened: TimelineHandle, *, force: bool = False, observer: LeaseObserver | None = None) -> Recovery:
-    """What recovery would do; reads only.
+    """The recovery that would run now; reads only.
 
-    The lease is looked at once: a writer on another machine that has just died still counts as live.
+    The lease is read once: a writer on another machine that has just died still counts as live.
 
     Args:
         opened: the job's timeline.
         force: see `next_step`.
-        observer: watches the timeline's latest writer.
+        observer: watches the timeline's latest writer; None: a new observer.
 
     Raises:
-        ConfigError: the timeline is another job's.
-        InvariantError: something of the timeline is gone.
-        TargetRefusedError: a target has epochs that the timeline has not.
+        ConfigError: the timeline belongs to another job.
+        InvariantError: an object of the timeline is missing.
+        TargetRefusedError: a target has epochs that the timeline does not have.
     """
     examined = _examine(opened, force, observer or LeaseObserver(opened.store, opened.retry))
     return examined.recovery if examined is not None else Recovery()
@@ -62,7 +62,7 @@ def examine(opened: TimelineHandle, *, force: bool = False, observer: LeaseObser
 def run_recovery(
     opened: TimelineHandle, *, force: bool = False, on_wait: Callable[[WriterRecord], None] | None = None
 ) -> Recovery:
-    """Settle everything that is pending, as this timeline's writer; rows are not written again here, see `replays`.
+    """Settle all pending instants, as this timeline's writer; lost rows are not written again here, see `replays`.
 
     Args:
         opened: the job's timeline.
@@ -70,11 +70,12 @@ def run_recovery(
         on_wait: called before the lease of a silent writer is watched, which takes up to its TTL.
 
     Raises:
-        ConfigError: a store does not create objects exclusively, or the timeline is another job's; nothing was touched.
-        InvariantError: something of the timeline is gone; nothing was touched.
+        ConfigError: a store does not create objects exclusively, or the timeline belongs to another job; nothing was
+            touched.
+        InvariantError: an object of the timeline is missing; nothing was touched.
         HaltError: storage gives no clear answer; nothing was touched.
         TargetError: a decided epoch could not be applied; it stays pending and decided. Or a target has epochs that
-            the timeline has not; nothing was touched.
+            the timeline does not have; nothing was touched.
     """
     observer = LeaseObserver(opened.store, opened.retry)
     examined = _examine(opened, force, observer)
@@ -107,7 +108,7 @@ def run_recovery(
 
 @dataclass(frozen=True)
 class _Examined:
-    """A job, its pending work, and that in words."""
+    """A job, its pending work, and the recovery to report."""
 
     job: JobContext
     seen: PendingWork
@@ -115,7 +116,7 @@ class _Examined:
 
 
 def _examine(opened: TimelineHandle, force: bool, observer: LeaseObserver) -> _Examined | None:
-    """What recovery would do; None where the timeline has not been created."""
+    """The recovery that would run now; None where the timeline has not been created."""
     recent = ActiveTimeline.recent(opened.store, opened.retry)
     require_whole(opened, recent)
     opened.require_owner()
@@ -142,7 +143,7 @@ def _look(observer: LeaseObserver) -> LeaseState | Unknown:
 
 
 def _unreleased(job: JobContext, timeline: ActiveTimeline) -> list[str]:
-    """Instants with markers that are not pending: something may have been written late."""
+    """Instants with markers that are not pending: late files may exist."""
     times = {time for sink in job.sinks for time in sink.unreleased()}
     pending = {instant.time for instant in timeline.pending()}
     return sorted(times - pending)

@@ -1,4 +1,4 @@
-"""What a run writes with: source, engine, query and pipeline, each opened when it is first needed."""
+"""Source, engine, query and pipeline of a run, each opened when it is first needed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Writers:
-    """Opens each once; a timeline is given each time, since it is born on the way."""
+    """Opens source, engine and query once each; every call takes the timeline, since it is created during the run."""
 
     def __init__(self, open_runner: Callable[[], Runner], stop: threading.Event, *, accept_loss: bool) -> None:
         """Nothing is opened yet.
 
         Args:
             open_runner: starts the engine.
-            stop: ends what waits for the engine.
+            stop: set from outside to end waits for the engine.
             accept_loss: go on behind records that the source no longer has.
         """
         self._open_runner = open_runner
@@ -43,7 +43,7 @@ class Writers:
         return self._source
 
     def pipeline(self, opened: TimelineHandle, *, is_isolated: bool) -> Pipeline | QueryPipeline:
-        """What turns ranges into rows, by the schema that the timeline was born with.
+        """The pipeline from offset ranges to rows, with the schema that the timeline was created with.
 
         Args:
             opened: the job's timeline.
@@ -61,7 +61,7 @@ class Writers:
         return QueryPipeline(source, schema, config.lineage, self._started(), query, is_isolated)
 
     def query(self, opened: TimelineHandle, decoded: pa.Schema) -> SparkQuery:
-        """The job's query; Spark looks at it once.
+        """The job's query; Spark analyzes it once.
 
         Args:
             opened: the job's timeline.
@@ -74,7 +74,7 @@ class Writers:
         return self._query
 
     def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
-        """See `sinks.base.ParallelRunner`: on the engine where it was started, here where not."""
+        """See `sinks.base.ParallelRunner`: runs on the engine where it was started, else in this thread."""
         (sequential if self._runner is None else self._runner.parallel)(calls)
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""What people see of a job: its timeline in tables, pictures and pages."""
+"""Human-readable reports of a job's timeline: tables, pictures and pages."""

@@ -1,4 +1,4 @@
-"""What `tideline fsck` prints."""
+"""Output of `tideline fsck`, human-readable and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sinks.audit import Finding, Problem
 from timeline.formatting import count, size
 
 _SHOWN = 20
-"""Findings of one kind in one place that are printed; `--json` has all."""
+"""Findings of one kind that are printed; `--json` has all."""
 
 _ADVICE = {
     Problem.ORPHAN: "invisible to readers; --fix deletes them",
@@ -29,7 +29,7 @@ _ADVICE = {
 
 
 def checkup_lines(found: FsckResult) -> Iterator[str]:
-    """For people: what was compared, what was found by kind, and what to do about it."""
+    """Human-readable lines: what was compared, the findings by kind, and the advice for each kind."""
     if not found.checked and not found.findings:
         yield "nothing was ingested yet"
         return
@@ -66,7 +66,7 @@ def _problems(found: FsckResult) -> int:
 
 
 def checkup_json(found: FsckResult) -> dict[str, object]:
-    """For machines."""
+    """The result as one JSON object."""
     return {
         "epochs": found.epochs,
         "rows": found.rows,

@@ -1,4 +1,4 @@
-"""Everything about one instant, gathered for `tideline inspect`: what storage says, and what recovery would do."""
+"""All data about one instant, for `tideline inspect`: its stored bodies, and the step that recovery would take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reached:
 
     Attributes:
         state: requested, prepared, decided or completed.
-        at: when, UTC; requested and decided by the process's clock, the others by the store's.
+        at: time, UTC; requested and decided by the process's clock, the others by the store's.
         after_s: seconds since the state before.
     """
 
@@ -41,11 +41,11 @@ class Reached:
 
 @dataclass(frozen=True)
 class RecoveryPreview:
-    """What recovery would do with a pending instant.
+    """Step that recovery would take for a pending instant.
 
     Attributes:
-        found: evidence and step, of a commit; None where they cannot be told, and of a rollback.
-        words: why they cannot be told, or what becomes of a rollback.
+        found: evidence and step of a commit; None where the evidence cannot be read, and for other instants.
+        words: why there is no step, or how recovery would end a rollback.
         writer: the timeline's latest writer.
     """
 
@@ -55,22 +55,22 @@ class RecoveryPreview:
 
     @property
     def recovery(self) -> Recovery:
-        """The same in the form that `tideline recover` prints."""
+        """The preview in the form that `tideline recover` prints."""
         return Recovery(found=[self.found] if self.found is not None else [], writer=self.writer)
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything about one instant.
+    """All data about one instant.
 
     Attributes:
-        entry: what storage says.
-        shown: the same as a row of `tideline show`.
+        entry: its stored bodies.
+        shown: the instant as a row of `tideline show`.
         reached: its states, in order.
-        offsets: what it reads of each shard.
-        rejected: why rows went to the quarantine.
+        offsets: its offset range of each shard.
+        rejected: its quarantined rows by reason.
         files: data files that it wrote, or deleted.
-        preview: what recovery would do; None where nothing is pending.
+        preview: the step that recovery would take; None where the instant is not pending.
     """
 
     entry: Entry
@@ -83,12 +83,12 @@ class Inspection:
 
 
 def inspect_instant(opened: TimelineHandle, timeline: ActiveTimeline, instant: Instant) -> Inspection:
-    """Read everything about one instant; touches nothing.
+    """Read all data about one instant; writes nothing.
 
     Args:
         opened: the job.
-        timeline: all of it.
-        instant: one of it.
+        timeline: the whole timeline.
+        instant: an instant of the timeline.
 
     Raises:
         StoreUnavailableError: the timeline's store does not answer.
@@ -137,11 +137,11 @@ def _look(observer: LeaseObserver) -> LeaseState | Unknown:
 
 
 def inspection_json(inspection: Inspection, most_files: int) -> Object:
-    """It as one JSON object, with times for `timeline.history.epochs.as_json`; see ``docs/cli.md``.
+    """The inspection as one JSON object, with times for `timeline.history.rows.as_json`; see ``docs/cli.md``.
 
     Args:
         inspection: the instant.
-        most_files: so many of its files; 0: all.
+        most_files: number of files listed; 0: all.
     """
     entry, files = inspection.entry, inspection.files
     return {
@@ -216,7 +216,7 @@ def _manifest(entry: Entry) -> Object | None:
 
 
 def _rollback(entry: Entry) -> Object | None:
-    """What a rollback instant is for, and how much it deleted."""
+    """Instants that a rollback undid, its reason, and its number of deleted files; None for other instants."""
     if entry.instant.action is not Action.ROLLBACK:
         return None
     body = entry.completed or {}
@@ -230,7 +230,7 @@ def _rollback(entry: Entry) -> Object | None:
 
 
 def _recovery(preview: RecoveryPreview | None) -> Object | None:
-    """As `tideline recover --json` has it, with `words` where there is no step."""
+    """The preview as in `tideline recover --json`, with `words` where there is no step."""
     if preview is None:
         return None
     said = recovery_json(preview.recovery, dry_run=True)

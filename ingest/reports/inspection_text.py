@@ -1,4 +1,4 @@
-"""What `tideline inspect` prints for people: one instant from its headline to its files."""
+"""Human-readable output of `tideline inspect`: one instant from its headline to its files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from timeline.history.entry import Entry
 from timeline.instant import Action
 
 MOST_SHARDS = 20
-"""Shards that are listed; JSON has all of them."""
+"""Shards, and reasons of rejected rows, that are listed; JSON has all of them."""
 
 _LABEL = 10
 
 
 def inspection_page(inspection: Inspection, most_files: int) -> Group:
-    """The page.
+    """The output of `tideline inspect`.
 
     Args:
         inspection: the instant.
-        most_files: so many of its files are listed; 0: all.
+        most_files: number of files listed; 0: all.
     """
     return Group(*_page(inspection, most_files))
 
@@ -127,7 +127,7 @@ def _times(inspection: Inspection) -> Table:
 
 
 def moment_text(at: datetime) -> str:
-    """A moment for people, UTC, to the millisecond."""
+    """A moment as text, UTC, to the millisecond."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
@@ -167,7 +167,7 @@ def _files(inspection: Inspection, most_files: int) -> Table:
 
 
 def _table(*names: str) -> Table:
-    """A table without lines below its title; names that end with ``>`` are of numbers."""
+    """A table without lines, for below a title; columns whose names end with ``>`` hold numbers."""
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 2), collapse_padding=True)
     for name in names:
         is_number = name.endswith(">")

@@ -1,4 +1,4 @@
-"""Instants as rows for people and machines: what `tideline show` prints."""
+"""Instants as rows: the output of `tideline show`, human-readable and as JSON."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from timeline.holes import Hole, lost
 from timeline.instant import Action
 
 _DISPENSABLE = ("offsets", "outcome", "s", "size", "files")
-"""Columns that a narrow terminal does without, the first one first."""
+"""Columns that a narrow terminal leaves out, in this order."""
 
 _RIGHT = ("epoch", "rows", "rejected", "files", "size", "s")
 _NOTE_WIDTH = 60
 _SHARD_WIDTH = 24
 _NARROW = 78
-"""Columns below which a note beside the others would be a few letters wide."""
+"""Terminal width, columns, below which a note beside the other columns would be only a few letters wide."""
 
 
 @dataclass(frozen=True)
 class ShownInstant(InstantRow):
-    """One instant with what its bodies say; None where nothing says it (yet).
+    """One instant with the data of its bodies; None where no body has the value (yet).
 
     Attributes:
-        targets: for each target, what became of the rows that it was given.
-        offsets: for each shard, the offset it brings it to.
-        lost: for each shard that goes on behind records that are gone, which ones and why.
-        note: what a person should know of it: why it was rolled back and by whom, or whose it is.
+        targets: for each target, the counts of the rows that it was given.
+        offsets: for each shard, the offset at which the instant ends.
+        lost: for each shard with lost records, the holes with their reasons.
+        note: human-readable remark: the reason and process of a rollback, or the writer.
     """
 
     targets: Mapping[str, TargetRows] | None = None
@@ -71,7 +71,7 @@ def _notes(entry: Entry, row: InstantRow) -> Iterator[str]:
         case Action.COMMIT if row.state == "completed":
             if not entry.is_tideline and row.problems is None:
                 yield "not written by Tideline"
-            # Targets that have lost nothing leave the rows of a replay out: they have them.
+            # Targets that lost nothing skip the rows of a replay: they already have them.
             dropped = "left to others" if entry.plan is not None and is_replay(entry.plan) else "dropped"
             yield left_out({part.target: TargetRows.of(part) for part in entry.parts}, dropped).removeprefix("; ")
         case Action.COMMIT:
@@ -86,7 +86,7 @@ def _notes(entry: Entry, row: InstantRow) -> Iterator[str]:
 
 
 def _whose(entry: Entry) -> str:
-    """Of a pending commit: who is at it, and what waits."""
+    """Writer of a pending commit, and the work left to do."""
     if entry.plan is None:
         return "" if entry.problems else "rolled back before; left by a writer that woke up late"
     whose = f"by {entry.plan.writer}, generation {entry.plan.ref.generation}"
@@ -100,7 +100,7 @@ def _whose(entry: Entry) -> str:
 
 
 def instants_view(rows: Sequence[ShownInstant], width: int) -> Group:
-    """Instants for a number of columns: a table, and the notes below it where it has no room for them."""
+    """Instants for a terminal of `width` columns: a table, with the notes below it where it has no room for them."""
     if width >= _NARROW:
         return Group(instants_table(rows, width))
     notes = [Text(f"{row.time}: {row.note}", instant_style(row.action, row.state) or "") for row in rows if row.note]
@@ -108,9 +108,9 @@ def instants_view(rows: Sequence[ShownInstant], width: int) -> Group:
 
 
 def instants_table(rows: Sequence[ShownInstant], width: int) -> Table:
-    """Instants as a table that fits a number of columns.
+    """Instants as a table that fits `width` columns.
 
-    What does not fit goes in the order of `_DISPENSABLE`; a note that is still too long is wrapped, never cut.
+    Columns that do not fit are left out in the order of `_DISPENSABLE`; a long note is wrapped, never cut.
     """
     cells = [_cells(row) for row in rows]
     wanted = {name: max(len(name), *(len(each[name]) for each in cells)) for name in cells[0]}
@@ -132,7 +132,7 @@ def instants_table(rows: Sequence[ShownInstant], width: int) -> Table:
 
 
 def instant_style(action: str, state: str) -> str | None:
-    """The colour of an instant: red for a rollback, yellow for what is pending."""
+    """The colour of an instant: red for a rollback, yellow for a pending instant."""
     if action == Action.ROLLBACK.value:
         return "red"
     return None if state == "completed" else "yellow"
@@ -156,7 +156,7 @@ def _cells(row: ShownInstant) -> dict[str, str]:
 
 
 def _offsets(offsets: Mapping[str, int] | None) -> str:
-    """Where the first shard stands, and how many more there are."""
+    """Offset of the first shard, and the number of further shards."""
     if not offsets:
         return ""
     shard, offset = next(iter(offsets.items()))

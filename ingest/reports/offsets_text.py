@@ -1,4 +1,4 @@
-"""What `tideline offsets` prints for people: a line that sums up, and a row for each shard."""
+"""Human-readable output of `tideline offsets`: a summary line, and a row for each shard."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LEAST_NAME = 16
 
 
 def offsets_page(offsets: JobOffsets, *, limit: int, width: int) -> Group:
-    """The page.
+    """The output of `tideline offsets`.
 
     Args:
-        offsets: where the shards stand.
-        limit: so many shards, those first that need a look; 0: all.
-        width: columns that there are.
+        offsets: offsets of the shards.
+        limit: number of shards shown, the most urgent first; 0: all.
+        width: terminal width, columns.
     """
     return Group(*_page(offsets, limit, width))
 

@@ -1,4 +1,4 @@
-"""What recovery found, and did or would do, as HTML for notebooks and pages."""
+"""Findings and steps of recovery as HTML, for notebooks and pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADS = ("instant", "epoch", "decision", "lease", "manifest", "step", "why", "r
 
 def found_html(recovery: Recovery, **attributes: object) -> Html:
     """Each pending instant with the evidence, and the step that follows from it."""
-    # The words of `recover --json`, so that a page and the command say the same.
+    # The texts of `recover --json`, so that page and command agree.
     words = cast("dict[str, list[dict[str, object]]]", recovery_json(recovery, dry_run=True))["found"]
     rows = [
         (
@@ -34,7 +34,7 @@ def found_html(recovery: Recovery, **attributes: object) -> Html:
 
 
 def recovery_html(recovery: Recovery) -> Html:
-    """What recovery found, and what became of it."""
+    """Findings of recovery, and the result for each instant."""
     parts = []
     if recovery.writer is not None:
         writer = recovery.writer
@@ -49,12 +49,12 @@ def recovery_html(recovery: Recovery) -> Html:
 
 
 def step_html(step: RecoveryStep) -> Html:
-    """One line: the step, and why it is right."""
+    """One line: the step and its reason."""
     return element("div", element("b", step.kind.value), f": {step.reason}")
 
 
 def settled_html(settled: SettledInstant) -> Html:
-    """One line: what became of an instant, or would become of it."""
+    """One line: the result of settling an instant; pending where it is not done."""
     became = "rolled back" if settled.step.kind is StepKind.ROLLBACK else "committed"
     shown = mark(became if settled.is_done else "pending")
     instant = element("code", settled.evidence.instant)

@@ -1,4 +1,4 @@
-"""What `tideline recover` prints: the evidence, the reason and the result, for people and as JSON."""
+"""Output of `tideline recover`: the evidence, the reason and the result, human-readable and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WOULD = {
     StepKind.WAIT: "wait",
     StepKind.HALT: "halt: touch nothing",
 }
-"""What recovery would do by each kind of step."""
+"""Action of recovery for each kind of step."""
 
 
 def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
@@ -60,7 +60,7 @@ def recovery_lines(recovery: Recovery, *, dry_run: bool) -> Iterator[str]:
 
 
 def recovery_json(recovery: Recovery, *, dry_run: bool) -> Json:
-    """The same as one JSON object."""
+    """The recovery as one JSON object."""
     return {
         "dry_run": dry_run,
         "waiting": recovery.is_waiting,
@@ -127,7 +127,7 @@ def _manifest(evidence: Evidence) -> str:
 
 
 def waiting_text(writer: WriterRecord) -> str:
-    """Why nothing happens for a while: a writer that may be alive is watched."""
+    """Text shown while recovery waits for the lease of a writer that may be alive."""
     return (
         f"{writer.process} (generation {writer.generation}) may be alive: "
         f"watching its lease for up to {writer.ttl_ms / 1000:.0f} s; --force takes over at once"

@@ -1,4 +1,4 @@
-"""What `tideline replay` takes and prints."""
+"""Options and output of `tideline replay`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _EPOCHS = re.compile(r"(\d+)(?:\.\.(\d+))?")
 
 
 def parse_epochs(given: str) -> Span:
-    """``3..7``, or ``3`` alone.
+    """Parse ``3..7``, or ``3`` alone.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     found = _EPOCHS.fullmatch(given.strip())
     if found is None or int(found[2] or found[1]) < int(found[1]):
@@ -29,7 +29,7 @@ def parse_epochs(given: str) -> Span:
 
 
 def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
-    """For people: what was lost, and what becomes of it."""
+    """Human-readable lines: the lost epochs, and the result for each."""
     if not found.losses:
         yield f"nothing more is lost; {_before(found)}" if found.before else _NOTHING_LOST
         return
@@ -77,7 +77,7 @@ def _lines(lost: Sequence[Lost], what: str) -> Iterator[str]:
 
 
 def replay_json(found: PutBack, *, dry_run: bool) -> dict[str, Json]:
-    """The same as one JSON object."""
+    """The replay as one JSON object."""
     return {
         "dry_run": dry_run,
         "losses": [

@@ -1,9 +1,9 @@
-"""What a page about a job says: gathered once from its timeline, its source and its writer; and whether all is well.
+"""State of a job for its report page, gathered once from timeline, source and writer, and the notices about it.
 
 ::
 
-    storage, source ── gather ──► Report ── verdict ──► Verdict
-                                     └──── report_page.page ──► HTML
+    storage, source ── gather ──► JobReport ── findings ──► Notice …
+                                      └──── report_page.page ──► HTML
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _IDLE_S = 600.0
 
 @dataclass(frozen=True)
 class JobReport:
-    """What there is to say about a job.
+    """State of a job.
 
     Attributes:
         job: its name.
-        place: where its timeline lies.
-        conf: its job file, as commands take it.
-        at: when it was looked at, UTC.
-        history: what the timeline tells of the instants that were looked at.
-        older: how many older instants were not looked at.
-        offsets: where its shards stand; None where that is not known.
-        recovery: what recovery would do; None where that is not known.
-        lease: what is known of its latest writer.
-        ended_by: the error that ended that one; "" where none did, or where nothing tells.
-        refused: why a start would be refused: something of the timeline is gone, or it is older than a target; "" where
-            it would not.
-        unknown: what could not be looked at, and why.
+        place: the URL of its timeline.
+        conf: the path of its job file, as commands take it.
+        at: time of the report, UTC.
+        history: the selected instants.
+        older: number of older instants that the selection's limit leaves out.
+        offsets: offsets of its shards; None where they are not known.
+        recovery: the steps that recovery would take; None where they are not known.
+        lease: state of the latest writer's lease; None where it is not known.
+        ended_by: the error that ended the latest writer; "" where none did, or none is recorded.
+        refused: why a start would be refused: objects of the timeline are missing, or it is older than a target; ""
+            where a start would not be refused.
+        unknown: the parts that could not be read, each with its error.
         unreadable: files in the timeline's folder that are no instants.
     """
 
@@ -81,7 +81,7 @@ class JobReport:
 
     @property
     def rollbacks_in_a_row(self) -> int:
-        """Epochs at the end of the timeline that were rolled back, with no commit behind them."""
+        """Number of rolled-back epochs at the end of the timeline, with no commit after them."""
         number = 0
         for row in reversed(self.history.epochs()):
             if row.outcome != "rollback":
@@ -91,7 +91,7 @@ class JobReport:
 
 
 class Level(enum.Enum):
-    """How urgently a person has to look."""
+    """Urgency of a notice."""
 
     WELL = "all is well"
     LOOK = "have a look"
@@ -100,11 +100,11 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True)
 class Notice:
-    """One thing that is to be known.
+    """One fact that a person should know or act on.
 
     Attributes:
-        level: how urgent.
-        words: what, and what to do.
+        level: its urgency.
+        words: the fact, and the next step.
     """
 
     level: Level
@@ -112,12 +112,12 @@ class Notice:
 
 
 def gather(opened: TimelineHandle, conf: str, wanted: Selection, at: datetime) -> JobReport:
-    """Look at a job; reads only. What does not answer is part of the report.
+    """Read the state of a job; writes nothing. A source or target that does not answer becomes part of the report.
 
     Args:
-        opened: the job; it may not have begun.
-        conf: its job file, as commands take it.
-        wanted: instants to look at.
+        opened: the job; it may have no instant yet.
+        conf: the path of its job file, as commands take it.
+        wanted: the instants to read.
         at: now, UTC.
 
     Raises:
@@ -160,8 +160,8 @@ def gather(opened: TimelineHandle, conf: str, wanted: Selection, at: datetime) -
 
 
 def findings(report: JobReport) -> list[Notice]:
-    """Everything that is not as it should be, the most urgent first; empty where all is well."""
-    if report.refused:  # what else there is to say would send people to commands that this one stops
+    """Notices of everything that needs attention, the most urgent first; empty where all is well."""
+    if report.refused:  # other notices would name commands that this refusal stops
         return [Notice(Level.ACT, report.refused), *_unread(report)]
     found = [*_pending(report), *_writer(report), *_rollbacks(report), *_source(report), *_unread(report)]
     if not report.history.entries:
@@ -175,7 +175,7 @@ def level_of(found: Sequence[Notice]) -> Level:
 
 
 def newest_offsets(offsets: JobOffsets) -> tuple[dict[str, int] | None, dict[str, int]]:
-    """The newest offset of each shard, None where they are not known, and where each one stands, so that lags fit."""
+    """Newest offset of each shard (None where they are not known), and its committed offset: newest minus lag."""
     if offsets.unknown is not None:
         return None, {row.shard: row.committed for row in offsets.shards if row.committed is not None}
     newest, stands = {}, {}
@@ -186,12 +186,12 @@ def newest_offsets(offsets: JobOffsets) -> tuple[dict[str, int] | None, dict[str
 
 
 def replayed_records(history: History) -> int:
-    """Records of the quarantine that committed replays have read again: sources' records are counted without them."""
+    """Number of quarantined records that committed replays have read again; they do not count as source records."""
     return sum(count.read for _, count in _replays(history))
 
 
 def _replays(history: History) -> Iterator[tuple[int, ShardCount]]:
-    """Of each committed replay, the epoch up to which it took what was rejected, and its counts."""
+    """For each committed replay, the epoch before which it read rejected records, and its counts."""
     for entry in history.entries:
         if entry.plan is None or entry.manifest is None or entry.outcome is not Outcome.COMMIT:
             continue
@@ -202,9 +202,9 @@ def _replays(history: History) -> Iterator[tuple[int, ShardCount]]:
 
 
 def rejected_by_reason(history: History) -> list[tuple[str, int, str]]:
-    """Reason, rows, and a shard or target where it was met; the most frequent first. Of committed epochs only.
+    """Reason, rows, and a shard or target where it occurred, of committed epochs only; the most frequent first.
 
-    Records that a replay has taken out of the quarantine count no more: what it rejected again counts as its own.
+    Records that a replay has read from the quarantine no longer count; those it rejected again count as its own.
     """
     rows: dict[str, int] = {}
     where: dict[str, str] = {}
@@ -218,7 +218,7 @@ def rejected_by_reason(history: History) -> list[tuple[str, int, str]]:
         else:
             rows[each.reason] = rows.get(each.reason, 0) + each.rows
             where[each.reason] = each.shard or each.target or ""
-    # Of what its source could not read, nothing is kept that a replay could decode.
+    # The quarantine has no content of records that their source could not read, so a replay cannot decode them.
     left = before - replayed_records(history)
     if left > 0:
         rows[_NOTHING_TO_REPLAY], where[_NOTHING_TO_REPLAY] = left, ""
@@ -226,7 +226,7 @@ def rejected_by_reason(history: History) -> list[tuple[str, int, str]]:
 
 
 def lagging(offsets: JobOffsets) -> list[ShardOffsets]:
-    """Shards, those that need a look first."""
+    """Shards, the most urgent first."""
     urgency: Mapping[ShardState, int] = {ShardState.LOST: 0, ShardState.GONE: 2, ShardState.CURRENT: 3}
     return sorted(offsets.shards, key=lambda row: (urgency.get(row.state, 1), -(row.lag or 0), row.shard))
 
@@ -264,7 +264,7 @@ def _pending(report: JobReport) -> Iterator[Notice]:
 
 
 def _long_open(report: JobReport) -> Iterator[Notice]:
-    """A writer that has not said that it ended may be alive, or gone with its machine."""
+    """Notice of an instant open for long: a writer that did not release its lease may be alive, or lost."""
     requested = [row.requested for row in report.history.instants() if row.completed is None and row.requested]
     open_s = (report.at - min(requested, default=report.at)).total_seconds()
     if open_s > _LONG_OPEN_S:
@@ -332,7 +332,7 @@ def _unread(report: JobReport) -> Iterator[Notice]:
 
 
 def situation(report: JobReport) -> str:
-    """Where the job stands, in one or two sentences."""
+    """Summary of the job's state in a few sentences."""
     last = report.last_committed
     if last is None or last.completed is None:
         words = "No epoch has been committed yet."
@@ -348,7 +348,7 @@ def situation(report: JobReport) -> str:
 
 
 def _last_words(report: JobReport, epoch: int, completed: str) -> str:
-    if report.recovery is None:  # the timeline is not whole, or a target cannot be asked
+    if report.recovery is None:  # the timeline is incomplete, or a target does not answer
         return f"Epoch {epoch} is the last one on the timeline, {completed}; whether every target has it is not known."
     if report.recovery.losses:
         return f"Epoch {epoch} is the last one on the timeline, {completed}; not every target has all up to it."
@@ -356,7 +356,7 @@ def _last_words(report: JobReport, epoch: int, completed: str) -> str:
 
 
 def _given_up(history: History) -> Iterator[str]:
-    """Epochs that a person gave up for a target: it lacks them, and nothing has to be done about it."""
+    """Epochs that a person gave up for a target: the target lacks them, and no action is needed."""
     for entry in history.entries:
         if entry.plan is None or entry.outcome is not Outcome.COMMIT:
             continue
@@ -366,7 +366,7 @@ def _given_up(history: History) -> Iterator[str]:
 
 
 def waiting(offsets: JobOffsets) -> str:
-    """How much waits, as the beginning of a sentence."""
+    """Amount that waits to be read, as the beginning of a sentence."""
     unit = offsets.unit.value if offsets.unit is not None else "offsets"
     behind = sum(bool(row.lag) for row in offsets.shards)
     return f"{amount(offsets.lag or 0, unit)} in {behind:,} of {count(len(offsets.shards), 'shard')} wait"

@@ -1,4 +1,4 @@
-"""A report as one page: no script, no request to anywhere, readable on a phone, in the dark and in print."""
+"""A report as one HTML page: no script, no network request, readable on a phone, in dark mode and in print."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ figure img{display:block;width:100%;height:auto}
 
 
 def page(report: JobReport) -> str:
-    """The page, as HTML 5.
+    """The report as an HTML 5 page.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -78,7 +78,7 @@ def page(report: JobReport) -> str:
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # Nothing that the page names is ever fetched, whatever a name in storage looks like.
+        # The browser fetches nothing, whatever URL a name in storage contains.
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("title", f"{report.job}: {_HEADLINES[level_of(found)][1].lower()}"),
         element("style", Html(_STYLE)),

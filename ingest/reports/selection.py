@@ -1,4 +1,4 @@
-"""Which instants a command looks at: by age, state, action, epoch, name. Names first, bodies only at need."""
+"""Selection of instants by age, state, action, epoch or name; bodies are read only where names do not suffice."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Selection:
-    """Which instants are wanted; all that hold.
+    """Filter of instants; all conditions must hold.
 
     Attributes:
-        since: an instant time: requested or completed then or later; None: however old.
-        is_pending: only those for which something is still to be done.
-        actions: only those; empty: all.
-        epoch: only those of this epoch.
-        limit: only the newest so many; 0: all.
+        since: an instant time; only instants requested or completed at it or later; None: any age.
+        is_pending: only pending instants.
+        actions: only instants of these actions; empty: all.
+        epoch: only instants of this epoch; None: all.
+        limit: only the newest, at most this number; 0: all.
     """
 
     since: str | None = None
@@ -39,14 +39,14 @@ class Selection:
 
 
 def parse_since(text: str, now_ms: int) -> str:
-    """The instant time that a person means: an age, a moment, or an instant time itself.
+    """Instant time of a ``--since`` value: an age, a moment, or an instant time itself.
 
     Args:
         text: ``2h``, ``2026-03-01T10:15Z`` (UTC where it names no zone) or ``20260301101530123``.
         now_ms: milliseconds since 1970.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: the text is none of these.
     """
     try:
         if text.isascii() and text.isdigit():
@@ -68,9 +68,9 @@ def parse_since(text: str, now_ms: int) -> str:
 
 
 def select(timeline: Timeline, wanted: Selection) -> tuple[Timeline, int]:
-    """The instants that are wanted, and how many older ones the limit leaves out.
+    """The selected instants, and the number of older ones that the limit leaves out.
 
-    Reads no body unless an epoch is asked for, see `Timeline.by_epoch`.
+    Reads no body unless an epoch is selected, see `Timeline.by_epoch`.
     """
     chosen = timeline.pending() if wanted.is_pending else timeline
     if wanted.actions:
@@ -86,7 +86,7 @@ def select(timeline: Timeline, wanted: Selection) -> tuple[Timeline, int]:
 
 
 def of_epoch(timeline: Timeline, epoch: int) -> Timeline:
-    """One epoch's instants: its commit, and the rollbacks of its attempts in whatever state they are."""
+    """One epoch's instants: its commit, and the rollbacks of its attempts in any state."""
     found = set(timeline.by_epoch(epoch))
     for instant in timeline.pending().by_action(Action.ROLLBACK):
         if timeline.entry(instant).epoch == epoch:
@@ -95,15 +95,15 @@ def of_epoch(timeline: Timeline, epoch: int) -> Timeline:
 
 
 def find_instant(timeline: Timeline, wanted: str) -> Instant:
-    """The one instant that a person means.
+    """The one instant that a command's argument names.
 
     Args:
-        timeline: all of it.
-        wanted: ``latest``, ``epoch:7``, an instant time or the beginning of one that no other has. A commit that was
-            rolled back is no longer on the timeline: the whole time of one finds its rollback.
+        timeline: the whole timeline.
+        wanted: ``latest``, ``epoch:7``, an instant time or a unique prefix of one. A rolled-back commit is no longer on
+            the timeline: its full time finds its rollback.
 
     Raises:
-        ConfigError: there is none, or there are several.
+        ConfigError: no instant matches, or several do.
     """
     if not len(timeline):
         raise ConfigError(f"instant {wanted}: the timeline has no instants yet")
@@ -143,7 +143,7 @@ def _instant_of_epoch(timeline: Timeline, wanted: str) -> Instant:
 
 
 def _rollback_of(timeline: Timeline, time: str) -> Instant | None:
-    """The rollback that undid this commit; reads the bodies of rollbacks that are later."""
+    """The rollback that undid a commit, by the commit's time; reads the bodies of later rollbacks."""
     for instant in timeline.by_action(Action.ROLLBACK):
         if len(time) == 17 and instant.time > time:
             entry = timeline.entry(instant)

@@ -1,4 +1,4 @@
-"""The picture of one frame for a terminal of any size, and as JSON; pure functions. What needs a person comes first."""
+"""One frame as text for a terminal of any size, and as JSON; pure functions. Lines that need a person come first."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _EPOCH_STYLES = {"rolled back": "red", "pending": "yellow"}
 _MOST_PENDING = 5
 _FRESH_S = 30.0
 _WIDE = 100
-"""Columns from which an epoch's files and size are shown too."""
+"""Terminal width, columns, from which an epoch's files and size are shown too."""
 
 
 def watch_screen(frame: Frame, width: int, height: int = 0, interval_s: float | None = None) -> Group:
-    """One frame.
+    """One frame as terminal output.
 
     Args:
-        frame: what there is to see.
-        width: columns.
-        height: lines; as many epochs are shown as have room. 0: all.
-        interval_s: how often it is drawn, for the last line; None: once.
+        frame: the frame.
+        width: terminal width, columns.
+        height: terminal height, lines; limits the epochs shown. 0: all epochs.
+        interval_s: time between two frames, shown in the last line; None: a single frame.
     """
     above = [*_head(frame, width), *_facts(frame, width), *_pending(frame, width)]
     below = [*_rollbacks(frame, width)]
@@ -103,7 +103,7 @@ def _lag_words(lag: Lag | None, at: datetime) -> tuple[str, str]:
         return "asking the source …", "dim"
     if lag.units is None or lag.unit is None:
         return f"not known: {lag.unknown}", "yellow" if lag.unit is None else "red"
-    # A source that answers no more leaves its last answer: what is old says so.
+    # After the source stops answering, its last answer stays; an old one is shown with its age.
     old = f"{_ago(lag.at, at)}: " if _seconds(lag.at, at) > _FRESH_S else ""
     lost = f"{lag.lost} LOST RECORDS, see tideline offsets; " if lag.lost else ""
     if not lag.units:
@@ -139,7 +139,7 @@ def _rollbacks(frame: Frame, width: int) -> Iterator[Text]:
 
 
 def _indented(words: str, width: int) -> str:
-    """A line that fits and keeps the blanks before its first letter."""
+    """The line, shortened to the width, with its indentation kept."""
     indent = len(words) - len(words.lstrip())
     return " " * indent + shortened(words, width - indent)
 
@@ -164,7 +164,7 @@ def _epochs(epochs: list[EpochRow], at: datetime, width: int) -> Table:
 
 
 def _state(epoch: EpochRow) -> str:
-    """Its state; of a pending one also how far it is."""
+    """The epoch's state; for a pending epoch its progress instead."""
     if epoch.state != "pending":
         return epoch.state
     if epoch.outcome is not None:
@@ -177,13 +177,13 @@ def _ago(then: datetime, now: datetime) -> str:
 
 
 def _seconds(then: datetime | None, now: datetime | None) -> float:
-    """Never less than 0: the two are of different clocks."""
+    """Seconds between two times, at least 0: the times come from different clocks."""
     assert then is not None and now is not None
     return max(0.0, (now - then).total_seconds())
 
 
 def frame_json(frame: Frame) -> dict[str, object]:
-    """It as one JSON object, with times for `timeline.history.epochs.as_json`; see ``docs/cli.md``."""
+    """The frame as one JSON object, with times for `timeline.history.rows.as_json`; see ``docs/cli.md``."""
     found = asdict(frame)
     if frame.writer is not None:
         found["writer"]["lease"] = frame.writer.lease.value

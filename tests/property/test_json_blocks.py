@@ -141,7 +141,7 @@ def _decoded(data: bytes, unknown: UnknownField, **columns: str) -> Any:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_ANY_LINES, _ENDS, _KINDS, st.booleans())
 @example(['{"m":{"a":1,"x","b":2}}', '{"m":{"a":1,,"b":2}}', '{"m":{"a" "b":1}}'], "\n", UnknownField.DROP, True)
 @example(['{"m":{"a":1 "b":2}}', '{"m":{1,"a":2}}', '{"m":{"a":1,}}'], "\n", UnknownField.DROP, False)
@@ -160,7 +160,7 @@ def test_blocks_and_single_lines_give_the_same_rows_and_reasons(
     _assert_same((end.join(lines) + end * is_ended).encode(), unknown, **_COLUMNS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_ANY_LINES, _ENDS, _KINDS)
 @example(['{"i":1,"unknown":[NaN, -Infinity]}', '{"i":"x"}'], "\n", UnknownField.DROP)
 @example(['{"i":1,"unknown":[NaN, -Infinity]}', '{"i":2}'], "\n", UnknownField.DROP)
@@ -179,7 +179,7 @@ _STYLES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.dictionaries(_TEXTS, _JSON, max_size=4), min_size=1, max_size=5), _STYLES, _ENDS)
 def test_fields_of_valid_objects_are_all_found(objects: list[dict[str, Any]], style: dict[str, Any], end: str) -> None:
     lines = [json.dumps(one, **style) for one in objects]
@@ -206,7 +206,7 @@ def test_what_is_nested_deeply_is_judged_by_the_same_depth_in_a_block_and_alone(
     assert 0 < len(rejected) < len(lines)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.fixed_dictionaries({"s": _JSON, "ms": st.dictionaries(_TEXTS, _JSON, max_size=4)}), min_size=1))
 def test_maps_and_texts_of_valid_lines_are_taken_as_blocks(objects: list[dict[str, Any]]) -> None:
     lines = [json.dumps(one) for one in objects]
@@ -226,7 +226,7 @@ _DIGITS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from([(5, 2), (9, 2), (10, 0), (18, 2), (20, 10), (28, 10), (38, 0), (38, 1), (38, 18), (38, 38)]),
     st.sampled_from(["{}", "struct<x:{}>", "array<{}>", "map<string,{}>", "struct<x:array<{}>>"]),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import fastavro
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from timeline.active import ActiveTimeline
@@ -214,7 +214,6 @@ def only_record(body: bytes) -> Any:
 
 
 @given(st.lists(files, max_size=5), st.dictionaries(texts, texts, max_size=4))
-@settings(deadline=None)
 def test_a_commit_body_is_read_back_by_an_independent_avro_reader(
     written: list[WrittenFile], extra: dict[str, str]
 ) -> None:
@@ -231,7 +230,6 @@ def test_a_commit_body_is_read_back_by_an_independent_avro_reader(
 
 
 @given(times, times, st.lists(texts, max_size=5), st.dictionaries(texts, texts, max_size=4))
-@settings(deadline=None)
 def test_a_rollback_body_is_read_back_by_an_independent_avro_reader(
     instant: str, time: str, deleted: list[str], extra: dict[str, str]
 ) -> None:

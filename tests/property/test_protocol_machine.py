@@ -99,6 +99,5 @@ TestProtocolMachine = ProtocolMachine.TestCase
 TestProtocolMachine.settings = settings(
     max_examples=300,
     stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -147,7 +147,7 @@ def _assert_lines_are_independent(decoder: Decoder, data: bytes, **detail: str) 
     assert _same(together, (accepted, rejected))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_JSON_LINES, _ENDS, st.sampled_from([UnknownField.DROP, UnknownField.QUARANTINE]))
 @example([b'{"i":1} {"i":2}', b'{"i":', b"3}"], b"\n", UnknownField.DROP)
 @example([b'{"i":1}', b'{"i":1}x', b'{"i":"x"}'], b"\n", UnknownField.DROP)
@@ -155,7 +155,7 @@ def test_a_json_line_is_decoded_as_if_it_were_alone(lines: list[bytes], end: byt
     _assert_lines_are_independent(_decoder(unknown), end.join(lines) + end)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_FIELDS, st.sampled_from([UnknownField.DROP, UnknownField.QUARANTINE]))
 def test_arrow_and_the_slow_way_take_the_same_values(field: tuple[str, str], unknown: UnknownField) -> None:
     name, value = field
@@ -194,7 +194,7 @@ _CSV_LINES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_CSV_LINES, _ENDS)
 @example([b'1,"open', b"a\rb,x", b"2,y"], b"\n")
 @example([b'a\rb,1,"open'], b"\n")
@@ -217,7 +217,7 @@ def _by_pythons_csv(line: str, dialect: CsvOptions) -> list[str] | None:
 _DIALECTS = st.sampled_from([CsvOptions(header=False), CsvOptions(header=False, delimiter=";", quote="'")])
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(st.lists(st.text("\",\r\n a\ufeff\0;'", max_size=7), min_size=1, max_size=6), _DIALECTS, st.integers(1, 3))
 @example(["\ra,b", "a,b\r", "a\rb,c"], CsvOptions(header=False), 2)
 @example(["\ufeffa,b", "\ufeffc,d"], CsvOptions(header=False), 2)
@@ -244,7 +244,7 @@ def test_csv_is_read_as_pythons_csv_reads_each_line(lines: list[str], dialect: C
 _TEXT_CELLS = st.text("12- xä", max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(_TEXT_CELLS, _TEXT_CELLS).map(lambda cells: " ".join(cells).encode()) | st.just(b"\xff 1"), min_size=1
@@ -282,14 +282,14 @@ _TIMES = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(_TIMES, min_size=1), st.sampled_from(["timestamp", "timestamp_ntz", "date"]))
 def test_a_timestamp_is_read_as_if_it_were_alone(texts: list[str], kind: str) -> None:
     decoder = source_of("x", format="text", pattern=r"<(?P<t>.*)>").decoder(schema_of({"t": kind}), lineage=True)
     _assert_lines_are_independent(decoder, "\n".join(f"<{text}>" for text in texts).encode())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.sampled_from(
@@ -325,7 +325,7 @@ _ANY_JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_ANY_JSON)
 def test_a_string_column_keeps_any_json_value_as_text_that_means_the_same(value: Any) -> None:
     data = json.dumps({"s": value}).encode()

@@ -19,7 +19,7 @@ _PIECES = st.sampled_from([b"a", b"bc", b"\n", b"\n", b"\r\n", b"\r", b"\0", b"\
 _CONTENT = st.lists(_PIECES, min_size=1, max_size=30).map(b"".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_CONTENT, st.integers(1, 400), st.integers(1, 64))
 def test_pieces_of_a_file_give_each_line_once(content: bytes, most: int, block_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def test_pieces_of_a_file_give_each_line_once(content: bytes, most: int, block_b
         assert sum(block.rows for piece in pieces for block in small.read(piece)) == len(expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(_CONTENT, st.booleans(), st.booleans()), min_size=1, max_size=6),
     st.integers(1, 300),
@@ -91,7 +91,7 @@ def reading_all(reading: Reading, split: int) -> None:
         reading.epoch(split)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from([b"1,2", b"", b"x" * 50]), min_size=1, max_size=10), st.integers(1, 60), st.booleans())
 def test_a_header_is_no_row_of_any_piece(lines: list[bytes], most: int, blank_first: bool) -> None:
     content = (b"\r\n" if blank_first else b"") + b"\n".join([b"name,other", *lines])
@@ -105,7 +105,7 @@ def test_a_header_is_no_row_of_any_piece(lines: list[bytes], most: int, blank_fi
             assert all(block.detail["header"] == "name,other" for block in source.reader().read(piece))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from([b"na\rme", b"name,\xff", b"name\r\r", b"\xff\xfen\0"]),
     st.lists(st.sampled_from([b"1,2", b"", b"x" * 50]), max_size=10),

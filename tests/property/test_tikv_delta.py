@@ -51,7 +51,7 @@ def through_delta(rows: pa.RecordBatch, folder: str) -> pa.Table:
     return table.select(rows.schema.names)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32 - 1))
 def test_random_nested_rows_are_read_back_from_tikv_as_they_were(seed: int) -> None:
     rows = random_rows(Random(seed))
@@ -66,7 +66,7 @@ def refuse(name: str) -> None:
     raise AssertionError(f"{name} is no JSON")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1))
 def test_random_nested_rows_are_the_same_in_tikv_and_in_delta(seed: int) -> None:
     rows = random_rows(Random(seed))

@@ -79,7 +79,7 @@ def _column(texts: list[str], kind: pa.DataType, written: TimeFormat) -> list[ob
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example([datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)], "Etc/GMT+12")
 @example([datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)], "Asia/Kathmandu")
 @given(st.lists(_WALLS, min_size=1, max_size=8), st.sampled_from(_ZONES))
@@ -96,7 +96,7 @@ def test_local_times_are_the_first_instant_that_the_zones_clocks_show_them(
     assert _column(texts, pa.timestamp("us"), written) == _column(texts, pa.timestamp("us"), TimeFormat())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_WALLS, min_size=1, max_size=6), st.sampled_from(_ZONES), st.sampled_from(_FORMATS), st.data())
 def test_formatted_texts_are_what_strptime_reads_at_the_zones_clocks(
     walls: list[datetime.datetime], zone: str, pattern: str, data: st.DataObject
@@ -120,7 +120,7 @@ def test_formatted_texts_are_what_strptime_reads_at_the_zones_clocks(
         assert found == meant or (found is None and ("%j" in pattern or "%V" in pattern)), text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example([(2, 29)], datetime.date(2025, 2, 28))
 @example([(2, 29)], datetime.date(2025, 3, 1))
 @given(
@@ -146,7 +146,7 @@ def test_days_without_a_year_are_the_one_day_of_the_last_twelve_months(
     assert [_alone(text, _INSTANT, written) for text in texts] == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.dates(), min_size=1), st.sampled_from(_DATE_FORMATS), st.booleans())
 def test_formatted_dates_are_what_strptime_reads(days: list[datetime.date], pattern: str, with_others: bool) -> None:
     others = ["30/02/2020", "2020-01-01", ""] if with_others else []

@@ -297,6 +297,5 @@ TestWorld = World.TestCase
 TestWorld.settings = settings(
     max_examples=share(60, 600),
     stateful_step_count=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

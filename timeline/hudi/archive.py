@@ -5,8 +5,8 @@
     layout 2  .hoodie/timeline/history/   _version_ ─► manifest_<version> ─► <first>_<last>_<level>.parquet …
     layout 1  .hoodie/archived/           .commits_.archive.<number>_<token> …
 
-Opening an archive reads what the instants are; their bodies are read when they are asked for, because those of a
-table of some age do not fit into memory. What cannot be read is told in `Archive.unreadable`, and the rest is read.
+Opening an archive reads its instants; bodies are read on demand, because those of an old table do not fit into
+memory. Unreadable parts are reported in `Archive.unreadable`, and the rest is read.
 Source: ``LSMTimeline``, ``HoodieTimelineArchiver`` and ``ArchivedTimelineV1`` of Apache Hudi 1.x.
 """
 
@@ -31,12 +31,12 @@ class Archive:
     """The archived instants of one timeline.
 
     Attributes:
-        store: where it lies.
-        retry: bounds of retries.
-        parse: how its files are read.
-        files: what each file holds, by path.
-        instants: each in the furthest state that the archive knows, in order of their times.
-        unreadable: what could not be read, and why.
+        store: the store of the archive.
+        retry: retry bounds.
+        parse: parser of its files.
+        files: keys of the instants in each file, by path.
+        instants: each in its furthest archived state, in order of their times.
+        unreadable: read errors, one message each.
     """
 
     store: ObjectStore
@@ -48,7 +48,12 @@ class Archive:
 
     @classmethod
     def load(cls, store: ObjectStore, layout: TimelineLayout, retry: Retry) -> Archive:
-        """Read which instants are archived; an absent archive is an empty one.
+        """Read the archived instants without bodies; an absent archive is empty.
+
+        Args:
+            store: the timeline's store.
+            layout: the timeline's layout.
+            retry: retry bounds.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -72,11 +77,11 @@ class Archive:
         return frozenset(self.instants)
 
     def without(self, keys: Collection[InstantKey]) -> Archive:
-        """The archive of the other instants."""
+        """The archive without the instants of these keys."""
         return replace(self, instants=tuple(each for each in self.instants if each.key not in keys))
 
     def only(self, instants: Collection[Instant]) -> Archive:
-        """The archive of these instants, and the files that hold them."""
+        """The archive reduced to these instants and the files that hold them."""
         kept = tuple(instant for instant in instants if instant in self)
         keys = {instant.key for instant in kept}
         files = {path: held & keys for path, held in self.files.items() if not held.isdisjoint(keys)}
@@ -92,7 +97,7 @@ class Archive:
         found: dict[InstantKey, Archived] = {}
         for path, held in self.files.items():
             if not held.isdisjoint(wanted):
-                # A file that became unreadable, or was merged into another one, costs the bodies only.
+                # If a file became unreadable or was merged into another one, only its bodies are missing.
                 records, _ = _read(self.store, path, self.parse, self.retry, bodies=True)
                 _merge_into(found, [record for record in records if record.instant.key in wanted])
         gone = "the archive's file is no longer there, or no longer readable"
@@ -111,7 +116,7 @@ def _merge_into(found: dict[InstantKey, Archived], records: Sequence[Archived]) 
 def _read(
     store: ObjectStore, path: str, parse: Parse, retry: Retry, *, bodies: bool
 ) -> tuple[Sequence[Archived], str | None]:
-    """What one file holds, as far as it can be read, and what is wrong with the rest of it."""
+    """The readable records of one file, and the error that ended the read, or None."""
     records: list[Archived] = []
     try:
         body = retry.call(lambda: store.get(path))
@@ -125,7 +130,7 @@ def _read(
 def _find(
     store: ObjectStore, layout: TimelineLayout, properties: Mapping[str, str], retry: Retry
 ) -> tuple[Parse, Sequence[str], list[str]]:
-    """How files of the archive are read, which ones there are, and what is wrong with the list of them."""
+    """The archive's parser, the paths of its files, and the errors of reading their list."""
     if layout is TimelineLayout.ONE:
         from timeline.hudi.log import parse_log
 
@@ -143,7 +148,7 @@ def _find(
 
 
 def _manifest(store: ObjectStore, folder: str, retry: Retry) -> Sequence[str]:
-    """Names of the files that the newest manifest lists; others are being written, or about to be deleted."""
+    """Names of the files in the newest manifest; other files are being written, or about to be deleted."""
     body = read_or_none(store, f"{folder}/_version_", retry)
     if body is None:
         return ()

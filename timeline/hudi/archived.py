@@ -16,11 +16,11 @@ class Archived:
     """An archived instant with its bodies.
 
     Attributes:
-        instant: it, in the furthest state that the archive knows.
-        request: what was planned; None where nothing says it.
+        instant: the instant in its furthest archived state.
+        request: its plan, the body of the requested instant; None if the archive has none.
         completed: body of the completed instant.
-        completed_ms: when it was completed, where only the archive tells; 0 where nothing does.
-        problems: what could not be read of it, and why.
+        completed_ms: completion time in milliseconds since 1970 if only the archive records it; else 0.
+        problems: read errors, one message each.
     """
 
     instant: Instant
@@ -30,7 +30,7 @@ class Archived:
     problems: tuple[str, ...] = ()
 
     def merged(self, other: Archived) -> Archived:
-        """One instant of two records of it: each state has a record of its own in layout 1."""
+        """Two records of one instant as one: layout 1 has a record for each state."""
         further, before = (self, other) if _progress(self) >= _progress(other) else (other, self)
         return replace(
             further,
@@ -46,4 +46,7 @@ def _progress(archived: Archived) -> int:
 
 
 Parse = Callable[[str, bytes, bool], Iterator[Archived]]
-"""From where it was read, a file's bytes and whether bodies are wanted to what it holds, as far as it can be read."""
+"""Parser of an archive file: takes the path for messages, the file's bytes, and whether to read bodies.
+
+Yields records until a FormatError.
+"""

@@ -1,4 +1,4 @@
-"""Bodies of instants as dictionaries, whoever wrote them: JSON or an Avro object container, under Hudi's own names.
+"""Bodies of any writer's instants as dictionaries: JSON or an Avro object container, under Hudi's field names.
 
 Hudi's layout 1 has JSON for commits and Avro for the rest, layout 2 has Avro for all.
 Source: ``CommitMetadataSerDeV1``, ``CommitMetadataSerDeV2`` of Apache Hudi 1.x.
@@ -32,7 +32,7 @@ DAMAGED = (
     struct.error,
     fastavro.schema.SchemaParseException,
 )
-"""What fastavro raises for damaged bytes: it depends on the byte."""
+"""Exceptions of fastavro for damaged bytes; the type depends on the damaged byte."""
 
 _AVRO_MAGIC = b"Obj\x01"
 
@@ -48,7 +48,7 @@ class _Deleted(TypedDict, total=False):
 
 
 class _Told(TypedDict, total=False):
-    """Of all fields, those that views read."""
+    """The fields that views read."""
 
     partitionToWriteStats: dict[str, list[_WriteStat]] | None
     partitionMetadata: dict[str, _Deleted] | None
@@ -61,14 +61,14 @@ _TOLD = TypeAdapter(_Told)
 
 
 def parse_body(where: str, body: bytes) -> Mapping[str, Any] | None:
-    """What a body says, under the names that its writer gave; None of an empty one.
+    """The fields of a body under its writer's names; None for an empty body.
 
     Args:
-        where: where it was read, for messages.
+        where: path of the object, for messages.
         body: the object's bytes.
 
     Raises:
-        FormatError: damaged, or neither JSON nor Avro.
+        FormatError: the body is damaged, or neither JSON nor Avro.
     """
     if not body:
         return None
@@ -80,10 +80,10 @@ def parse_body(where: str, body: bytes) -> Mapping[str, Any] | None:
 
 
 def checked(where: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same fields, of which those that views read are of the types that Hudi gives them.
+    """The same fields, after checking that the fields that views read have Hudi's types.
 
     Raises:
-        FormatError: one is of another type.
+        FormatError: a field has another type.
     """
     try:
         _TOLD.validate_python(fields, strict=True)

@@ -1,8 +1,7 @@
-"""The parts of the layout that Hudi's readers look at: table properties, completed bodies, partition files.
+"""The files that Hudi's readers need: table properties, completed bodies, partition files.
 
 Table version 9, timeline layout 2. Completed bodies are Avro object containers; the schemas below
-name the fields in use, under the names that Hudi's own schemas give them, and Avro's schema
-resolution fills in the rest.
+contain the fields in use under Hudi's names, and Avro's schema resolution fills in the rest.
 Source: Apache Hudi 1.x, ``HoodieCommitMetadata.avsc``, ``HoodieRollbackMetadata.avsc``, ``HoodieTableConfig``.
 """
 
@@ -25,7 +24,7 @@ from timeline.instant import Action, Instant, TimelineLayout
 from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
-"""Where a table's properties live, below the timeline's base path."""
+"""Path of a table's properties, below the timeline's base path."""
 
 _LAYOUT_2_SINCE = 8
 """The first table version whose timeline has layout 2."""
@@ -103,16 +102,16 @@ _ROLLBACK = fastavro.parse_schema(
 
 @dataclass(frozen=True)
 class TableIdentity:
-    """What is fixed when a timeline is born, for all its writers and readers.
+    """Properties fixed at a timeline's creation, for all its writers and readers.
 
     Attributes:
-        timeline_id: names this timeline in the markers of its targets.
+        timeline_id: identifies this timeline in the markers of its targets.
         name: the table's name.
         schema: columns and Spark SQL types of the decoded rows.
         avro_schema: the table's columns for Hudi's readers, as Avro JSON, partition columns included.
         partition_columns: columns of the partition path, outermost first.
-        result_schema: columns and Spark SQL types that the job's query makes of the decoded rows, those of the
-            lineage included where it selects them; None for a timeline that was born without a query.
+        result_schema: columns and Spark SQL types of the job's query over the decoded rows, including the lineage
+            columns that it selects; None for a timeline created without a query.
     """
 
     timeline_id: str
@@ -124,28 +123,34 @@ class TableIdentity:
 
 
 def create_identity(store: ObjectStore, wanted: TableIdentity, retry: Retry) -> TableIdentity:
-    """Create the table's properties, or read the ones that are there: the first creator's hold for good."""
+    """Create the table's properties, or read the existing ones: the first creator's are final.
+
+    Args:
+        store: the timeline's store.
+        wanted: the identity to create.
+        retry: retry bounds.
+    """
     return _parse_properties(create_or_read(store, PROPERTIES_PATH, _properties(wanted), retry))
 
 
 def read_identity(store: ObjectStore, retry: Retry) -> TableIdentity | None:
-    """The table's identity, or None where no timeline has been born.
+    """The table's identity, or None if no timeline has been created.
 
     Raises:
-        FormatError: a Hudi table that Tideline did not create, or one with a metadata table of another writer.
+        FormatError: a Hudi table that Tideline did not create, or one with another writer's metadata table.
     """
     body = read_or_none(store, PROPERTIES_PATH, retry)
     return None if body is None else _parse_properties(body)
 
 
 def read_properties(store: ObjectStore, retry: Retry) -> Mapping[str, str] | None:
-    """Properties of a Hudi table, whoever created it; None where there is none."""
+    """Properties of any writer's Hudi table; None if there is no table."""
     body = read_or_none(store, PROPERTIES_PATH, retry)
     return None if body is None else _fields(body)
 
 
 def read_layout(store: ObjectStore, retry: Retry) -> TimelineLayout:
-    """How a table's timeline is laid out; the second, which is Tideline's, where nothing says it."""
+    """Layout of a table's timeline by its layout version, else its table version; layout 2 without properties."""
     properties = read_properties(store, retry) or {}
     version = properties.get("hoodie.timeline.layout.version") or ""
     if not version:
@@ -155,7 +160,7 @@ def read_layout(store: ObjectStore, retry: Retry) -> TimelineLayout:
 
 
 def commit_body(files: Sequence[WrittenFile], extra: Mapping[str, str]) -> bytes:
-    """Body of a completed commit: Hudi's write statistics for each file, and what else readers want to know."""
+    """Body of a completed commit: Hudi's write statistics for each file, and extra metadata for readers."""
     stats: dict[str, list[dict[str, Any]]] = {}
     for file in files:
         folder, _, name = file.path.rpartition("/")
@@ -189,7 +194,15 @@ def commit_body(files: Sequence[WrittenFile], extra: Mapping[str, str]) -> bytes
 def rollback_body(
     instant: str, rollback_time: str, took_ms: int, deleted: Sequence[str], extra: Mapping[str, str]
 ) -> bytes:
-    """Body of a completed rollback: which instant went, and which files with it."""
+    """Body of a completed rollback: the instant rolled back, and its deleted files.
+
+    Args:
+        instant: time of the commit instant rolled back.
+        rollback_time: time of the rollback instant.
+        took_ms: milliseconds from the request to the completion of the rollback.
+        deleted: paths below the table's root, or ``<target>: <path>`` for files of other targets.
+        extra: extra metadata for readers.
+    """
     partitions: dict[str, dict[str, Any]] = {}
     for path in deleted:
         folder = path.rpartition("/")[0]
@@ -213,16 +226,21 @@ def rollback_body(
 
 
 def read_completed(store: ObjectStore, instant: Instant, retry: Retry) -> Mapping[str, Any]:
-    """A completed instant's body as a dictionary, whoever wrote it.
+    """The body of any writer's completed instant as a dictionary.
+
+    Args:
+        store: the timeline's store.
+        instant: the completed instant.
+        retry: retry bounds.
 
     Raises:
-        FormatError: not an Avro object container.
+        FormatError: the body is not an Avro object container.
     """
     body = retry.call(lambda: store.get(instant.path))
     try:
         record = next(iter(fastavro.reader(io.BytesIO(body))))
     except (ValueError, LookupError, StopIteration, EOFError, fastavro.schema.SchemaParseException) as error:
-        # What the reader raises depends on the byte that is damaged.
+        # The exception depends on the damaged byte.
         raise FormatError(f"{store.url}/{instant.path}: not an Avro object container: {error}") from error
     if not isinstance(record, dict):
         raise FormatError(f"{store.url}/{instant.path}: holds no record")
@@ -230,7 +248,12 @@ def read_completed(store: ObjectStore, instant: Instant, retry: Retry) -> Mappin
 
 
 def read_epoch_of(store: ObjectStore, instant: Instant, retry: Retry) -> int | None:
-    """The epoch that a completed instant belongs to; None for one that is not Tideline's.
+    """The epoch of a completed instant; None for another writer's instant.
+
+    Args:
+        store: the timeline's store.
+        instant: the completed instant.
+        retry: retry bounds.
 
     Raises:
         FormatError: the body is damaged.
@@ -247,14 +270,14 @@ def read_epoch_of(store: ObjectStore, instant: Instant, retry: Retry) -> int | N
 def ensure_partition_files(
     store: ObjectStore, files: Sequence[WrittenFile], instant: str, retry: Retry, known: set[str]
 ) -> None:
-    """Put ``.hoodie_partition_metadata`` into each folder of these files; Hudi lists partitions by it. Idempotent.
+    """Put ``.hoodie_partition_metadata`` into each folder of these files; Hudi finds partitions by it. Idempotent.
 
     Args:
         store: the table's root.
-        files: of one epoch.
-        instant: its instant time.
-        retry: bounds of retries.
-        known: folders that have it; those that get it are added.
+        files: the data files of one epoch.
+        instant: the epoch's instant time.
+        retry: retry bounds.
+        known: folders known to have the file; extended in place.
     """
 
     def mark(folder: str) -> None:
@@ -336,7 +359,7 @@ def _parse_properties(body: bytes) -> TableIdentity:
 
 
 def _escape(value: str) -> str:
-    """A value as java.util.Properties reads it: ASCII, with UTF-16 escapes for the rest."""
+    """A value in the format of java.util.Properties: ASCII, with UTF-16 escapes for the rest."""
     units = value.replace("\\", "\\\\").encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     escaped = "".join(chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04X}" for code in codes)
@@ -344,7 +367,7 @@ def _escape(value: str) -> str:
 
 
 def _unescape(value: str) -> str:
-    """The other way, also for what Java itself escapes beyond need, such as colons."""
+    """The inverse of `_escape`; also reads Java's optional escapes, such as colons."""
     codes = _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else _CONTROL.get(found[2], found[2]), value)
     return codes.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
 

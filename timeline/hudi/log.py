@@ -44,15 +44,15 @@ _METADATA = (
 
 
 def parse_log(where: str, body: bytes, bodies: bool) -> Iterator[Archived]:
-    """What one file holds, a record for each state of an instant.
+    """The records of one file, one for each state of an instant.
 
     Args:
-        where: where it was read, for messages.
+        where: path of the file, for messages.
         body: the file's bytes.
-        bodies: whether more than names is wanted.
+        bodies: whether to read bodies.
 
     Raises:
-        FormatError: the rest of it cannot be read.
+        FormatError: the rest of the file cannot be read.
     """
     at = 0
     while at < len(body):
@@ -68,7 +68,7 @@ def parse_log(where: str, body: bytes, bodies: bool) -> Iterator[Archived]:
 
 
 def _block(body: bytes, at: int) -> tuple[int, list[Mapping[str, Any]]]:
-    """Where a block ends, and the records in it."""
+    """End offset of a block, and its records."""
     if body[at : at + len(_MAGIC)] != _MAGIC:
         raise FormatError(f"expected {_MAGIC!r}, found {body[at : at + len(_MAGIC)]!r}")
     start = at + len(_MAGIC) + 8
@@ -132,7 +132,7 @@ def _archived(where: str, record: Mapping[str, Any], bodies: bool) -> Archived:
 
 
 def _moment_ms(time: str | None) -> int:
-    """Since 0.14 the archive tells when a state was reached; before, and of odd values, nothing does."""
+    """Time of the state in milliseconds since 1970; 0 if missing (before Hudi 0.14) or invalid."""
     try:
         return parse_time(time) if time else 0
     except FormatError:

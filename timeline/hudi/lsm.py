@@ -1,4 +1,4 @@
-"""Files of Hudi's archive of layout 2: Parquet, one row for each instant. Imported only by who reads an archive.
+"""Files of Hudi's archive of layout 2: Parquet, one row for each instant. Imported only to read an archive.
 
 Source: ``HoodieLSMTimelineInstant.avsc`` of Apache Hudi 1.x.
 """
@@ -24,12 +24,12 @@ def parse_lsm(where: str, body: bytes, bodies: bool) -> Iterator[Archived]:
     """The instants of one file.
 
     Args:
-        where: where it was read, for messages.
+        where: path of the file, for messages.
         body: the file's bytes.
-        bodies: whether to read more than names.
+        bodies: whether to read bodies.
 
     Raises:
-        FormatError: the rest of it cannot be read.
+        FormatError: the rest of the file cannot be read.
     """
     try:
         table = pq.ParquetFile(pa.BufferReader(body)).read(columns=_NAMES + (_BODIES if bodies else []))

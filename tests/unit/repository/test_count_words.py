@@ -30,8 +30,8 @@ ALWAYS_SEVERAL = {
     ("ingest/transform/analysis.py", "counts[field.name.lower()]"),
     ("ingest/transform/aside.py", "size"),
     ("sinks/tikv/binary_arrays.py", "total"),
-    ("sinks/tikv/staged.py", "key_bytes[place]"),
-    ("sinks/tikv/staged.py", "row_bytes[place]"),
+    ("sinks/tikv/staged.py", "key_bytes[index]"),
+    ("sinks/tikv/staged.py", "row_bytes[index]"),
 }
 """Numbers that are above 1 wherever they are written: the text is that of a second one, or of too many bytes."""
 

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import pyarrow as pa
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tideline
@@ -67,7 +67,6 @@ def test_code_and_the_file_that_it_writes_are_one_job(changes: dict[str, Any], t
     assert built.config() == by_file(built, tmp_path)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=30))
 def test_a_text_stays_a_text(text: str) -> None:
     built = job(spark={"conf": {"spark.some": text}})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -198,9 +198,7 @@ class OpaqueHistories(Histories):
         self.checkpoint = Checkpoint((StreamPosition(f"q{next(self.ids)}", None, (None,)),), (beginning,))
 
 
-SETTINGS = settings(
-    max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+SETTINGS = settings(max_examples=300, stateful_step_count=30)
 
 TestLogHistories = LogHistories.TestCase
 TestLogHistories.settings = SETTINGS

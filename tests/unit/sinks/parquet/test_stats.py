@@ -224,7 +224,7 @@ def _assert_bounds(values: list[Any], bounds: tuple[Any, Any, int], key: Any) ->
         assert greatest is None or key(value) <= key(greatest)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.none() | texts, min_size=1, max_size=8))
 def test_every_string_is_within_its_bounds(values: list[str | None]) -> None:
     bounds = one(values, pa.string(), group_rows=3)
@@ -232,7 +232,7 @@ def test_every_string_is_within_its_bounds(values: list[str | None]) -> None:
     assert all(bound is None or len(bound) <= 81 for bound in bounds[:2])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.none() | st.floats(), min_size=1, max_size=6), st.sampled_from([pa.float32(), pa.float64()]))
 def test_every_float_is_within_its_bounds(values: list[float | None], kind: pa.DataType) -> None:
     stored = pa.array(values, pa.float64()).cast(kind).to_pylist()
@@ -243,7 +243,7 @@ def test_every_float_is_within_its_bounds(values: list[float | None], kind: pa.D
         _assert_bounds(stored, (float(least), float(greatest), nulls), float)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_every_decimal_is_within_its_bounds(data: st.DataObject) -> None:
     precision = data.draw(st.integers(1, 38))
@@ -258,7 +258,7 @@ def test_every_decimal_is_within_its_bounds(data: st.DataObject) -> None:
         assert (Decimal(least), Decimal(greatest)) == (min(there), max(there))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.none() | st.datetimes(), min_size=1, max_size=6), st.sampled_from([None, "UTC"]))
 def test_every_timestamp_is_within_its_bounds(values: list[datetime.datetime | None], zone: str | None) -> None:
     aware = [value.replace(tzinfo=UTC) if value is not None and zone else value for value in values]
@@ -266,7 +266,7 @@ def test_every_timestamp_is_within_its_bounds(values: list[datetime.datetime | N
     _assert_bounds(aware, bounds, lambda each: datetime.datetime.fromisoformat(each) if isinstance(each, str) else each)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.none() | st.dates(), min_size=1, max_size=6))
 def test_every_date_is_within_its_bounds(values: list[datetime.date | None]) -> None:
     bounds = one(values, pa.date32(), group_rows=2)

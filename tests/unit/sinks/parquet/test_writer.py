@@ -271,7 +271,7 @@ def test_long_values_with_the_same_beginning_keep_their_own_folders() -> None:
 keys = st.tuples(st.none() | st.sampled_from(["a", "b", "", "%"]), st.none() | st.integers(-3, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(keys, max_size=9), max_size=6),
     st.integers(1, 4),

@@ -7,7 +7,7 @@ import mmap
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.tikv import tikv_pb2 as pb
@@ -31,14 +31,12 @@ def by_protobuf(rows: dict[bytes, bytes | None], *, inserts: bool = False) -> by
     return pb.PrewriteRequest(mutations=mutations).SerializeToString()
 
 
-@settings(deadline=None)
 @given(ROWS, st.booleans())
 def test_mutations_are_read_as_protobuf_would_have_written_them(rows: dict[bytes, bytes | None], inserts: bool) -> None:
     read = pb.PrewriteRequest.FromString(bytes(made(rows, inserts=inserts).body))
     assert read.SerializeToString() == by_protobuf(rows, inserts=inserts)
 
 
-@settings(deadline=None)
 @given(ROWS.filter(lambda rows: b"" not in rows.values()), st.booleans())
 def test_mutations_with_values_are_byte_for_byte_those_of_protobuf(
     rows: dict[bytes, bytes | None], inserts: bool
@@ -46,7 +44,6 @@ def test_mutations_with_values_are_byte_for_byte_those_of_protobuf(
     assert bytes(made(rows, inserts=inserts).body) == by_protobuf(rows, inserts=inserts)
 
 
-@settings(deadline=None)
 @given(ROWS, st.data())
 def test_slices_hold_what_they_name(rows: dict[bytes, bytes | None], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows)))
@@ -58,7 +55,6 @@ def test_slices_hold_what_they_name(rows: dict[bytes, bytes | None], data: st.Da
     assert part.keys.to_pylist() == list(expected)
 
 
-@settings(deadline=None)
 @given(ROWS, st.sets(KEYS, max_size=5), st.data())
 def test_keys_can_be_taken_out(rows: dict[bytes, bytes | None], others: set[bytes], data: st.DataObject) -> None:
     gone = others | (data.draw(st.sets(st.sampled_from(list(rows)))) if rows else set())
@@ -66,7 +62,6 @@ def test_keys_can_be_taken_out(rows: dict[bytes, bytes | None], others: set[byte
     assert bytes(left.body) == bytes(made({key: value for key, value in rows.items() if key not in gone}).body)
 
 
-@settings(deadline=None)
 @given(ROWS.filter(bool), st.binary(max_size=3), st.integers(1, 40), st.integers(1, 100_000), st.data())
 def test_head_is_the_longest_that_fits(
     rows: dict[bytes, bytes | None], before: bytes, most_rows: int, most_bytes: int, data: st.DataObject

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.sources.base import Block, Decoder
@@ -178,7 +178,6 @@ texts = st.one_of(
 keys = st.sampled_from([None, b"k", b"\xff", b""])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(texts, keys), min_size=1, max_size=12), st.sampled_from(["quarantine", "row"]))
 def test_what_becomes_of_a_record_does_not_depend_on_those_around_it(
     records: list[tuple[bytes | None, bytes | None]], tombstones: str

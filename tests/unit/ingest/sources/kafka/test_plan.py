@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.sources.kafka.options import KafkaOptions
@@ -232,7 +232,6 @@ logs_strategy = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(logs_strategy, st.integers(10, 500), st.integers(1000, 100_000), st.integers(0, 500))
 def test_epochs_take_every_record_once_within_the_limits(
     logs: dict[Partition, Log], most_records: int, most_bytes: int, record_bytes: int

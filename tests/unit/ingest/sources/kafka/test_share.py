@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.sources.kafka.share import share
@@ -9,7 +9,6 @@ needs = st.lists(st.integers(0, 1000), max_size=20)
 limits = st.integers(1, 5000)
 
 
-@settings(deadline=None)
 @given(needs, limits)
 def test_nobody_gets_more_than_it_needs_and_nobody_who_needs_something_gets_nothing(
     needs: list[int], limit: int
@@ -18,14 +17,12 @@ def test_nobody_gets_more_than_it_needs_and_nobody_who_needs_something_gets_noth
         assert min(need, 1) <= got <= need
 
 
-@settings(deadline=None)
 @given(needs, limits)
 def test_all_of_the_limit_is_given_away_where_it_is_needed(needs: list[int], limit: int) -> None:
     in_need = sum(need > 0 for need in needs)
     assert sum(share(needs, limit)) == min(sum(needs), max(limit, in_need))
 
 
-@settings(deadline=None)
 @given(needs, limits)
 def test_those_whose_needs_are_not_met_get_the_same_and_at_least_as_much_as_others(
     needs: list[int], limit: int
