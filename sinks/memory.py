@@ -251,7 +251,7 @@ class _MemoryBatchWriter:
         self._batches.clear()
         # What cannot be removed now is announced: rollback or release removes it.
         with contextlib.suppress(StoreUnavailableError):
-            self._writer.markers.store.delete(self._path)
+            self._writer.markers.store.delete([self._path])
 
 
 def _load(body: bytes) -> pa.Table:

@@ -25,7 +25,7 @@ from sinks.base import Lookup, ParallelRunner, PartitionWriter, SinkContext, Tar
 from timeline.epoch import EpochRef, Part, Plan, WriteReport
 from timeline.errors import AlreadyExistsError, ReplayNeededError, TargetBusyError
 from timeline.failpoints import reach
-from timeline.stores.base import ObjectStore, Retry, read_or_none
+from timeline.stores.base import ObjectStore, Retry, read_or_none, size_of
 from timeline.stores.opening import open_store
 
 _WITH_THIS = EntryPoints(
@@ -144,7 +144,7 @@ class TransactionSink:
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         gone = sorted(self.transactions(epoch.instant))
         for path in gone:
-            self._store.delete(path)
+            self._store.delete([path])
         return gone
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
@@ -159,7 +159,7 @@ class TransactionSink:
         return [info.path for info in listed if info.path.startswith(f"txn/{instant}")]
 
     def _is_lost(self, part: Part) -> bool:
-        return self._store.size(f"{part.detail['folder']}/rolled-back") is not None
+        return size_of(self._store, f"{part.detail['folder']}/rolled-back") is not None
 
     def _is_told(self, what: str) -> bool:
         left = still_told(self._store, what)
@@ -198,4 +198,4 @@ class _BatchWriter:
         return WriteReport(len(self._rows) - dropped, len(body), dropped=dropped, detail={"path": self._path})
 
     def abort(self) -> None:
-        self._writer.store.delete(self._path)
+        self._writer.store.delete([self._path])

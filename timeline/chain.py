@@ -1,7 +1,7 @@
 """The chain of epochs: which epoch comes next, and from which offsets.
 
 Decisions are numbered without a gap, and each carries the positions that its epoch changed. Every
-100 epochs one object holds all positions, so a start reads a bounded number of objects:
+100 epochs a snapshot stores all positions, so a start reads a bounded number of objects:
 
 ::
 
@@ -29,11 +29,11 @@ from timeline.stores.base import ObjectStore, Retry, read_or_none
 log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY = 100
-"""Epochs between two objects that hold all positions."""
+"""Epochs between two snapshots of all positions."""
 
 
 SNAPSHOTS_FOLDER = ".hoodie/offsets"
-"""Folder of those objects, below the timeline's base path."""
+"""Folder of the snapshots, below the timeline's base path."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ SNAPSHOT = BodyFormat("offsets", PositionSnapshot)
 
 @dataclass(frozen=True)
 class Chain:
-    """Where ingestion stands.
+    """Progress of ingestion: the next epoch and its start positions.
 
     Attributes:
         next_epoch: the first epoch that is not decided.
         positions: committed position of every shard.
-        last: the newest decision; None before the first. The next instant's time has to be later than its.
-        committed: the newest decision that is a commit, as far back as decisions were read for the positions.
-        crashes: epochs behind that one that were ended by a crash, as far back as decisions were read; those that were
-            rolled back for another reason neither count nor end the count.
+        last: the newest decision; None before the first. The next instant must be later than its completion time.
+        committed: the newest decision that is a commit, among the decisions read since the snapshot.
+        crashes: epochs after `committed` that a crash ended, among the same decisions; epochs rolled back for another
+            reason neither count nor end the count.
     """
 
     next_epoch: int = 0
@@ -68,7 +68,7 @@ class Chain:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether all positions are to be stored after this epoch."""
+        """Whether a snapshot must be stored after the last decided epoch."""
         return self.next_epoch > 0 and self.next_epoch % SNAPSHOT_EVERY == 0
 
     def advanced(self, decision: Decision) -> Chain:
@@ -85,10 +85,10 @@ class Chain:
         return Chain(decision.epoch + 1, positions, decision, self.committed, self.crashes + decision.is_crash)
 
     def check(self, ranges: tuple[OffsetRange, ...]) -> None:
-        """Refuse ranges that would leave a gap or overlap what is committed.
+        """Refuse ranges that would leave a gap or overlap committed records.
 
         Raises:
-            InvariantError: naming the range and the committed offset.
+            InvariantError: the message names the range and the committed offset.
         """
         shards = [offsets.shard for offsets in ranges]
         if len(shards) != len(set(shards)):
@@ -105,23 +105,23 @@ class Chain:
 
 
 def snapshot_path(epoch: int) -> str:
-    """Where all positions after an epoch live, below the timeline's base path."""
+    """Path of the snapshot after an epoch, below the timeline's base path."""
     return f"{SNAPSHOTS_FOLDER}/{epoch:020d}.json"
 
 
 def load_chain(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, repair: bool = False) -> Chain:
-    """The chain as storage shows it: some 100 decisions, one snapshot and one completed body are read.
+    """The chain in storage; reads some 100 decisions, one snapshot and one completed body.
 
     Args:
         store: the timeline's store.
-        timeline: a view of it, of its newest instants at least (`ActiveTimeline.recent`).
-        retry: bounds of retries.
-        repair: write a snapshot that a crash has kept from being written, and move the settled mark where it is
-            many instants behind; for writers only.
+        timeline: a view of its newest instants at least (`ActiveTimeline.recent`).
+        retry: retry bounds.
+        repair: write snapshots missing after a crash, and move the settled mark if at least `SNAPSHOT_EVERY` instants
+            of the view are behind; for writers only.
 
     Raises:
         InvariantError: a decision is missing below one that exists.
-        StoreUnavailableError: it could not be read.
+        StoreUnavailableError: the chain could not be read.
     """
     completed, hint = newest_completed(store, timeline, retry)
     last = _last_decided(store, hint, retry)
@@ -135,7 +135,9 @@ def load_chain(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, re
         is_commit = newest.outcome is Outcome.COMMIT
         chain = replace(chain, last=newest, committed=newest if is_commit else None, crashes=int(newest.is_crash))
     epochs = range(chain.next_epoch, last + 1)
-    decisions = map_concurrently(lambda epoch: read_decision(store, epoch, retry), epochs, store.requests_at_once)
+    decisions = map_concurrently(
+        lambda epoch: read_decision(store, epoch, retry), epochs, store.traits.requests_at_once
+    )
     for epoch, decision in zip(epochs, decisions, strict=True):
         if decision is None:
             raise InvariantError(_gone(store, epoch, last))
@@ -155,9 +157,14 @@ def _gone(store: ObjectStore, epoch: int, last: int) -> str:
 
 
 def write_snapshot(store: ObjectStore, chain: Chain, retry: Retry) -> None:
-    """Every 100 epochs: store all positions (any process writes the same), and move the settled mark.
+    """Every 100 epochs: store a snapshot (any process writes the same), and move the settled mark.
 
-    For a writer whose last epoch has just been decided; whether it is completed, the listing tells.
+    For a writer whose last epoch was just decided; the listing shows whether that epoch is completed.
+
+    Args:
+        store: the timeline's store.
+        chain: the chain with the last decision.
+        retry: retry bounds.
     """
     if chain.is_snapshot_due:
         _put_snapshot(store, chain, retry)
@@ -179,9 +186,14 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
 
 
 def newest_completed(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> tuple[Instant | None, int]:
-    """The newest completed commit, and its epoch, where that is the newest instant that tells one; else None.
+    """The newest completed instant with an epoch if it is a commit, else None, and its epoch.
 
-    The epoch is a hint: that one is decided, and all before it. -1 where no instant tells one.
+    The epoch is a hint: it and all earlier epochs are decided. -1 if no completed instant has an epoch.
+
+    Args:
+        store: the timeline's store.
+        timeline: a view of its newest instants at least.
+        retry: retry bounds.
     """
     for instant in reversed(timeline.completed().by_action(Action.COMMIT, Action.ROLLBACK).instants):
         epoch = read_epoch_of(store, instant, retry)
@@ -199,13 +211,13 @@ def _last_decided(store: ObjectStore, hint: int, retry: Retry) -> int | None:
 
 
 def move_settled(store: ObjectStore, timeline: ActiveTimeline, newest: str, retry: Retry) -> None:
-    """Put the mark at the newest completed commit before which nothing is pending. For the timeline's writer.
+    """Move the settled mark to the newest completed commit without an earlier pending instant. For the writer.
 
     Args:
         store: the timeline's store.
-        timeline: listed after that instant's epoch had been decided; from the present mark on at least.
-        newest: the commit instant of a decided epoch, which need not be completed yet; the mark is not put behind it.
-        retry: bounds of retries.
+        timeline: listed after the decision on the epoch of `newest`; from the present mark on at least.
+        newest: the commit instant of a decided epoch, which need not be completed; the mark is never put after it.
+        retry: retry bounds.
     """
     ours = timeline.by_action(Action.COMMIT, Action.ROLLBACK)
     until = min((instant.time for instant in ours.pending()), default=None)

@@ -354,6 +354,6 @@ def _prune(store: ObjectStore, generation: int) -> None:
     try:
         for info in store.list(WRITERS_FOLDER):
             if info.path < writer_path(generation - 8):
-                store.delete(info.path)
+                store.delete([info.path])
     except (StoreUnavailableError, NotFoundError) as error:
         log.debug("old generations not pruned: %s", error)

@@ -28,7 +28,7 @@ from timeline.hudi.layout import PROPERTIES_PATH
 from timeline.instant import TIMELINE_FOLDER, Action, Instant, TimelineLayout
 from timeline.lease import first_writer_since
 from timeline.owner import OWNER_PATH
-from timeline.stores.base import ObjectStore, Retry
+from timeline.stores.base import ObjectStore, Retry, size_of
 
 _MOST_NAMED = 3
 
@@ -121,7 +121,7 @@ def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) ->
     if decided and not timeline.instants and not ActiveTimeline.recent(store, retry).instants:
         yield MissingObject(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
     is_begun = bool(decided or snapshots or timeline.instants)
-    if is_begun and retry.call(partial(store.size, PROPERTIES_PATH)) is None:
+    if is_begun and retry.call(partial(size_of, store, PROPERTIES_PATH)) is None:
         yield _of_all_epochs(PROPERTIES_PATH, "the timeline's id and the columns of its tables")
     if decided and _has_lost_owner(store, decided[-1], retry):
         holds = "the job and source that it belongs to (tideline run CONF --new-source writes it anew)"
@@ -138,7 +138,7 @@ def _has_lost_owner(store: ObjectStore, newest: int, retry: Retry) -> bool:
     The newest lease proves nothing: a writer may be killed between its lease and ``owner.json``. A writer that has
     made a decision has passed both.
     """
-    if retry.call(partial(store.size, OWNER_PATH)) is not None:
+    if retry.call(partial(size_of, store, OWNER_PATH)) is not None:
         return False
     decision = read_decision(store, newest, retry)
     writer = None if decision is None else first_writer_since(store, decision.generation, retry)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timeline.errors import AlreadyExistsError, NotFoundError, StoppedError, StoreUnavailableError
-from timeline.stores.base import ObjectInfo, ObjectStore, UnfinishedUpload
+from timeline.stores.base import ObjectInfo, ObjectStore, UnfinishedUpload, size_of
 from timeline.units import count
 
 RACERS = 16
@@ -139,10 +139,10 @@ def reads_see_the_latest_write(ground: Ground) -> CheckOutcome:
         path = f"reads/{number:04}"
         for body in (b"created", b"replaced by something longer"):
             store.put(path, body)
-            if (found := store.get(path)) != body or store.size(path) != len(body):
+            if (found := store.get(path)) != body or size_of(store, path) != len(body):
                 return failed(f"read {found!r} after {body!r} was written")
-        store.delete(path)
-        if store.size(path) is not None or not _is_absent(store, path):
+        store.delete([path])
+        if size_of(store, path) is not None or not _is_absent(store, path):
             return failed("an object that was deleted is still read")
     return ok(f"{count(3 * ground.rounds, 'read')}, each saw the latest write")
 
@@ -156,7 +156,7 @@ def listings_see_the_latest_write(ground: Ground) -> CheckOutcome:
         if (found := store.list("listed")) != expected:
             return failed(f"{count(len(found), 'object')} listed right after {len(expected)} were created")
     for _ in ground.each_round():
-        store.delete(expected.pop().path)
+        store.delete([expected.pop().path])
         if (found := store.list("listed")) != expected:
             return failed(f"{count(len(found), 'object')} listed right after all but {len(expected)} were deleted")
     return ok(f"{count(2 * ground.rounds, 'listing')}, each saw the latest create or delete")
@@ -208,14 +208,14 @@ def long_listing_is_complete(ground: Ground) -> CheckOutcome:
 
 def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
     """An object uploaded in parts is invisible until the upload is closed, and whole afterwards."""
-    if ground.store.unfinished_upload is UnfinishedUpload.AT_ITS_PATH:
+    if ground.store.traits.unfinished_upload is UnfinishedUpload.AT_ITS_PATH:
         return skipped("a file is visible while it is written; its marker names it before")
     store, path = ground.store, "uploads/closed"
     writer = store.open_write(path)
     try:
         for number in range(UPLOAD_MIB):
             writer.sink.write(bytes([number]) * MIB)
-        if store.size(path) is not None or store.list("uploads"):
+        if size_of(store, path) is not None or store.list("uploads"):
             return failed("an object is visible before its upload is closed")
         size = writer.close()
     finally:
@@ -227,7 +227,7 @@ def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
 
 def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
     """An upload aborted by its writer or a recovery leaves no object, and cannot be closed any more."""
-    if ground.store.unfinished_upload is not UnfinishedUpload.IN_PARTS:
+    if ground.store.traits.unfinished_upload is not UnfinishedUpload.IN_PARTS:
         return skipped("only S3 keeps parts of unfinished uploads")
     store = ground.store
     discarded, orphaned = store.open_write("uploads/discarded"), store.open_write("uploads/orphaned")
@@ -245,7 +245,7 @@ def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
     finally:
         discarded.discard()
         orphaned.discard()
-    found = [path for path in ("uploads/discarded", "uploads/orphaned") if store.size(path) is not None]
+    found = [path for path in ("uploads/discarded", "uploads/orphaned") if size_of(store, path) is not None]
     return failed(f"{', '.join(found)} is there") if found else ok("ended by its writer and by a recovery")
 
 
@@ -269,7 +269,7 @@ def latencies(ground: Ground) -> CheckOutcome:
         ("create", lambda path: store.put_if_absent(path, bytes(1_000))),
         ("read", store.get),
         ("list", lambda path: store.list("timed")),
-        ("delete", store.delete),
+        ("delete", lambda path: store.delete([path])),
     )
     took_ms: dict[str, list[float]] = {name: [] for name, _ in calls}
     for number in ground.each_round():

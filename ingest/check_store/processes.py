@@ -23,7 +23,7 @@ from timeline.chain import load_chain
 from timeline.instant import Action
 from timeline.lease import LeaseObserver, take_lease
 from timeline.process import ProcessId
-from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter, Retry
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter, Retry, StoreTraits
 
 
 class Crashed(BaseException):
@@ -46,7 +46,11 @@ class MortalStore(BaseStore):
         self._inner = inner
         self._life = life
         self.url = inner.url
-        self.requests_at_once = inner.requests_at_once
+
+    @property
+    def traits(self) -> StoreTraits:
+        """See ObjectStore."""
+        return self._inner.traits
 
     def _alive(self) -> ObjectStore:
         if self._life.is_dead:
@@ -65,10 +69,6 @@ class MortalStore(BaseStore):
         """See ObjectStore."""
         return self._alive().get(path)
 
-    def size(self, path: str) -> int | None:
-        """See ObjectStore."""
-        return self._alive().size(path)
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         """See ObjectStore."""
         return self._alive().sizes(paths)
@@ -77,13 +77,9 @@ class MortalStore(BaseStore):
         """See ObjectStore."""
         return self._alive().list(folder, recursive=recursive, after=after, limit=limit)
 
-    def delete(self, path: str) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         """See ObjectStore."""
-        self._alive().delete(path)
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        """See ObjectStore."""
-        self._alive().delete_all(paths)
+        self._alive().delete(paths)
 
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore."""

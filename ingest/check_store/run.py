@@ -9,7 +9,6 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ingest.check_store import checks, rehearsals
-from ingest.check_store.checks import RACERS, CheckOutcome, CheckVerdict, Ground
+from ingest.check_store.checks import CheckOutcome, CheckVerdict, Ground
 from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
 from timeline.failpoints import COMMON_POINTS
 from timeline.stores.base import ObjectStore, Retry
@@ -204,5 +203,4 @@ def _remove(store: ObjectStore, folders: Sequence[str]) -> None:
         return
     retry = Retry()
     paths = [info.path for info in retry.call(lambda: store.list("", recursive=True))]
-    with ThreadPoolExecutor(RACERS) as pool:
-        list(pool.map(lambda path: retry.call(partial(store.delete, path)), paths))
+    retry.call(partial(store.delete, paths))

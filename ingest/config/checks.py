@@ -227,7 +227,7 @@ def _is_on_this_machine(place: str, storage: Mapping[str, Any]) -> bool:
     if store_package(place) is None:
         return place.startswith(("file://", "memory://"))
     with contextlib.suppress(ConfigError):  # of its URL `check_targets` tells
-        return not open_store(place, storage).is_shared
+        return not open_store(place, storage).traits.is_shared
     return False
 
 

@@ -19,5 +19,5 @@ def probe_stores(opened: TimelineHandle) -> None:
     config = opened.config
     places = [place for options in (*config.targets, config.quarantine) if (place := options.lake_path)]
     stores = [opened.store, *(open_store(place, config.storage) for place in places)]
-    for store in {store.medium: store for store in reversed(stores)}.values():
+    for store in {store.traits.medium: store for store in reversed(stores)}.values():
         probe_exclusive_creation(store, opened.retry)

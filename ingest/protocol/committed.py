@@ -181,7 +181,7 @@ def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = 
         InvariantError: a decision or manifest is gone.
     """
     read = partial(_read, job, is_strict)
-    found = map_concurrently(read, range(first, last + 1), job.store.requests_at_once)
+    found = map_concurrently(read, range(first, last + 1), job.store.traits.requests_at_once)
     return as_named_today(job, [each for each in found if each is not None])
 
 

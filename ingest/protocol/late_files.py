@@ -12,6 +12,7 @@ from timeline.active import ActiveTimeline
 from timeline.concurrency import map_concurrently
 from timeline.epoch import EpochRef, Manifest
 from timeline.instant import Action, State, commit_requested, parse_time
+from timeline.stores.base import size_of
 
 MARKERS_KEPT_MS = 24 * 3600 * 1000
 """How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
@@ -45,7 +46,7 @@ def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Col
             continue
         if instant is None:
             # An instant that this timeline never rolled back belongs to another job of this table.
-            if time in rolled_back and job.retry.call(partial(job.store.size, commit_requested(time).path)) is None:
+            if time in rolled_back and job.retry.call(partial(size_of, job.store, commit_requested(time).path)) is None:
                 ref = EpochRef(-1, time, 0)
                 sink.abort(ref, None)
                 sink.release(ref, None, final=is_final)
@@ -72,5 +73,7 @@ def _reaching_back(job: JobContext, timeline: ActiveTimeline, times: Sequence[st
 def _rolled_back(job: JobContext, timeline: ActiveTimeline, of: Sequence[str]) -> frozenset[str]:
     """Which of these commit instants this timeline has rolled back; a rollback is later than what it is for."""
     later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
-    rollbacks = map_concurrently(lambda instant: read_rollback(job, instant.time), later, job.store.requests_at_once)
+    rollbacks = map_concurrently(
+        lambda instant: read_rollback(job, instant.time), later, job.store.traits.requests_at_once
+    )
     return frozenset(rollback.plan.instant for rollback in rollbacks if rollback is not None)

@@ -55,7 +55,7 @@ from timeline.instant import (
 )
 from timeline.lease import WriterLease
 from timeline.rollback import ROLLBACK_PLAN, RollbackPlan
-from timeline.stores.base import create_or_read, read_or_none
+from timeline.stores.base import create_or_read, read_or_none, size_of
 from timeline.units import count
 
 log = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ def complete(job: JobContext, decision: Decision, manifest: Manifest) -> None:
         job.sink(part.target).release(manifest.ref, part)
         reach("part-released")
 
-    map_concurrently(release, manifest.parts, job.store.requests_at_once)
+    map_concurrently(release, manifest.parts, job.store.traits.requests_at_once)
 
 
 def _commit(job: JobContext, manifest: Manifest, part: Part) -> None:
@@ -312,9 +312,9 @@ def drive_rollback(job: JobContext, rollback: Rollback, ref: EpochRef, manifest:
     body = rollback_body(ref.instant, rollback.time, took_ms, deleted, extra)
     create_or_read(job.store, completed.path, body, job.retry)
     reach("rollback-completed")
-    job.retry.call(partial(job.store.delete, commit_inflight(ref.instant).path))
+    job.retry.call(partial(job.store.delete, [commit_inflight(ref.instant).path]))
     reach("rollback-inflight-removed")
-    job.retry.call(partial(job.store.delete, commit_requested(ref.instant).path))
+    job.retry.call(partial(job.store.delete, [commit_requested(ref.instant).path]))
     _log_transition(ref, "inflight", "rolled back", since=ref.instant, until=plan.completion_time)
     reach("rollback-requested-removed")
     for sink in job.sinks:
@@ -333,7 +333,7 @@ def read_rollback(job: JobContext, time: str) -> Rollback | None:
 def rollback_is_completed(job: JobContext, rollback: Rollback) -> bool:
     """Whether a rollback was brought to its end."""
     completed = Instant(rollback.time, Action.ROLLBACK, State.COMPLETED, rollback.plan.completion_time)
-    return job.retry.call(partial(job.store.size, completed.path)) is not None
+    return job.retry.call(partial(size_of, job.store, completed.path)) is not None
 
 
 def _find_rollback(job: JobContext, instant: str) -> Rollback | None:
@@ -382,7 +382,7 @@ def decided_before(job: JobContext, epoch: int, applied_through: int) -> list[De
         if decision.outcome is Outcome.ROLLBACK:
             continue
         completed = commit_completed(decision.instant, decision.completion_time)
-        if job.retry.call(partial(job.store.size, completed.path)) is not None:
+        if job.retry.call(partial(size_of, job.store, completed.path)) is not None:
             break
         lagging.append(decision)
     return lagging[::-1]

@@ -72,7 +72,7 @@ class FolderRules:
             writer: how its files are laid out.
         """
         takes_empty = writer.on_empty_partition is EmptyPartition.TO_NULL
-        return cls(schema, writer.partition_by, takes_empty, writer.store.longest_name_bytes)
+        return cls(schema, writer.partition_by, takes_empty, writer.store.traits.longest_name_bytes)
 
     def reasons(self, rows: pa.RecordBatch) -> dict[int, str]:
         """Index and reason of each row that is refused.

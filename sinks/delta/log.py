@@ -273,7 +273,7 @@ class DeltaLog:
         version = after.version + 1
         if before is None and not self._has_checkpoint_behind(after.version):
             if stored_entry(self.store, version) == body and stored_entry(self.store, version + 1) is None:
-                self.store.delete(entry_path(version))
+                self.store.delete([entry_path(version)])
             how = "made anew" if self.store.list(LOG_FOLDER) else "deleted"
             raise TargetRefusedError(f"{self.location} was {how} meanwhile, and has nothing of this epoch")
         table = self._opened()

@@ -212,7 +212,7 @@ class DeltaSink:
                 partial(self._delete_unreported, part),
                 self._cached_snapshot,
             )
-            _, known = map_concurrently(lambda look: look(), looks, self.store.requests_at_once)
+            _, known = map_concurrently(lambda look: look(), looks, self.store.traits.requests_at_once)
             self.commit_retry.call(partial(self._commit_once, part, put, known))
         except StoreUnavailableError as error:
             self._give_up(part, put, error)

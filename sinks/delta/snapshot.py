@@ -138,7 +138,7 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
 
     try:
         seen, newest = _checkpointed(open_files(), checkpoint, app_id) if checkpoint >= 0 else Seen(), None
-        for entry, body in map_concurrently(look, behind, store.requests_at_once):
+        for entry, body in map_concurrently(look, behind, store.traits.requests_at_once):
             seen, newest = seen.then(entry), body
         if not behind:
             newest = stored_entry(store, last)

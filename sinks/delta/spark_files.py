@@ -92,7 +92,7 @@ class SparkFolder:
 
     def forget(self) -> None:
         """Remove the marker: nothing can be written into the folder any more."""
-        self.markers.retry.call(partial(self.markers.store.delete, marker_path(self.instant, self.announcement)))
+        self.markers.retry.call(partial(self.markers.store.delete, [marker_path(self.instant, self.announcement)]))
 
     def report(
         self, schema: pa.Schema, partition_by: Sequence[PartitionField], read_footer: Callable[[str], pq.FileMetaData]

@@ -187,7 +187,7 @@ class Markers:
 
     def _delete(self, paths: Sequence[str]) -> None:
         if paths:
-            self.retry.call(partial(self.store.delete_all, paths))
+            self.retry.call(partial(self.store.delete, paths))
 
     def _own(self, listed: Iterable[ObjectInfo]) -> Iterator[tuple[str, str]]:
         """Instant and data file of each of these markers that is this job's."""

@@ -185,7 +185,7 @@ class ParquetBatchWriter:
                 continue
         while self._written:
             try:
-                self._writer.store.delete(self._written.pop().path)
+                self._writer.store.delete([self._written.pop().path])
             except StoreError:
                 continue
 

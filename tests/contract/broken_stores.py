@@ -15,7 +15,6 @@ class LosingReplies(BaseStore):
 
     inner: ObjectStore
     losses: int = 1
-    requests_at_once = 1
 
     @property
     def url(self) -> str:
@@ -33,20 +32,14 @@ class LosingReplies(BaseStore):
     def get(self, path: str) -> bytes:
         return self.inner.get(path)
 
-    def size(self, path: str) -> int | None:
-        return self.inner.size(path)
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         return self.inner.sizes(paths)
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         return self.inner.list(folder, recursive=recursive, after=after, limit=limit)
 
-    def delete(self, path: str) -> None:
-        self.inner.delete(path)
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        self.inner.delete_all(paths)
+    def delete(self, paths: Collection[str]) -> None:
+        self.inner.delete(paths)
 
     def open_write(self, path: str) -> ObjectWriter:
         return self.inner.open_write(path)
@@ -66,7 +59,6 @@ class Unreachable(BaseStore):
     """Answers nothing."""
 
     url: str = "nowhere://"
-    requests_at_once = 1
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         raise StoreUnavailableError(path)
@@ -77,19 +69,13 @@ class Unreachable(BaseStore):
     def get(self, path: str) -> bytes:
         raise StoreUnavailableError(path)
 
-    def size(self, path: str) -> int | None:
-        raise StoreUnavailableError(path)
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         raise StoreUnavailableError(self.url)
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         raise StoreUnavailableError(folder)
 
-    def delete(self, path: str) -> None:
-        raise StoreUnavailableError(path)
-
-    def delete_all(self, paths: Collection[str]) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         raise StoreUnavailableError(self.url)
 
     def open_write(self, path: str) -> ObjectWriter:

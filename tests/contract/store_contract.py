@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from timeline.errors import AlreadyExistsError, NotFoundError, StoreUnavailableError
-from timeline.stores.base import ObjectInfo, ObjectStore, Retry, create_or_read, read_or_none
+from timeline.stores.base import ObjectInfo, ObjectStore, Retry, create_or_read, read_or_none, size_of
 from timeline.stores.opening import open_store
 
 RACERS = 8
@@ -41,12 +41,12 @@ class StoreContract:
         body = bytes(range(256)) * 5000
         store.put_if_absent("a/b/c.json", body)
         assert store.get("a/b/c.json") == body
-        assert store.size("a/b/c.json") == len(body)
+        assert size_of(store, "a/b/c.json") == len(body)
 
     def test_empty_object_exists(self, store: ObjectStore) -> None:
         store.put_if_absent("empty", b"")
         assert store.get("empty") == b""
-        assert store.size("empty") == 0
+        assert size_of(store, "empty") == 0
         with pytest.raises(AlreadyExistsError):
             store.put_if_absent("empty", b"not empty")
 
@@ -68,7 +68,7 @@ class StoreContract:
 
     def test_deleted_key_can_be_created_again(self, store: ObjectStore) -> None:
         store.put_if_absent("x/y", b"1")
-        store.delete("x/y")
+        store.delete(["x/y"])
         store.put_if_absent("x/y", b"2")
         assert store.get("x/y") == b"2"
 
@@ -105,7 +105,7 @@ class StoreContract:
         store.put("lease", b"long first body")
         store.put("lease", b"second")
         assert store.get("lease") == b"second"
-        assert store.size("lease") == 6
+        assert size_of(store, "lease") == 6
 
     def test_reader_sees_the_old_bytes_or_the_new_ones(self, store: ObjectStore) -> None:
         bodies = [bytes([97 + number]) * size for number, size in enumerate((200_000, 10, 0, 90_000, 400_000, 3))]
@@ -130,12 +130,12 @@ class StoreContract:
     def test_absent_object_is_told_from_an_empty_one(self, store: ObjectStore) -> None:
         with pytest.raises(NotFoundError, match="nothing/here"):
             store.get("nothing/here")
-        assert store.size("nothing/here") is None
+        assert size_of(store, "nothing/here") is None
         assert read_or_none(store, "nothing/here", Retry()) is None
 
     def test_folder_is_no_object(self, store: ObjectStore) -> None:
         store.put("folder/object", b"1")
-        assert store.size("folder") is None
+        assert size_of(store, "folder") is None
         with pytest.raises(NotFoundError):
             store.get("folder")
         with pytest.raises(NotFoundError):
@@ -143,9 +143,9 @@ class StoreContract:
 
     def test_deleting_twice_is_no_error(self, store: ObjectStore) -> None:
         store.put("x", b"1")
-        store.delete("x")
-        store.delete("x")
-        store.delete("never/was")
+        store.delete(["x"])
+        store.delete(["x"])
+        store.delete(["never/was"])
         assert store.list("", recursive=True) == []
 
     def test_listing_has_a_folders_own_objects_sorted_with_sizes(self, store: ObjectStore) -> None:
@@ -173,7 +173,7 @@ class StoreContract:
             store.put_if_absent(f"l/{number:02}", b"1")
             assert len(store.list("l")) == number + 1
         for number in range(20):
-            store.delete(f"l/{number:02}")
+            store.delete([f"l/{number:02}"])
             assert len(store.list("l")) == 19 - number
 
     def test_listing_of_more_than_one_page_is_complete(self, store: ObjectStore) -> None:
@@ -234,12 +234,12 @@ class StoreContract:
             list(pool.map(lambda path: store.put(path, b"12"), paths))
         gone = [*paths[::2], "never/was", *(f"d=1/{number}.never" for number in range(20))]
         assert store.sizes(gone) == dict.fromkeys(paths[::2], 2)
-        store.delete_all(gone)
-        store.delete_all(gone)
+        store.delete(gone)
+        store.delete(gone)
         assert [info.path for info in store.list("", recursive=True)] == sorted(paths[1::2])
         assert store.sizes(gone) == {}
-        store.delete_all(paths)
-        store.delete_all([])
+        store.delete(paths)
+        store.delete([])
         assert store.list("", recursive=True) == []
 
     def test_any_names_are_sized_and_deleted_together(self, store: ObjectStore) -> None:
@@ -249,7 +249,7 @@ class StoreContract:
             store.put(path, b"123")
         store.put("kept", b"")
         assert store.sizes(paths) == dict.fromkeys(paths, 3)
-        store.delete_all(paths)
+        store.delete(paths)
         assert [info.path for info in store.list("", recursive=True)] == ["kept"]
 
     @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ class StoreContract:
         store.put_if_absent(f"d={name}/{name}", b"1")
         assert store.get(f"d={name}/{name}") == b"1"
         assert [info.path for info in store.list("", recursive=True)] == [f"d={name}/{name}"]
-        store.delete(f"d={name}/{name}")
+        store.delete([f"d={name}/{name}"])
         assert store.list("", recursive=True) == []
 
     def test_stream_is_whole_once_it_is_closed(self, store: ObjectStore) -> None:
@@ -273,7 +273,7 @@ class StoreContract:
 
     def test_empty_stream_makes_an_empty_object(self, store: ObjectStore) -> None:
         assert store.open_write("data/empty").close() == 0
-        assert store.size("data/empty") == 0
+        assert size_of(store, "data/empty") == 0
 
     def test_stream_of_several_parts_is_whole(self, store: ObjectStore) -> None:
         block = bytes(range(256)) * 4096
@@ -290,14 +290,14 @@ class StoreContract:
         writer.discard()
         writer.discard()
         assert store.list("", recursive=True) == []
-        assert store.size("data/p=1/part.bin") is None
+        assert size_of(store, "data/p=1/part.bin") is None
 
     def test_dropped_stream_does_not_pass_for_a_closed_one(self, store: ObjectStore) -> None:
         writer = store.open_write("data/part.bin")
         writer.sink.write(bytes(1000))
         writer.discard()
         del writer
-        assert store.size("data/part.bin") is None
+        assert size_of(store, "data/part.bin") is None
 
     def test_discard_after_close_keeps_the_object(self, store: ObjectStore) -> None:
         writer = store.open_write("data/part.bin")
@@ -329,7 +329,7 @@ class StoreContract:
             writer.sink.write(bytes(17 << 20))
         store.abandon(["d=1/lost", "d=1/finished", "never/was"])
         store.abandon(["d=1/lost"])
-        store.delete("d=1/lost")
+        store.delete(["d=1/lost"])
         lost.discard()
         assert live.close() == 17 << 20
         assert [info.path for info in store.list("", recursive=True)] == ["d=1/finished", "d=1/live"]

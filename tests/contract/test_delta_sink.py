@@ -303,7 +303,7 @@ class TestCommit:
         sink.commit(prepared(sink, ref(1), [2]))
         part = prepared(sink, ref(2), [3])
         asked: list[str] = []
-        for name in ("get", "size", "list", "put", "put_if_absent"):
+        for name in ("get", "sizes", "list", "put", "put_if_absent"):
             monkeypatch.setattr(type(table.store), name, noting(asked, name, getattr(type(table.store), name)))
         sink.commit(part)
         log, markers = "_delta_log", f".hoodie/.temp/{ref(2).instant}"

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,7 +24,7 @@ from timeline.errors import (
     StoreUnavailableError,
     TidelineError,
 )
-from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, UnfinishedUpload
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, StoreTraits, UnfinishedUpload, size_of
 from timeline.stores.local import TEMPORARY_FOLDER, LocalStore
 from timeline.stores.memory import MemoryStore
 from timeline.stores.opening import open_store
@@ -75,8 +76,8 @@ class FiveCalls(BaseStore):
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         return self._objects.list(folder, recursive=recursive, after=after, limit=limit)
 
-    def delete(self, path: str) -> None:
-        self._objects.delete(path)
+    def delete(self, paths: Collection[str]) -> None:
+        self._objects.delete(paths)
 
 
 class TestBaseStore(StoreContract):
@@ -88,9 +89,8 @@ class TestBaseStore(StoreContract):
 
     def test_what_it_does_not_say_is_what_asks_least_of_it(self, store: ObjectStore) -> None:
         store.make_durable(["nothing/here", ""])
-        assert (store.medium, store.requests_at_once, store.longest_name_bytes) == ("five://calls", 1, None)
-        assert (store.unfinished_upload, store.clock(), store.absent_folders()) == (UnfinishedUpload.NOWHERE, None, ())
-        assert store.is_shared
+        assert store.traits == StoreTraits("five://calls", 1, True, None, UnfinishedUpload.NOWHERE)
+        assert (store.clock(), store.absent_folders()) == (None, ())
 
 
 class TestLocalStore(SharedStoreContract):
@@ -126,8 +126,8 @@ class TestLocalStore(SharedStoreContract):
 
     def test_nothing_is_made_before_the_first_object(self, store: ObjectStore, root: Path) -> None:
         store.list("")
-        store.size("x")
-        store.delete("x/y")
+        size_of(store, "x")
+        store.delete(["x/y"])
         store.remove_stale_uploads()
         assert not root.exists()
 
@@ -142,9 +142,9 @@ class TestLocalStore(SharedStoreContract):
         store.put("a/b/c/one", b"")
         store.put("a/two", b"")
         store.remove_stale_uploads()
-        store.delete("a/b/c/one")
+        store.delete(["a/b/c/one"])
         assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/two"]
-        store.delete("a/two")
+        store.delete(["a/two"])
         assert list(root.iterdir()) == []
 
     def test_deleting_many_leaves_no_empty_folder(self, store: ObjectStore, root: Path) -> None:
@@ -153,26 +153,26 @@ class TestLocalStore(SharedStoreContract):
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(b"")
         (root / "b/c").mkdir(parents=True)
-        store.delete_all([*paths, "b/c/gone"])
+        store.delete([*paths, "b/c/gone"])
         assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["a", "a/p=7", "a/p=7/stays"]
 
     def test_none_of_many_is_deleted_where_one_is_no_key(self, store: ObjectStore, tmp_path: Path) -> None:
         (tmp_path / "outside").write_bytes(b"")
         store.put("a", b"1")
         with pytest.raises(StoreError, match="outside"):
-            store.delete_all(["a", "../outside"])
-        assert store.size("a") == 1
+            store.delete(["a", "../outside"])
+        assert size_of(store, "a") == 1
         assert (tmp_path / "outside").exists()
 
     def test_writers_survive_deletes_of_many_that_remove_their_folders(self, store: ObjectStore) -> None:
-        with repeating(store, "store.delete_all([f'p/q{n}/other' for n in range(20)])"):
+        with repeating(store, "store.delete([f'p/q{n}/other' for n in range(20)])"):
             for number in range(100):
                 store.put_if_absent(f"p/q{number % 20}/{number}", b"1")
-                store.delete_all([f"p/q{number % 20}/{number}"])
+                store.delete([f"p/q{number % 20}/{number}"])
 
     def test_deleting_again_removes_folders_that_a_killed_delete_left(self, store: ObjectStore, root: Path) -> None:
         (root / "a/b").mkdir(parents=True)
-        store.delete("a/b/gone")
+        store.delete(["a/b/gone"])
         assert list(root.iterdir()) == []
 
     def test_pruning_removes_folders_that_others_left_and_no_object(self, store: ObjectStore, root: Path) -> None:
@@ -190,13 +190,13 @@ class TestLocalStore(SharedStoreContract):
         assert list(root.iterdir()) == []
 
     def test_writers_survive_deletes_that_remove_their_folder(self, store: ObjectStore) -> None:
-        with repeating(store, "store.delete('p/q/other')"):
+        with repeating(store, "store.delete(['p/q/other'])"):
             for number in range(200):
                 store.put_if_absent(f"p/q/{number}", b"1")
-                store.delete(f"p/q/{number}")
+                store.delete([f"p/q/{number}"])
                 writer = store.open_write(f"p/q/s{number}")
                 assert writer.close() == 0
-                store.delete(f"p/q/s{number}")
+                store.delete([f"p/q/s{number}"])
 
     def test_sweep_removes_what_a_killed_put_left(self, store: ObjectStore, root: Path) -> None:
         store.put("a", b"1")
@@ -216,7 +216,7 @@ class TestLocalStore(SharedStoreContract):
     def test_closing_a_stream_that_was_deleted_is_an_error(self, store: ObjectStore) -> None:
         writer = store.open_write("p/part")
         writer.sink.write(b"1")
-        store.delete("p/part")
+        store.delete(["p/part"])
         with pytest.raises(StoreUnavailableError, match="deleted by another process"):
             writer.close()
 
@@ -224,7 +224,12 @@ class TestLocalStore(SharedStoreContract):
         outside = root.parent / "outside"
         outside.write_bytes(b"mine")
         for path in ("../outside", "a/../../outside", str(outside), "", ".", "a//b", "a/./b", "a/", "a\0b"):
-            for act in (store.delete, store.get, store.size, lambda path: store.put(path, b"")):
+            for act in (
+                store.get,
+                lambda path: store.delete([path]),
+                partial(size_of, store),
+                lambda path: store.put(path, b""),
+            ):
                 with pytest.raises(StoreError, match="is no key below"):
                     act(path)
         with pytest.raises(StoreError):
@@ -237,7 +242,7 @@ class TestLocalStore(SharedStoreContract):
             store.put_if_absent("a/b", b"2")
         with pytest.raises(StoreUnavailableError):
             store.open_write("a/b")
-        store.delete("a/b")
+        store.delete(["a/b"])
         assert store.get("a") == b"1"
 
     def test_listing_of_ten_thousand_objects_opens_none(self, store: ObjectStore, root: Path) -> None:
@@ -289,7 +294,7 @@ assert store.list("", recursive=True) == []
         monkeypatch.setattr(os, "link", link)
         with pytest.raises(ConfigError, match=r"cannot be linked into place .*one file system with hard links"):
             store.put_if_absent("a", b"1")
-        assert store.size("a") is None
+        assert size_of(store, "a") is None
 
 
 def test_store_shows_no_credentials() -> None:
@@ -338,7 +343,7 @@ def test_one_memory_url_is_one_store_in_the_process() -> None:
     name = f"memory://{uuid.uuid4().hex}"
     open_store(name).put("a", b"1")
     assert open_store(name).get("a") == b"1"
-    assert open_store(f"{name}-other").size("a") is None
+    assert size_of(open_store(f"{name}-other"), "a") is None
 
 
 def test_relative_path_is_below_the_current_folder_once_and_for_all(

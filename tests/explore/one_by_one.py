@@ -6,21 +6,28 @@ Beside the explorer, whose own stack is no part of a state: how far such a call 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Protocol
 
-from timeline.stores.base import ObjectStore
+
+class StepStore(Protocol):
+    """A store that takes one object in a step."""
+
+    def sizes_of_one(self, path: str) -> dict[str, int]:
+        """Its size, where it exists."""
+
+    def delete_one(self, path: str) -> None:
+        """Remove it."""
 
 
-def sizes_one_by_one(store: ObjectStore, paths: Collection[str]) -> dict[str, int]:
-    """`ObjectStore.sizes` by `size`."""
+def sizes_one_by_one(store: StepStore, paths: Collection[str]) -> dict[str, int]:
+    """`ObjectStore.sizes`, a step for each object."""
     found: dict[str, int] = {}
     for path in sorted(paths):
-        size = store.size(path)
-        if size is not None:
-            found[path] = size
+        found |= store.sizes_of_one(path)
     return found
 
 
-def delete_one_by_one(store: ObjectStore, paths: Collection[str]) -> None:
-    """`ObjectStore.delete_all` by `delete`."""
+def delete_one_by_one(store: StepStore, paths: Collection[str]) -> None:
+    """`ObjectStore.delete`, a step for each object."""
     for path in sorted(paths):
-        store.delete(path)
+        store.delete_one(path)

@@ -31,14 +31,15 @@ class HashedStore(MemoryStore):
         self.digest ^= hash((path, body))
 
     def put(self, path: str, body: bytes) -> None:
-        self.delete(path)
+        self.delete([path])
         super().put(path, body)
         self.digest ^= hash((path, body))
 
-    def delete(self, path: str) -> None:
-        if path in self.objects:
-            self.digest ^= hash((path, self.objects[path]))
-        super().delete(path)
+    def delete(self, paths: Collection[str]) -> None:
+        for path in paths:
+            if path in self.objects:
+                self.digest ^= hash((path, self.objects[path]))
+        super().delete(paths)
 
     def copy(self) -> HashedStore:
         """One with the same objects."""
@@ -77,14 +78,19 @@ class Answer:
         """Equal for answers that no process can tell from each other."""
         if self.error is not None:
             return type(self.error), str(self.error)
-        return tuple(self.result) if isinstance(self.result, list) else self.result
+        match self.result:
+            case list():
+                return tuple(self.result)
+            case dict():
+                return tuple(self.result.items())
+            case _:
+                return self.result
 
 
 class SteppedStore(BaseStore):
     """One process's view of a store."""
 
     url = "memory://stepped"
-    requests_at_once = 1
 
     def __init__(self) -> None:
         self.is_dead = False
@@ -109,8 +115,9 @@ class SteppedStore(BaseStore):
         result: bytes = self._step("get", path)
         return result
 
-    def size(self, path: str) -> int | None:
-        result: int | None = self._step("size", path)
+    def sizes_of_one(self, path: str) -> dict[str, int]:
+        """One step of `sizes`."""
+        result: dict[str, int] = self._step("sizes", (path,))
         return result
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
@@ -120,10 +127,11 @@ class SteppedStore(BaseStore):
         result: list[ObjectInfo] = self._step("list", folder, recursive=recursive, after=after, limit=limit)
         return result
 
-    def delete(self, path: str) -> None:
-        self._step("delete", path)
+    def delete_one(self, path: str) -> None:
+        """One step of `delete`."""
+        self._step("delete", (path,))
 
-    def delete_all(self, paths: Collection[str]) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         delete_one_by_one(self, paths)
 
     def open_write(self, path: str) -> ObjectWriter:

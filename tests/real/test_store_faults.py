@@ -181,7 +181,7 @@ def test_store_without_put_if_absent_is_refused_by_the_probe(
         proxy.drain()
         for info in Retry().call(lambda: store.list("", recursive=True)):
             assert fault.fault in (Fault.DELAY_REQUEST, Fault.DUPLICATE), "only what came late may be there"
-            Retry().call(partial(store.delete, info.path))
+            Retry().call(partial(store.delete, [info.path]))
 
 
 @pytest.mark.parametrize("command", ["run", "recover"])

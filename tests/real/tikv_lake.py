@@ -51,7 +51,7 @@ class MortalTikv(TransactionSink):
 
     @property
     def client(self) -> TikvClient:
-        self.life.size("")
+        self.life.sizes([""])
         return super().client
 
     def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:

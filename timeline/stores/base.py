@@ -12,6 +12,7 @@ and a body carries a token that tells its author.
 from __future__ import annotations
 
 import abc
+import contextlib
 import enum
 import io
 import random
@@ -62,6 +63,25 @@ class UnfinishedUpload(enum.Enum):
     """In parts that nobody sees, that cost storage, and that the writer or `ObjectStore.abandon` removes."""
 
 
+@dataclass(frozen=True)
+class StoreTraits:
+    """What kind of store it is.
+
+    Attributes:
+        medium: the bucket or file system below the root: exclusive creation is probed once for each medium.
+        requests_at_once: how many objects are best read at the same time; 1 where a request waits for nothing.
+        is_shared: whether processes on other machines reach the same objects; a job on a cluster needs that.
+        longest_name_bytes: bound of a name between two slashes of a path, bytes of UTF-8; None where there is none.
+        unfinished_upload: where the bytes of `ObjectStore.open_write` are before the upload is closed.
+    """
+
+    medium: str
+    requests_at_once: int = 1
+    is_shared: bool = True
+    longest_name_bytes: int | None = None
+    unfinished_upload: UnfinishedUpload = UnfinishedUpload.NOWHERE
+
+
 class ObjectWriter(Protocol):
     """A streaming upload of one object."""
 
@@ -88,24 +108,8 @@ class ObjectStore(Protocol):
         """The root as a URL without credentials, for messages."""
 
     @property
-    def requests_at_once(self) -> int:
-        """How many objects are best read or deleted at the same time; 1 where that waits for nothing."""
-
-    @property
-    def medium(self) -> str:
-        """The bucket or file system that the root lies on: exclusive creation is probed once for each medium."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether processes on other machines reach the same objects; a job on a cluster needs that."""
-
-    @property
-    def longest_name_bytes(self) -> int | None:
-        """The longest name between two slashes of a path, in bytes of UTF-8; None where there is no such bound."""
-
-    @property
-    def unfinished_upload(self) -> UnfinishedUpload:
-        """Where the bytes of `open_write` are before the upload is closed."""
+    def traits(self) -> StoreTraits:
+        """What kind of store this is."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Create one object whole, or fail leaving the existing one untouched.
@@ -130,14 +134,8 @@ class ObjectStore(Protocol):
             NotFoundError: there is none.
         """
 
-    def size(self, path: str) -> int | None:
-        """Size in bytes, or None where there is no such object."""
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """Sizes in bytes of those objects that exist; the others are not in the answer.
-
-        As if `size` had been asked for each, in any order, in far fewer requests where they are many.
-        """
+        """Sizes in bytes of those objects that exist, in far fewer requests where they are many."""
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         """Objects below a folder, sorted by path; an absent folder is empty.
@@ -150,14 +148,11 @@ class ObjectStore(Protocol):
             limit: at most so many, those that sort first; 0: all.
         """
 
-    def delete(self, path: str) -> None:
-        """Remove one object; removing what is not there is no error."""
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        """Remove many objects, in any order and far fewer requests; removing what is not there is no error.
+    def delete(self, paths: Collection[str]) -> None:
+        """Remove objects, in any order, many by few requests; an object that does not exist is no error.
 
         Raises:
-            StoreUnavailableError: some of them may be left; the same call may be made again.
+            StoreUnavailableError: some of them may remain; the same call may be made again.
         """
 
     def open_write(self, path: str) -> ObjectWriter:
@@ -205,14 +200,9 @@ class BaseStore(abc.ABC):
     """An `ObjectStore` that needs five calls and a URL from its subclass; the rest follows from them.
 
     What follows is right everywhere, and slow where a store could do better: one request for each object, whole
-    objects in memory. Override what the store answers faster: `size` and `sizes` first, then `open_write` (an upload
-    in parts), `delete_all` and `requests_at_once`.
+    objects in memory. Override what the store answers faster: `sizes` first, then `open_write` (an upload in parts)
+    and `traits`.
     """
-
-    requests_at_once: int = 1
-    is_shared: bool = True
-    longest_name_bytes: int | None = None
-    unfinished_upload: UnfinishedUpload = UnfinishedUpload.NOWHERE
 
     if TYPE_CHECKING:  # a dataclass would take a property of its base for a field's default
 
@@ -221,9 +211,9 @@ class BaseStore(abc.ABC):
             """See ObjectStore; the subclass has it as a field or a property."""
 
     @property
-    def medium(self) -> str:
-        """See ObjectStore; the root itself: each root is probed."""
-        return self.url
+    def traits(self) -> StoreTraits:
+        """See ObjectStore; each root is a medium of its own."""
+        return StoreTraits(self.url)
 
     @abc.abstractmethod
     def put_if_absent(self, path: str, body: bytes) -> None:
@@ -242,25 +232,16 @@ class BaseStore(abc.ABC):
         """See ObjectStore."""
 
     @abc.abstractmethod
-    def delete(self, path: str) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         """See ObjectStore."""
 
-    def size(self, path: str) -> int | None:
-        """See ObjectStore; reads the object."""
-        try:
-            return len(self.get(path))
-        except NotFoundError:
-            return None
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """See ObjectStore; asks for one after another."""
-        asked = ((path, self.size(path)) for path in paths)
-        return {path: size for path, size in asked if size is not None}
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        """See ObjectStore; one after another."""
+        """See ObjectStore; reads each object."""
+        found: dict[str, int] = {}
         for path in paths:
-            self.delete(path)
+            with contextlib.suppress(NotFoundError):
+                found[path] = len(self.get(path))
+        return found
 
     def open_write(self, path: str) -> ObjectWriter:
         """See ObjectStore; the object is collected in memory."""
@@ -352,6 +333,11 @@ def create_or_read(store: ObjectStore, path: str, body: bytes, retry: Retry) -> 
                 raise kind(f"{store.url}/{path}: created or not, unknown: {failure}") from failure
 
     return retry.call(attempt)
+
+
+def size_of(store: ObjectStore, path: str) -> int | None:
+    """The object's size in bytes; None where it does not exist."""
+    return store.sizes([path]).get(path)
 
 
 def read_or_none(store: ObjectStore, path: str, retry: Retry) -> bytes | None:

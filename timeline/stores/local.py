@@ -36,7 +36,7 @@ from timeline.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, UnfinishedUpload
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, StoreTraits, UnfinishedUpload
 from timeline.stores.local_folders import flocked, lock, make_folder, remove_folder, sync, sync_folder
 from timeline.stores.refusals import store_error
 
@@ -68,9 +68,6 @@ class LocalStore(BaseStore):
     """
 
     root: str
-    is_shared = False
-    longest_name_bytes = _LONGEST_NAME_BYTES
-    unfinished_upload = UnfinishedUpload.AT_ITS_PATH
 
     @property
     def url(self) -> str:
@@ -78,12 +75,17 @@ class LocalStore(BaseStore):
         return f"file://{self.root}"
 
     @property
-    def medium(self) -> str:
-        """See ObjectStore: the file system."""
+    def traits(self) -> StoreTraits:
+        """See ObjectStore; the medium is the file system."""
         folder = self.root
         while not os.path.exists(folder):
             folder = os.path.dirname(folder)
-        return f"device {os.stat(folder).st_dev}"
+        return StoreTraits(
+            medium=f"device {os.stat(folder).st_dev}",
+            is_shared=False,
+            longest_name_bytes=_LONGEST_NAME_BYTES,
+            unfinished_upload=UnfinishedUpload.AT_ITS_PATH,
+        )
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""
@@ -112,19 +114,15 @@ class LocalStore(BaseStore):
         with _translated(f"{self.url}/{path}"), open(self._file(path), "rb") as file:
             return file.read()
 
-    def size(self, path: str) -> int | None:
-        """See ObjectStore."""
-        file = self._file(path)
-        try:
-            with _translated(f"{self.url}/{path}"):
-                return None if os.path.isdir(file) else os.stat(file).st_size
-        except NotFoundError:
-            return None
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """See ObjectStore; one look at each, which takes the kernel less time than to list a folder."""
-        asked = ((path, self.size(path)) for path in paths)
-        return {path: size for path, size in asked if size is not None}
+        """See ObjectStore; one stat each, which takes the kernel less time than to list a folder."""
+        found: dict[str, int] = {}
+        for path in paths:
+            file = self._file(path)
+            with contextlib.suppress(NotFoundError), _translated(f"{self.url}/{path}"):
+                if not os.path.isdir(file):
+                    found[path] = os.stat(file).st_size
+        return found
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         """See ObjectStore; of what is before `after` the folder's entries are read, and nothing of the files."""
@@ -132,16 +130,7 @@ class LocalStore(BaseStore):
         with _translated(f"{self.url}/{folder}"):
             return list(islice(_scan(start, f"{folder}/" if folder else "", recursive, after), limit or None))
 
-    def delete(self, path: str) -> None:
-        """See ObjectStore; folders that this leaves empty go too."""
-        file = self._file(path)
-        with _translated(f"{self.url}/{path}"):
-            # What is not there still may have left its folders, when an earlier delete was killed in between.
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                os.unlink(file)
-            self._remove_empty_folders([os.path.dirname(file)])
-
-    def delete_all(self, paths: Collection[str]) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         """See ObjectStore; folders that this leaves empty go too, each looked at once."""
         files = [self._file(path) for path in paths]  # all of them are keys, or none is deleted
         for path, file in zip(paths, files, strict=True):
@@ -150,6 +139,7 @@ class LocalStore(BaseStore):
                 contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
             ):
                 os.unlink(file)
+        # A deleted file may still have its folders, where an earlier delete was killed in between.
         with _translated(self.url):
             self._remove_empty_folders({os.path.dirname(file) for file in files})
 

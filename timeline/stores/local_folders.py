@@ -1,4 +1,4 @@
-"""Folders and locks of a file system: made, synchronized and removed beside other processes that do the same."""
+"""Folders and locks of a file system: creation, fsync and removal beside other processes that do the same."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _LOCK_PAUSE_S = 0.001
 
 
 def make_folder(folder: str) -> set[str]:
-    """Make a folder and those above it; returns the folders whose entries changed, which are to be made durable."""
+    """Create a folder and its parents; returns the folders with changed entries, which the caller makes durable."""
     missing, above = [folder], os.path.dirname(folder)
     while not os.path.isdir(above):
         missing.append(above)
         above = os.path.dirname(above)
-    # As close together as can be: a delete beside it removes a folder as soon as it sees it empty.
+    # In quick succession: a concurrent delete removes a folder as soon as it is empty.
     for each in reversed(missing):
         try:
             os.mkdir(each)
         except (FileExistsError, FileNotFoundError):
-            continue  # someone else made it, or removed one above, or a file is in the way: the action tells
+            continue  # it exists, or a parent was removed, or a file is in the way: the caller's action fails then
     return {*missing[1:], above}
 
 
 def lock(file: IO[bytes] | io.FileIO) -> bool:
-    """Whether this open file has the lock now; the system gives it back when the process ends, however it ends."""
+    """Try to lock an open file; returns whether it is locked. The system releases the lock when the process ends."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -39,7 +39,7 @@ def lock(file: IO[bytes] | io.FileIO) -> bool:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; one that is gone by now has none."""
+    """Make the names in a folder durable; a missing folder is no error."""
     with contextlib.suppress(FileNotFoundError):
         sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
@@ -55,7 +55,15 @@ def sync(path: str, flags: int) -> None:
 
 @contextlib.contextmanager
 def flocked(folder: str, operation: int, *, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold a lock on a folder; whether it was had in time. A file system without locks never refuses one."""
+    """Lock a folder within the context, which reports whether the lock was acquired in time.
+
+    A file system without locks always reports True.
+
+    Args:
+        folder: path of the folder.
+        operation: flags of `fcntl.flock`, LOCK_NB included.
+        wait_s: longest wait in seconds.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield _lock_in_time(descriptor, operation, time.monotonic() + wait_s)
@@ -78,7 +86,7 @@ def _lock_in_time(descriptor: int, operation: int, deadline: float) -> bool:
 
 
 def remove_folder(folder: str) -> bool:
-    """Remove a folder if it is empty; whether it is gone."""
+    """Remove a folder if it is empty; returns whether the folder is removed."""
     try:
         os.rmdir(folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Objects in this process's memory: the reference for the contract, and what the explorer runs on."""
+"""Objects in this process's memory: the reference for the contract suite, and the explorer's store."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from timeline.errors import AlreadyExistsError, NotFoundError
-from timeline.stores.base import BaseStore, ObjectInfo
+from timeline.stores.base import BaseStore, ObjectInfo, StoreTraits
 
 
 @dataclass
 class MemoryStore(BaseStore):
-    """An `ObjectStore` that lives and dies with the process."""
+    """An `ObjectStore` whose objects last as long as the process."""
 
     url: str = "memory://"
     objects: dict[str, bytes] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    is_shared = False
 
     @property
-    def medium(self) -> str:
+    def traits(self) -> StoreTraits:
         """See ObjectStore."""
-        return "/".join(self.url.split("/")[:3])
+        return StoreTraits("/".join(self.url.split("/")[:3]), is_shared=False)
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""
@@ -45,11 +44,6 @@ class MemoryStore(BaseStore):
             except KeyError:
                 raise NotFoundError(f"{self.url}/{path} does not exist") from None
 
-    def size(self, path: str) -> int | None:
-        """See ObjectStore."""
-        with self.lock:
-            return len(self.objects[path]) if path in self.objects else None
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         """See ObjectStore."""
         with self.lock:
@@ -66,7 +60,8 @@ class MemoryStore(BaseStore):
             ]
         return sorted(found, key=attrgetter("path"))[: limit or None]
 
-    def delete(self, path: str) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         """See ObjectStore."""
         with self.lock:
-            self.objects.pop(path, None)
+            for path in paths:
+                self.objects.pop(path, None)

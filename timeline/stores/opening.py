@@ -1,4 +1,4 @@
-"""From a URL and fsspec options to the `ObjectStore` that keeps its promises there."""
+"""Opening the `ObjectStore` of a URL with fsspec options."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from timeline.stores.local import LocalStore
 from timeline.stores.memory import MemoryStore
 
 STORE_GROUP = "tideline.stores"
-"""Entry points by which packages of their own bring stores: a URL scheme, and a `StoreOpener`."""
+"""Entry point group for stores of other packages: the name is a URL scheme, the object a `StoreOpener`."""
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
 
 class StoreOpener(Protocol):
-    """The object that an entry point of the group ``tideline.stores`` names; for example a store's class method."""
+    """The object of an entry point in the group ``tideline.stores``; for example a store's class method."""
 
     def __call__(self, url: str, options: Mapping[str, Any]) -> ObjectStore:
         """The store below a URL; touches no storage.
 
         Args:
-            url: with the entry point's scheme, without credentials and without a slash at its end. What is behind
-                another slash is a folder in the store: ``scheme://place/a`` has all objects of ``scheme://place/a/b``.
+            url: with the entry point's scheme, without credentials and without a trailing slash. Further path
+                segments are folders: the store of ``scheme://place/a`` has all objects of ``scheme://place/a/b``.
             options: the job file's ``storage``; may hold secrets.
 
         Raises:
@@ -48,15 +48,15 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
     another scheme                      a store of that name in the group ``tideline.stores``
     ==================================  =====================================================
 
-    Stores can be pickled and opened in another process, all but those in memory.
+    All stores except those in memory can be pickled and opened in another process.
 
     Args:
         url: root of the store, without credentials.
         options: fsspec's options for the protocol: credentials, endpoint.
 
     Raises:
-        ConfigError: the URL holds credentials, or no store behind such a URL can create an object
-            exclusively, without which nothing here is safe; or its path has more than one spelling.
+        ConfigError: the URL holds credentials, its path has more than one spelling, or no known store for its
+            scheme creates objects exclusively, as the protocol requires.
     """
     protocol, path = url.split("://", 1) if "://" in url else ("file", url)
     match protocol:
@@ -82,12 +82,12 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> ObjectStor
 
 @cache
 def installed_stores() -> EntryPoints:
-    """Looked up once in a process: a file of every package that is installed is read for it."""
+    """Entry points of installed stores, cached: the lookup reads a file of every installed package."""
     return entry_points(group=STORE_GROUP)
 
 
 def store_package(url: str) -> str | None:
-    """The package that the store of a URL is in; None for Tideline's own, and where there is none."""
+    """The package of a URL's store; None for Tideline's own stores, and for an unknown scheme."""
     found = installed_stores().select(name=url.partition("://")[0]) if "://" in url else ()
     return next((entry.module.partition(".")[0] for entry in found), None)
 
@@ -121,17 +121,17 @@ def local_root(path: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """A local path from the root on, in its one spelling; ``~`` is the home folder.
+    """The absolute, normalized form of a local path; ``~`` is the home folder.
 
     Raises:
-        ConfigError: it is relative to the current directory, which is gone.
+        ConfigError: the path is relative to the current directory, which was removed.
     """
     expanded = os.path.expanduser(path)
     try:
         path_from_root = os.path.abspath(expanded)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: {GONE}") from error
-    # Two slashes at the beginning stay in POSIX paths; where Python runs they mean one.
+    # POSIX paths keep two leading slashes; on all systems that run Python they mean one.
     return f"/{path_from_root.lstrip('/')}" if path_from_root.startswith("//") else path_from_root
 
 
@@ -150,14 +150,14 @@ GONE = "the current directory was removed, and the path is relative to it; go to
 
 
 def s3_root(path: str) -> str:
-    """The one spelling of a place on S3, ``s3://bucket/prefix``.
+    """The normalized URL of a prefix on S3, ``s3://bucket/prefix``.
 
     Args:
         path: bucket and prefix, without protocol.
 
     Raises:
-        ConfigError: a folder in it has no name, or one that servers and clients resolve: some take ``a//b`` for
-            ``a/b`` and some do not, so what one of them lists another would not find.
+        ConfigError: a folder has an empty name, ``.`` or ``..``: some servers and clients resolve ``a//b`` to
+            ``a/b`` and some do not, so an object that one of them lists may be missing for another.
     """
     root = path.strip("/")
     unnamed = [part for part in root.split("/")[1:] if part in ("", ".", "..")]

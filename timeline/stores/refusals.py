@@ -1,4 +1,4 @@
-"""Errors of a disk or store that stay the same until a person does something: no space left, no right to do it."""
+"""Errors of a disk or store that last until a person acts: no space left, or missing rights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timeline.errors import StoreFullError, StoreRefusedError, StoreUnavailableE
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_RIGHT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FULL_WORDS = ("No space left on device", "Disk quota exceeded")
-"""Errors of delta-rs and of Java have no number, only the system's words."""
+"""Texts of errors without a number: delta-rs and Java pass on only the system's message."""
 
 REFUSALS = frozenset(
     {
@@ -32,19 +32,19 @@ REFUSALS = frozenset(
         "403",
     }
 )
-"""S3's codes (API reference, error responses) and botocore's errors for a wrong key, secret, token or right."""
+"""S3's codes (API reference, error responses) and botocore's errors: wrong key, secret or token, or missing rights."""
 
 _REFUSED_WORDS = re.compile(rf"\b(?:{'|'.join(sorted(name for name in REFUSALS if not name.isdigit()))})\b")
 _CHECK_STORAGE = "check storage (key, secret, token), this machine's clock, and what their owner may do there"
 
 
 def store_error(what: str, error: BaseException, said: str) -> StoreUnavailableError:
-    """What a failed call to a file system means, with the next step where it is known.
+    """The store error for a failed file system call, with the next step if it is known.
 
     Args:
-        what: the object, file or folder that it was about.
-        error: the error.
-        said: its words, without secrets.
+        what: the object, file or folder of the call.
+        error: the error of the call.
+        said: the error's text, without secrets.
     """
     number = getattr(error, "errno", None)
     if is_full(error):
@@ -58,12 +58,12 @@ def store_error(what: str, error: BaseException, said: str) -> StoreUnavailableE
 
 
 def refusal(what: str, code: str, said: str) -> StoreRefusedError | None:
-    """The error of an object store that refuses a job's key or rights; None where it says something else.
+    """The error for an object store that refuses a job's key or rights; None for any other error.
 
     Args:
-        what: the object or table that it was about.
-        code: the store's own code, or the class of the error; "" where only `said` tells.
-        said: its words, without secrets.
+        what: the object or table of the call.
+        code: the store's error code, or the error's class; "" if only `said` is known.
+        said: the error's text, without secrets.
     """
     if code in REFUSALS if code else _REFUSED_WORDS.search(said) is not None:
         told = f"{code}: {said}" if code else said
@@ -72,7 +72,7 @@ def refusal(what: str, code: str, said: str) -> StoreRefusedError | None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a disk or a quota is used up."""
+    """Whether an error means that a disk or a quota is used up."""
     return getattr(error, "errno", None) in _FULL or (
         isinstance(error, Exception) and any(words in str(error) for words in _FULL_WORDS)
     )

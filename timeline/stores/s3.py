@@ -1,18 +1,18 @@
-"""Objects in an S3 bucket, by the calls that S3 defines and nothing in between.
+"""Objects in an S3 bucket, by the calls of S3's own API.
 
 Exclusive creation is ``PutObject`` with ``If-None-Match: *`` (S3 API reference, "Conditional
 writes"): 412 PreconditionFailed means that the object exists, 409 ConditionalRequestConflict that a
-concurrent write or delete of the key made the answer unclear. Listings are requested anew each time
-and are strongly consistent since December 2020; s3fs's directory cache is never asked.
+concurrent write or delete of the key made the answer unclear. Each listing is a new request and
+strongly consistent since December 2020; s3fs's directory cache is never used.
 
-Many keys are sized and deleted by few requests (`timeline/stores/s3_bulk.py`).
+Sizes and deletions of many keys take few requests (`timeline/stores/s3_bulk.py`).
 
-A streaming upload (`timeline/stores/s3_upload.py`) is invisible until it is completed, and whole then. One that
-a killed process leaves costs storage until it is aborted: by whoever rolls its epoch back
+A streaming upload (`timeline/stores/s3_upload.py`) is invisible until it is completed, and whole then. The
+upload of a killed process costs storage until it is aborted: by the rollback of its epoch
 (`S3Store.abandon`), or by `S3Store.remove_stale_uploads` after a day.
 
-No call waits for ever: a connection has `CONNECT_TIMEOUT_S`, an answer `READ_TIMEOUT_S` after the
-request was sent, and a whole call, its repetitions by botocore included, `CALL_TIMEOUT_S`.
+Every call has a timeout: `CONNECT_TIMEOUT_S` for a connection, `READ_TIMEOUT_S` for an answer after
+the request was sent, and `CALL_TIMEOUT_S` for a whole call, botocore's retries included.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from timeline.errors import (
     UntrustedStoreError,
 )
 from timeline.redact import without_secrets
-from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, UnfinishedUpload
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectWriter, StoreTraits, UnfinishedUpload
 from timeline.stores.refusals import refusal
 from timeline.stores.s3_bulk import delete_keys, find_sizes
 from timeline.stores.s3_listing import read_listings_fast
@@ -56,16 +56,16 @@ from timeline.stores.trust import check_authorities, untrusted
 logger = logging.getLogger(__name__)
 
 ABANDONED_AFTER = timedelta(days=1)
-"""Age from which `S3Store.remove_stale_uploads` takes an unfinished upload for a dead process's."""
+"""Age from which `S3Store.remove_stale_uploads` aborts an unfinished upload as that of a dead process."""
 
 CONNECT_TIMEOUT_S = 5
-"""Bound of making a connection; ``config_kwargs: {connect_timeout: …}`` of the storage options overrides it."""
+"""Timeout of a connection attempt; ``config_kwargs: {connect_timeout: …}`` of the storage options overrides it."""
 
 READ_TIMEOUT_S = 15
-"""Bound of a server's silence; ``config_kwargs: {read_timeout: …}`` overrides it. Three tries end within a lease."""
+"""Timeout of a silent server; ``config_kwargs: {read_timeout: …}`` overrides it. Three attempts end within a lease."""
 
 CALL_TIMEOUT_S = 120.0
-"""Bound of a whole call: a server that stops reading in the middle of a part is silent to no other timeout."""
+"""Timeout of a whole call: no other timeout covers a server that stops reading in the middle of a part."""
 
 
 @dataclass
@@ -75,14 +75,12 @@ class S3Store(BaseStore):
     Attributes:
         url: ``s3://bucket/prefix`` without credentials.
         options: s3fs's options; they may hold credentials and never appear in a message.
-        call_timeout_s: bound of a whole call.
+        call_timeout_s: timeout of a whole call.
     """
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     call_timeout_s: float = CALL_TIMEOUT_S
-    requests_at_once = MOST_REQUESTS
-    unfinished_upload = UnfinishedUpload.IN_PARTS
     _client: s3fs.S3FileSystem | None = field(default=None, init=False, repr=False, compare=False)
     _client_pid: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -94,13 +92,15 @@ class S3Store(BaseStore):
         self._prefix = f"{prefix}/" if prefix else ""
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[str, dict[str, Any], float]]:
-        """Pickled as what it was made of: a connection belongs to its process."""
+        """Pickle the constructor's arguments only: a connection belongs to its process."""
         return S3Store, (self.url, dict(self.options), self.call_timeout_s)
 
     @property
-    def medium(self) -> str:
-        """See ObjectStore: the bucket."""
-        return f"s3://{self._bucket}"
+    def traits(self) -> StoreTraits:
+        """See ObjectStore; the medium is the bucket."""
+        return StoreTraits(
+            f"s3://{self._bucket}", requests_at_once=MOST_REQUESTS, unfinished_upload=UnfinishedUpload.IN_PARTS
+        )
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore."""
@@ -118,10 +118,6 @@ class S3Store(BaseStore):
             body: bytes = fsspec.asyn.sync(client.loop, _read_at_once, client, *where, timeout=self.call_timeout_s)
             return body
 
-    def size(self, path: str) -> int | None:
-        """See ObjectStore."""
-        return self.sizes([path]).get(path)
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         """See ObjectStore, and `timeline.stores.s3_bulk`."""
         found = find_sizes(self._request, [self._key(path) for path in paths])
@@ -136,7 +132,7 @@ class S3Store(BaseStore):
         found: list[ObjectInfo] = []
         for entries in self._pages(folder, request):
             for entry in entries:
-                # A key that ends with a slash is a console's "folder", not an object of ours.
+                # A key that ends with a slash is a console's "folder", not an object of Tideline's.
                 if not entry["Key"].endswith("/"):
                     modified_ms = round(entry["LastModified"].timestamp() * 1000)
                     found.append(ObjectInfo(entry["Key"].removeprefix(self._prefix), entry["Size"], modified_ms))
@@ -144,11 +140,7 @@ class S3Store(BaseStore):
                 break
         return sorted(found, key=attrgetter("path"))[: limit or None]
 
-    def delete(self, path: str) -> None:
-        """See ObjectStore."""
-        self._call("delete_object", path, {"Key": self._key(path)})
-
-    def delete_all(self, paths: Collection[str]) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         """See ObjectStore; one request for each thousand objects."""
         delete_keys(self._request, [self._key(path) for path in paths], _is_refusal)
 
@@ -162,7 +154,7 @@ class S3Store(BaseStore):
         return S3Writer(request)
 
     def prune(self, folder: str) -> None:
-        """See ObjectStore; Hadoop's file systems keep such keys."""
+        """See ObjectStore; Hadoop's file systems create keys that end in a slash."""
         pages = self._pages(folder, {"Prefix": f"{self._key(folder)}/"})
         marks = [entry["Key"] for entries in pages for entry in entries if entry["Key"].endswith("/")]
         if marks:
@@ -174,19 +166,19 @@ class S3Store(BaseStore):
         self._abort_uploads(self._prefix, lambda upload: upload["Initiated"] < oldest)
 
     def abandon(self, paths: Collection[str]) -> None:
-        """See ObjectStore; one listing for all of them."""
+        """See ObjectStore; one listing for all paths."""
         keys = {self._key(path) for path in paths}
         if keys:
             prefix = os.path.commonprefix([*keys])  # noqa: RUF071 - S3's prefixes are strings, not folders
             self._abort_uploads(prefix, lambda upload: upload["Key"] in keys)
 
     def clock(self) -> datetime:
-        """See ObjectStore: the server's, to the second; requests are refused where it is far from this machine's."""
+        """See ObjectStore: the server's clock, to the second; S3 refuses requests if this machine's is far off."""
         answer = self._call("list_objects_v2", "", {"Prefix": self._prefix, "MaxKeys": 1})
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     def _pages(self, folder: str, request: dict[str, Any]) -> Iterator[Sequence[Mapping[str, Any]]]:
-        """Entries of a listing, one request for each thousand."""
+        """Entries of a listing page by page; one request for each thousand."""
         page: Mapping[str, Any] = {}
         while True:
             before, page = page, self._call("list_objects_v2", folder, request)
@@ -197,7 +189,7 @@ class S3Store(BaseStore):
             request = request | {"ContinuationToken": page["NextContinuationToken"]}
 
     def _require_progress(self, folder: str, before: str | None, then: str) -> None:
-        """Refuse to ask for ever a server that gives one page again and again."""
+        """End a listing whose server repeats the same page, which would never end."""
         if before == then:
             raise StoreUnavailableError(
                 f"{self.url}/{folder} cannot be listed: the page behind {then[:80]!r} begins there again"
@@ -205,14 +197,14 @@ class S3Store(BaseStore):
 
     def _abort_uploads(self, prefix: str, is_meant: Callable[[Mapping[str, Any]], bool]) -> None:
         try:
-            # All pages first: a page begins behind an upload that is still there.
+            # Read all pages first: a page begins after an upload that must still exist.
             for upload in [each for each in self._uploads(prefix) if is_meant(each)]:
                 with contextlib.suppress(NotFoundError):  # completed or aborted meanwhile
                     self._call("abort_multipart_upload", "", {k: upload[k] for k in ("Key", "UploadId")}, reading=True)
         except StoreUnavailableError as error:
             if not _is_refusal(error):
                 raise
-            # Needs rights that nothing else here needs; unfinished uploads are invisible and only cost storage.
+            # These calls need rights that no other call needs; unfinished uploads are invisible and only cost storage.
             logger.warning("unfinished uploads are left; a lifecycle rule of the bucket can end them: %s", error)
 
     def _uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
@@ -223,29 +215,29 @@ class S3Store(BaseStore):
             yield from page.get("Uploads", [])
             if not page.get("IsTruncated"):
                 return
-            # By the key alone, as not every server finds its own upload id again: another upload of the page's
-            # last key (a start whose answer was lost) waits for the next look.
+            # By the key alone, as some servers do not find their own upload id again: another upload of the page's
+            # last key (a start whose answer was lost) is left to the next listing.
             self._require_progress("", request.get("KeyMarker"), page["NextKeyMarker"])
             request["KeyMarker"] = page["NextKeyMarker"]
 
     def _key(self, path: str) -> str:
-        """The bucket's key of a path; manifests name paths, so one that is none is refused."""
+        """The bucket's key for a path; refuses invalid paths, because they may come from manifests."""
         if not path or path.startswith("/") or path.endswith("/"):
             raise StoreError(f"{path!r} is no key below {self.url}: allowed are names joined by '/'")
         return self._prefix + path
 
     def _s3(self) -> s3fs.S3FileSystem:
-        """This process's client; one that a fork copied shares sockets with its parent and is not used."""
+        """This process's client; a client copied by a fork shares sockets with the parent and is not used."""
         if self._client is None or self._client_pid != os.getpid():
             self._client, self._client_pid = _shared_client(self.options), os.getpid()
         return self._client
 
     def _request(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
-        """One S3 request about many keys, or one that the arguments name; see `timeline.stores.s3_upload.S3Request`."""
+        """One S3 request, for many keys or for the key in the arguments; see `timeline.stores.s3_upload.S3Request`."""
         return self._call(method, arguments.get("Key", "").removeprefix(self._prefix), arguments, reading=reading)
 
     def _call(self, method: str, path: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
-        """One S3 request; `path` is for messages, and only where `reading` is a missing key an answer."""
+        """One S3 request; `path` is for messages. NotFoundError for a missing key is raised only with `reading`."""
         with _translated(f"{self.url}/{path}", self.options, reading=reading):
             client = self._s3()
             request = {"Bucket": self._bucket, **arguments}
@@ -260,7 +252,7 @@ _clients_lock = threading.Lock()
 
 
 def _shared_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
-    """One client for all stores of a process that have the same options: to make one costs more than most commands."""
+    """One client for all stores of a process with the same options: creating it takes longer than most commands."""
     told = json.dumps([os.getpid(), dict(options)], sort_keys=True, default=repr)
     key = hashlib.sha256(told.encode()).hexdigest()  # options hold secrets
     with _clients_lock:
@@ -282,7 +274,7 @@ def _make_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
         given |= {"use_listings_cache": False, "skip_instance_cache": True}
         client = s3fs.S3FileSystem(**given)
         client.connect()
-        # A put that waits to be told "100 Continue" waits for ever: no timeout of a read has begun.
+        # A put that waits for "100 Continue" may wait for ever: its read timeout has not started.
         client.s3.meta.events.unregister("before-call.s3", add_expect_header)
         read_listings_fast(client.s3.meta.events)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -295,7 +287,7 @@ def _make_client(options: Mapping[str, Any]) -> s3fs.S3FileSystem:
 
 
 def _without_values(error: BaseException, given: Mapping[str, Any]) -> str:
-    """An error's words unless they repeat an option's value, which may be a secret."""
+    """An error's text, or only its class if the text repeats an option's value, which may be a secret."""
     text = str(error)
     return type(error).__name__ if any(value and value in text for value in _texts(given)) else text
 
@@ -309,7 +301,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 async def _read_at_once(client: s3fs.S3FileSystem, bucket: str, key: str) -> bytes:
-    """An object by one request: s3fs's `cat_file` asks for the size first, then reads what may be a newer version."""
+    """Read an object in one request: s3fs's `cat_file` gets the size first, then may read a newer version."""
     answer = await client._call_s3("get_object", Bucket=bucket, Key=key)
     async with answer["Body"] as stream:
         body: bytes = await stream.read()
@@ -318,7 +310,7 @@ async def _read_at_once(client: s3fs.S3FileSystem, bucket: str, key: str) -> byt
 
 @contextlib.contextmanager
 def _translated(name: str, options: Mapping[str, Any], *, reading: bool = False) -> Iterator[None]:
-    """Turn what s3fs, botocore and the network raise into store errors."""
+    """Translate errors of s3fs, botocore and the network into store errors."""
     try:
         yield
     except (OSError, BotoCoreError, ClientError, aiohttp.ClientError) as error:
@@ -331,26 +323,26 @@ def _translated(name: str, options: Mapping[str, Any], *, reading: bool = False)
         if distrust is not None:
             raise UntrustedStoreError(f"{name}: {distrust}") from error
         said = without_secrets(str(error), options)
-        # Where it repeats a secret, nobody who prints a traceback may see it as the cause either.
+        # An error that repeats a secret must not appear in a traceback as the cause either.
         cause = error if said == str(error) else None
         code = code or type(error).__name__
         raise refusal(name, code, said) or StoreUnavailableError(f"{name}: {code}: {said}") from cause
 
 
 def _error_code(error: BaseException) -> str:
-    """S3's own code of an error; empty where no server answered."""
+    """S3's code of an error; empty if no server answered."""
     answer = _answer(error)
     return str(answer.get("Error", {}).get("Code", ""))
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether the server will say the same next time: rights that are missing, a call that it does not know."""
+    """Whether a retry would fail alike: rights are missing, or the server does not support the call."""
     status = int(_answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     return (400 <= status < 500 and status not in (408, 409, 429)) or status == 501
 
 
 def _answer(error: BaseException | None) -> Mapping[str, Any]:
-    """What the server said, which s3fs keeps as the cause of its error; empty where no server answered."""
+    """The server's response, which s3fs keeps as the cause of its error; empty if no server answered."""
     while error is not None:
         if isinstance(error, ClientError):
             answer: Mapping[str, Any] = error.response

@@ -1,4 +1,4 @@
-"""Many keys of one bucket by few requests: their sizes, and their deletion.
+"""Sizes and deletion of many keys of one bucket in few requests.
 
 ::
 
@@ -7,9 +7,9 @@
                           └ pages that find too little: HEAD each of the rest
     delete   DeleteObjects, 1,000 keys a request ── refused ─▶ DeleteObject each, side by side
 
-A listing is cheap where the keys lie close together and dear where a table has a thousand times as
-many: so what the pages find is weighed against what they cost, and never much more is asked than by
-one request for each key.
+Listing is cheap if the keys lie close together, and expensive if the table has a thousand times as
+many keys. Listing therefore ends when its pages find too few keys, and never takes many more
+requests than one for each key.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from timeline.stores.s3_upload import S3Request
 from timeline.units import count
 
 KEYS_A_REQUEST = 1000
-"""Keys that one page lists, and that one DeleteObjects takes (S3 API reference)."""
+"""Most keys in one page of a listing, and in one DeleteObjects request (S3 API reference)."""
 
 _FEW = 16
 _SAMPLE = 32
 _KEYS_A_PAGE = 8
-"""Keys that a page has to find on average, for listing to go on."""
+"""Keys that a page must find on average for listing to continue."""
 
 
 def find_sizes(request: S3Request, keys: Sequence[str]) -> dict[str, int]:
-    """Sizes in bytes of those objects that exist.
+    """Sizes in bytes of the existing objects, by key.
 
     Raises:
-        StoreUnavailableError: no answer for one of them, or there is no such bucket.
+        StoreUnavailableError: a request got no answer, or the bucket does not exist.
     """
     wanted = sorted(set(keys))
     if len(wanted) < _FEW:
@@ -53,29 +53,29 @@ def find_sizes(request: S3Request, keys: Sequence[str]) -> dict[str, int]:
 
 
 def delete_keys(request: S3Request, keys: Sequence[str], is_refusal: Callable[[BaseException], bool]) -> None:
-    """Delete objects; those that are not there are no error.
+    """Delete objects; missing objects are no error.
 
     Args:
-        request: asks the bucket.
-        keys: what goes.
-        is_refusal: whether an error says that this store will never do what it was asked.
+        request: sends a request for the bucket.
+        keys: keys of the objects.
+        is_refusal: whether an error means that this store will always refuse the call.
 
     Raises:
-        StoreUnavailableError: some of them may be left.
+        StoreUnavailableError: some objects may be left.
     """
     batches = [keys[first : first + KEYS_A_REQUEST] for first in range(0, len(keys), KEYS_A_REQUEST)]
     map_concurrently(lambda batch: _delete_batch(request, batch, is_refusal), batches)
 
 
 def _walk(request: S3Request, wanted: Sequence[str]) -> tuple[dict[str, int], Sequence[str]]:
-    """Sizes by listing, and the keys that it is not worth to list any further for; keys are sorted."""
+    """Sizes found by listing, and the keys for which further listing is too expensive; `wanted` is sorted."""
     prefix = os.path.commonprefix([*wanted])  # noqa: RUF071 - S3's prefixes are strings, not folders
     found: dict[str, int] = {}
     at, pages = 0, 0
     while at < len(wanted):
         if pages > 1 + at // _KEYS_A_PAGE:
             return found, wanted[at:]
-        # Just before the next key: its own beginning sorts there, and nothing that is wanted lies between.
+        # Start just before the next key: its prefix sorts there, and no wanted key lies between.
         page = request("list_objects_v2", {"Prefix": prefix, "StartAfter": wanted[at][:-1]})
         pages += 1
         entries = {entry["Key"]: int(entry["Size"]) for entry in page.get("Contents", [])}
@@ -86,9 +86,9 @@ def _walk(request: S3Request, wanted: Sequence[str]) -> tuple[dict[str, int], Se
 
 
 def _ask_again(request: S3Request, unlisted: Sequence[str]) -> dict[str, int]:
-    """Sizes of keys that a listing should have shown: a listing that is not in order passes over some that are there.
+    """Sizes of keys that a listing did not show: an unsorted listing may skip existing keys.
 
-    Some of them are asked for, and all where any of these is there.
+    Requests a sample of the keys first, and all of them if any key of the sample exists.
     """
     some = unlisted[:: max(1, len(unlisted) // _SAMPLE)]
     found = _ask_each(request, some)
@@ -98,7 +98,7 @@ def _ask_again(request: S3Request, unlisted: Sequence[str]) -> dict[str, int]:
 def _ask_each(request: S3Request, keys: Sequence[str]) -> dict[str, int]:
     sizes = dict(zip(keys, map_concurrently(lambda key: _size(request, key), keys), strict=True))
     if None in sizes.values():
-        # A HEAD has no body to tell a missing object from a missing bucket; a listing has.
+        # The answer to a HEAD has no body to tell a missing object from a missing bucket; a listing has.
         request("list_objects_v2", {"Prefix": keys[0], "MaxKeys": 1})
     return {key: size for key, size in sizes.items() if size is not None}
 
@@ -117,14 +117,14 @@ def _delete_batch(request: S3Request, keys: Sequence[str], is_refusal: Callable[
             _raise_for_keys(request("delete_objects", {"Delete": objects}), len(keys))
             return
         except StoreUnavailableError as error:
-            # Not every store knows this call, and no XML can name every key.
+            # Some stores do not support this call, and XML cannot represent every key.
             if not is_refusal(error):
                 raise
     map_concurrently(lambda key: request("delete_object", {"Key": key}), keys)
 
 
 def _raise_for_keys(answer: Mapping[str, Any], asked: int) -> None:
-    """An answer of 200 says of each key whether it went."""
+    """Raise for keys that were not deleted: an answer with status 200 lists them."""
     left = [error for error in answer.get("Errors", []) if error.get("Code") != "NoSuchKey"]
     if left:
         first = left[0]

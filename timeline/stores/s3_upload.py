@@ -1,11 +1,11 @@
-"""A streaming upload to S3: one put where the object stays below a part, a multipart upload beyond.
+"""A streaming upload to S3: one put for an object smaller than a part, else a multipart upload.
 
 ::
 
     write ─ less than a part ──────────────────────────────── close ─▶ PutObject
       └──── CreateMultipartUpload ─ UploadPart ─ UploadPart … close ─▶ UploadPart, CompleteMultipartUpload
 
-Nothing is visible before the last request. Each of them is tried again here, as nobody else can: a
+Nothing is visible before the last request. Each request is retried here, because no caller can: a
 failed upload costs its task all that it wrote. A part that is sent twice is one part.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 PART_BYTES = 16 << 20
-"""Size of an uploaded part: S3 allows 10,000 of them, so an object may have 160 GiB."""
+"""Size of an uploaded part: S3 allows 10,000 parts, so an object may have 156 GiB."""
 
 _BUFFER_BYTES = 1 << 16
 
@@ -33,12 +33,12 @@ class S3Request(Protocol):
     """Makes S3 requests; the bucket is added to the arguments, and for an upload its key."""
 
     def __call__(self, method: str, arguments: Mapping[str, Any], *, reading: bool = False) -> dict[str, Any]:
-        """The answer.
+        """Send one request; returns the answer.
 
         Args:
             method: the call as botocore names it.
-            arguments: beside what is added.
-            reading: whether a missing key or upload is an answer, and a NotFoundError.
+            arguments: the call's arguments, except the added ones.
+            reading: whether a missing key or upload raises NotFoundError, not StoreUnavailableError.
         """
 
 
@@ -84,7 +84,7 @@ class S3Writer:
         if self._upload is not None:
             with contextlib.suppress(NotFoundError):
                 self._request("abort_multipart_upload", {"UploadId": self._upload}, reading=True)
-        # A close whose answer was lost may have made the object.
+        # A close whose answer was lost may have created the object.
         self._request("delete_object", {})
 
     def send(self, body: bytes) -> None:
@@ -103,12 +103,12 @@ class S3Writer:
         try:
             self._request("complete_multipart_upload", arguments)
         except StoreUnavailableError:
-            # NoSuchUpload is said to a repeated completion too, whose first answer was lost.
+            # A retried completion whose first answer was lost gets NoSuchUpload, too.
             if not self._has_landed():
                 raise
 
     def _has_landed(self) -> bool:
-        """Whether the object is this upload's: S3 makes the ETag of a multipart object of those of its parts."""
+        """Whether the object is this upload's: S3 derives a multipart object's ETag from those of its parts."""
         try:
             digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in self._parts)
             found = str(self._request("head_object", {}, reading=True)["ETag"])
@@ -118,7 +118,7 @@ class S3Writer:
 
 
 class _PartSink(io.RawIOBase):
-    """Collects what is written and sends it in parts of `PART_BYTES`; dropping it sends nothing."""
+    """Buffers written bytes and sends them in parts of `PART_BYTES`; dropping the sink sends nothing."""
 
     def __init__(self, writer: S3Writer) -> None:
         self._writer = writer

@@ -1,4 +1,4 @@
-"""Whether S3 is trusted: the file of certificates that a job names, and how a refusal of the server's shows."""
+"""TLS trust for S3: the job's file of certificates, and errors of a server whose certificate is not trusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 def untrusted(error: BaseException) -> str | None:
-    """What to tell the user of an error that a server's certificate caused; None of any other error."""
+    """The message for an error that a server's certificate caused; None for any other error."""
     if _UNTRUSTED not in str(error):
         return None
     return (
@@ -22,13 +22,13 @@ def untrusted(error: BaseException) -> str | None:
 
 
 def check_authorities(storage: Mapping[str, Any]) -> None:
-    """Refuse a file of certificates that cannot be read: clients would fail each request, and try it again.
+    """Refuse an unreadable file of certificates: clients would fail and retry each request.
 
     Args:
         storage: s3fs's options.
 
     Raises:
-        ConfigError: it is not there, or holds no certificate.
+        ConfigError: the file does not exist, or holds no certificate.
     """
     client = storage.get("client_kwargs")
     verify = client.get("verify") if isinstance(client, Mapping) else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self
 
 from timeline.errors import AlreadyExistsError, ConfigError, NotFoundError, StoreUnavailableError
-from timeline.stores.base import BaseStore, ObjectInfo
+from timeline.stores.base import BaseStore, ObjectInfo, StoreTraits
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class SqliteStore(BaseStore):
 
     file: str
     prefix: str = ""
-    is_shared = False
 
     @classmethod
     def open(cls, url: str, options: Mapping[str, Any]) -> Self:
@@ -39,6 +38,11 @@ class SqliteStore(BaseStore):
     def url(self) -> str:
         """See ObjectStore."""
         return f"sqlite://{self.file}/{self.prefix}".rstrip("/")
+
+    @property
+    def traits(self) -> StoreTraits:
+        """See ObjectStore: other machines do not reach this file, so a job on a cluster is refused."""
+        return StoreTraits(self.url, is_shared=False)
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """See ObjectStore: one INSERT, which the primary key refuses where the object exists."""
@@ -61,11 +65,15 @@ class SqliteStore(BaseStore):
             raise NotFoundError(f"{self.url}/{path} does not exist")
         return bytes(found[0])
 
-    def size(self, path: str) -> int | None:
-        """See ObjectStore; not needed, but cheaper than to read the object."""
+    def sizes(self, paths: Collection[str]) -> dict[str, int]:
+        """See ObjectStore; not needed, but cheaper than to read the objects."""
+        found: dict[str, int] = {}
         with self._connected() as db:
-            found = db.execute("SELECT length(body) FROM objects WHERE path = ?", (self.prefix + path,)).fetchone()
-        return None if found is None else int(found[0])
+            for path in paths:
+                row = db.execute("SELECT length(body) FROM objects WHERE path = ?", (self.prefix + path,)).fetchone()
+                if row is not None:
+                    found[path] = int(row[0])
+        return found
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         """See ObjectStore: "0" sorts right behind "/", and SQLite sorts texts as Python does."""
@@ -79,10 +87,10 @@ class SqliteStore(BaseStore):
             found = ((path, size) for path, size in rows if recursive or "/" not in path[len(first) :])
             return [ObjectInfo(path[len(self.prefix) :], size) for path, size in islice(found, limit or None)]
 
-    def delete(self, path: str) -> None:
+    def delete(self, paths: Collection[str]) -> None:
         """See ObjectStore."""
         with self._connected() as db:
-            db.execute("DELETE FROM objects WHERE path = ?", (self.prefix + path,))
+            db.executemany("DELETE FROM objects WHERE path = ?", [(self.prefix + path,) for path in paths])
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:

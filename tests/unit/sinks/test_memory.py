@@ -11,6 +11,7 @@ from tests.contract.sink_contract import planned
 from tests.unit.timeline.scripted_store import AT_ONCE, Call, ScriptedStore, delayed, lost_reply, no_answer
 from timeline.epoch import EpochRef, Part
 from timeline.errors import CommitRejectedError, CommitUnknownError
+from timeline.stores.base import size_of
 
 REF = EpochRef(0, "20240101000000000", 1)
 ROWS = pa.record_batch({"number": pa.array([1, 2], pa.int64())})
@@ -85,8 +86,8 @@ def test_an_attempt_aborted_after_it_was_closed_leaves_no_file(store: ScriptedSt
     writer = sink_on(store).begin(planned(REF)).open(TaskAttempt(0, 0, 0))
     writer.write(ROWS)
     (file,) = writer.close().files
-    assert store.size(file.path) is not None
+    assert size_of(store, file.path) is not None
     store.fail("delete", no_answer)
     writer.abort()
     writer.abort()
-    assert store.size(file.path) is None
+    assert size_of(store, file.path) is None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter, Retry
+from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWriter, Retry, StoreTraits
 from timeline.stores.memory import MemoryStore
 
 AT_ONCE = Retry(attempts=4, first_pause_s=0.0, sleep=lambda pause_s: None)
@@ -27,10 +27,18 @@ class ScriptedStore(BaseStore):
     def __init__(self, inner: ObjectStore | None = None) -> None:
         self.inner: ObjectStore = inner or MemoryStore()
         self.url = self.inner.url
-        self.requests_at_once = self.inner.requests_at_once
+        self._traits = self.inner.traits
         self.calls: Counter[str] = Counter()
         self.listed = 0
         self._faults: dict[str, list[Fault]] = {}
+
+    @property
+    def traits(self) -> StoreTraits:
+        return self._traits
+
+    @traits.setter
+    def traits(self, traits: StoreTraits) -> None:
+        self._traits = traits
 
     def fail(self, call: str, *faults: Fault) -> None:
         """Queue faults for the next calls of this name."""
@@ -51,10 +59,6 @@ class ScriptedStore(BaseStore):
         self._write("get", nothing)
         return self.inner.get(path)
 
-    def size(self, path: str) -> int | None:
-        self._write("size", nothing)
-        return self.inner.size(path)
-
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
         self._write("sizes", nothing)
         return self.inner.sizes(paths)
@@ -65,11 +69,8 @@ class ScriptedStore(BaseStore):
         self.listed += len(listed)
         return listed
 
-    def delete(self, path: str) -> None:
-        self._write("delete", partial(self.inner.delete, path))
-
-    def delete_all(self, paths: Collection[str]) -> None:
-        self._write("delete_all", partial(self.inner.delete_all, paths))
+    def delete(self, paths: Collection[str]) -> None:
+        self._write("delete", partial(self.inner.delete, paths))
 
     def open_write(self, path: str) -> ObjectWriter:
         return self.inner.open_write(path)

@@ -14,6 +14,7 @@ from timeline.epoch import OffsetRange, Position
 from timeline.errors import FormatError, InvariantError, StoreUnavailableError
 from timeline.hudi.layout import commit_body
 from timeline.instant import commit_completed, format_time
+from timeline.stores.base import size_of
 
 EPOCHS = 250
 
@@ -45,7 +46,7 @@ def history(epochs: int, *, snapshots: tuple[int, ...] = (), completed_to: int |
 
 
 def load(store: ScriptedStore, *, requests_at_once: int = 1, repair: bool = False) -> Chain:
-    store.requests_at_once = requests_at_once
+    store.traits = replace(store.traits, requests_at_once=requests_at_once)
     return load_chain(store, ActiveTimeline.load(store, AT_ONCE), AT_ONCE, repair=repair)
 
 
@@ -95,7 +96,7 @@ def test_a_chain_without_any_completed_instant_is_found_from_its_decisions() -> 
 def test_a_snapshot_that_a_crash_kept_from_being_written_is_repaired_by_the_next_writer_only() -> None:
     store = history(EPOCHS, snapshots=(99,))
     assert load(store).next_epoch == EPOCHS
-    assert store.size(snapshot_path(199)) is None
+    assert size_of(store, snapshot_path(199)) is None
     assert load(store, repair=True) == replayed(EPOCHS)
     body = store.get(snapshot_path(199))
     assert SNAPSHOT.load("s", body) == PositionSnapshot(199, replayed(200).positions)
@@ -107,11 +108,11 @@ def test_a_snapshot_that_a_crash_kept_from_being_written_is_repaired_by_the_next
 def test_whoever_writes_a_snapshot_writes_the_same_bytes() -> None:
     store = history(EPOCHS, snapshots=(99, 199))
     before = store.get(snapshot_path(199))
-    store.delete(snapshot_path(199))
+    store.delete([snapshot_path(199)])
     load(store, repair=True)
     assert store.get(snapshot_path(199)) == before
-    store.delete(snapshot_path(99))
-    store.delete(snapshot_path(199))
+    store.delete([snapshot_path(99)])
+    store.delete([snapshot_path(199)])
     load(store, repair=True)
     assert store.get(snapshot_path(199)) == before
 
@@ -128,7 +129,7 @@ def test_snapshots_are_written_behind_each_hundredth_epoch_and_nowhere_else() ->
 @pytest.mark.parametrize("requests_at_once", [1, 8])
 def test_a_missing_decision_below_an_existing_one_stops_everything(requests_at_once: int) -> None:
     store = history(EPOCHS, snapshots=(99, 199))
-    store.delete(decision_path(220))
+    store.delete([decision_path(220)])
     with pytest.raises(InvariantError, match=r"00220\.json is missing, though epoch 249 is decided.*restore"):
         load(store, requests_at_once=requests_at_once)
 

@@ -22,7 +22,7 @@ from timeline.lease import (
     writer_path,
 )
 from timeline.process import ProcessId
-from timeline.stores.base import ObjectInfo
+from timeline.stores.base import ObjectInfo, size_of
 
 TTL_MS = 6_000
 
@@ -183,7 +183,7 @@ def test_a_writer_that_slept_through_many_takeovers_notices_although_its_success
     first = world.take(1)
     for number in range(2, 15):
         world.take(number, force=True)
-    assert world.store.size(writer_path(2)) is None
+    assert size_of(world.store, writer_path(2)) is None
     first.beat()
     assert first.is_lost
     assert latest_writer(world.store, AT_ONCE) is not None
@@ -263,7 +263,7 @@ def test_a_new_generation_that_appears_while_watching_is_watched_from_its_beginn
 
 def test_a_record_that_vanishes_while_it_is_watched_ends_the_wait(world: World) -> None:
     world.take(1)
-    assert world.take(2, meanwhile=lambda: world.store.delete(writer_path(1))).generation == 2
+    assert world.take(2, meanwhile=lambda: world.store.delete([writer_path(1)])).generation == 2
 
 
 def test_old_generations_are_pruned_and_the_last_ones_kept(world: World) -> None:

@@ -27,6 +27,7 @@ from timeline.instant import commit_completed, commit_inflight, commit_requested
 from timeline.lease import WriterLease, WriterRecord
 from timeline.process import ProcessId
 from timeline.settled import SETTLED, SETTLED_PATH, SettledMark, read_settled
+from timeline.stores.base import size_of
 
 SOURCE = NumberSource({"a": 1000}, most=1)
 PIPELINE = Pipeline(SOURCE, NUMBER_SCHEMA, False, LocalRunner())
@@ -177,7 +178,7 @@ def test_the_mark_is_put_before_an_epoch_that_is_decided_and_not_completed_yet(s
     chain = ingest(make_job(store), 3)
     store.put(SETTLED_PATH, SETTLED.dump(before))
     newest = ActiveTimeline.load(store, AT_ONCE).instants[-1]
-    store.delete(newest.path)
+    store.delete([newest.path])
     write_snapshot(store, chain, AT_ONCE)
     mark = read_settled(store, AT_ONCE)
     assert mark is not None
@@ -196,7 +197,7 @@ def test_the_mark_is_never_put_behind_the_newest_decided_epoch(store: ScriptedSt
 
 def test_a_timeline_without_a_mark_is_looked_at_as_a_whole_and_gets_one(store: ScriptedStore) -> None:
     ingest(make_job(store), 7)
-    store.delete(SETTLED_PATH)
+    store.delete([SETTLED_PATH])
     assert len(ActiveTimeline.recent(store, AT_ONCE)) == 7
     start(make_job(store))
     mark = read_settled(store, AT_ONCE)
@@ -218,9 +219,9 @@ def test_what_woke_up_before_the_mark_is_removed_by_the_writer_whose_turn_it_is(
     rows = make_job(store).sinks[0].lookup(EpochRef(6, "", 1))
     for generation in range(WHOLE_LOOK_EVERY - 3, WHOLE_LOOK_EVERY):
         start(make_job(store), generation)
-        assert store.size(commit_requested(time).path) is not None
+        assert size_of(store, commit_requested(time).path) is not None
     start(make_job(store), WHOLE_LOOK_EVERY)
-    assert store.size(commit_requested(time).path) is None
+    assert size_of(store, commit_requested(time).path) is None
     assert [path for path in store.inner.list("", recursive=True) if path.path.endswith(f"{time}.arrow")] == []
     assert make_job(store).sinks[0].lookup(EpochRef(6, "", 1)) is rows
     assert ActiveTimeline.load(store, AT_ONCE).pending().instants == ()
@@ -245,7 +246,7 @@ def test_late_files_of_an_instant_before_the_mark_are_deleted_by_the_next_start(
     store.put(marker_path(first, late), b"")
     store.put(late, b"rows of a speculative copy")
     start(make_job(store))
-    assert store.size(late) is None
+    assert size_of(store, late) is None
     assert len({row for row in MemorySink("table", "app", store, AT_ONCE).read()["number"].to_pylist()}) == 7
 
 
@@ -261,7 +262,7 @@ def test_late_files_of_an_instant_that_was_rolled_back_before_the_mark_are_delet
     mark = read_settled(store, AT_ONCE)
     assert mark is not None and plan.ref.instant < mark.time
     start(make_job(store))
-    assert store.size(late) is None
+    assert size_of(store, late) is None
 
 
 def test_a_rolled_back_epoch_is_no_place_for_the_mark(store: ScriptedStore) -> None:

@@ -286,7 +286,7 @@ def test_an_epoch_without_its_plan_stops_for_a_person(world: World) -> None:
     job = world.job()
     manifest = read_manifest(job, instant)
     assert manifest is not None and job.rewrite is not None
-    world.table.delete(commit_requested(instant).path)
+    world.table.delete([commit_requested(instant).path])
     with pytest.raises(InvariantError, match=r"its plan .* is gone: restore it"):
         job.rewrite(job, manifest, manifest.parts[1])
 

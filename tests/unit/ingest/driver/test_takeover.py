@@ -36,6 +36,7 @@ from timeline.instant import commit_completed, commit_inflight, commit_requested
 from timeline.lease import LeaseState, WriterLease, WriterRecord
 from timeline.process import ProcessId
 from timeline.settled import SETTLED, SETTLED_PATH, SettledMark
+from timeline.stores.base import StoreTraits, size_of
 from timeline.stores.memory import MemoryStore
 
 OLD, MARK, NEW = (format_time(1_700_000_000_000 + number) for number in range(3))
@@ -103,14 +104,14 @@ def test_rollback_that_is_pending_before_the_mark_is_finished(opened: TimelineHa
     (rollback,) = [
         instant for instant in ActiveTimeline.load(opened.store, opened.retry) if instant.action.value == "rollback"
     ]
-    opened.store.delete(rollback.path)
+    opened.store.delete([rollback.path])
     later = format_time(2**42)
     put_completed(opened, later, later)
     opened.store.put(SETTLED_PATH, SETTLED.dump(SettledMark(later, later)))
     assert len(ActiveTimeline.load(opened.store, opened.retry).pending()) == 1
     run_recovery(opened)
     assert ActiveTimeline.load(opened.store, opened.retry).find(rollback.time, rollback.action) == rollback
-    assert opened.store.size(commit_requested(plan.ref.instant).path) is None
+    assert size_of(opened.store, commit_requested(plan.ref.instant).path) is None
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,10 @@ class SlowPlans(MemoryStore):
     """Takes its time to put a plan, and notes what else has come meanwhile."""
 
     meanwhile: list[str] = field(default_factory=list)
-    requests_at_once = 8
+
+    @property
+    def traits(self) -> StoreTraits:
+        return replace(super().traits, requests_at_once=8)
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         before = set(self.objects)

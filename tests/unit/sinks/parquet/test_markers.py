@@ -11,7 +11,7 @@ from sinks.parquet.markers import Markers, file_id
 from tests.unit.timeline.scripted_store import AT_ONCE, ScriptedStore, no_answer
 from timeline.epoch import EpochRef, Part, WrittenFile
 from timeline.errors import StoreUnavailableError
-from timeline.stores.base import ObjectInfo
+from timeline.stores.base import ObjectInfo, size_of
 from timeline.stores.memory import MemoryStore
 
 INSTANT = "20260301000000000"
@@ -27,9 +27,9 @@ class Recording(MemoryStore):
     def abandon(self, paths: Collection[str]) -> None:
         self.given_up += [f"abandon {path}" for path in paths]
 
-    def delete(self, path: str) -> None:
-        self.given_up += [] if "marker" in path else [f"delete {path}"]
-        super().delete(path)
+    def delete(self, paths: Collection[str]) -> None:
+        self.given_up += [f"delete {path}" for path in paths if "marker" not in path]
+        super().delete(paths)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_is_deleted_is_counted_also_where_an_error_ends_it() -> None:
     paths = announced(markers, *(f"{number:05}" for number in range(4100)))
     for path in paths:
         store.put(path, b"123")
-    store.fail("delete_all", lambda call: call(), *[no_answer] * AT_ONCE.attempts)
+    store.fail("delete", lambda call: call(), *[no_answer] * AT_ONCE.attempts)
     with pytest.raises(StoreUnavailableError):
         markers.abort(EPOCH, None)
     assert list(map(sum, zip(*deleted, strict=True))) == [4000, 12_000]
@@ -95,7 +95,7 @@ def test_ten_thousand_files_take_a_handful_of_calls() -> None:
     assert markers.instants() == [INSTANT]
     assert markers.abort(EPOCH, None) == sorted(paths)
     markers.release(EPOCH, None, final=False)
-    assert store.calls == {"sizes": 2, "list": 1 + 2, "remove_stale_uploads": 1, "abandon": 1, "delete_all": 3}
+    assert store.calls == {"sizes": 2, "list": 1 + 2, "remove_stale_uploads": 1, "abandon": 1, "delete": 3}
 
 
 def test_damage_is_told_of_each_file_and_a_folder_is_no_file(store: Recording, markers: Markers) -> None:
@@ -129,7 +129,7 @@ def test_release_right_behind_an_abort_looks_no_second_time_and_the_one_after_it
     markers.release(EPOCH, None, final=False)
     assert not store.calls
     markers.release(EPOCH, None, final=False)
-    assert store.size(late) is None
+    assert size_of(store, late) is None
     assert markers.instants() == [INSTANT], "its task may still be alive"
 
 
@@ -142,9 +142,9 @@ def test_release_right_behind_the_look_at_lost_attempts_looks_no_second_time_and
     store.calls.clear()
     part = Part("base", EPOCH, 1, 3, (WrittenFile(kept, 3, 1),))
     markers.release(EPOCH, part, final=False)
-    assert store.calls == {"delete_all": 1}, "of the marker that is no longer needed"
+    assert store.calls == {"delete": 1}, "of the marker that is no longer needed"
     markers.release(EPOCH, part, final=False)
-    assert store.size(late) is None
+    assert size_of(store, late) is None
     assert markers.instants() == [INSTANT], "its task may still be alive"
 
 
@@ -153,7 +153,7 @@ def test_last_release_behind_an_abort_drops_late_files_and_all_markers(store: Re
     markers.abort(EPOCH, None)
     store.put(late, b"closed after the abort")
     markers.release(EPOCH, None, final=True)
-    assert store.size(late) is None
+    assert size_of(store, late) is None
     assert markers.instants() == []
 
 
@@ -180,4 +180,4 @@ def test_abort_leaves_files_of_another_instant_that_a_part_names_again() -> None
     for file in files:
         markers.store.put(file.path, b"1")
     assert markers.abort(EPOCH, Part("t", EPOCH, 2, 2, tuple(files))) == [files[1].path]
-    assert markers.store.size(files[0].path) == 1 and markers.store.size(files[1].path) is None
+    assert size_of(markers.store, files[0].path) == 1 and size_of(markers.store, files[1].path) is None

@@ -32,7 +32,7 @@ from sinks.partition import (
 )
 from timeline.epoch import WrittenFile
 from timeline.errors import ConfigError, DataError, InvariantError, StoreUnavailableError, TargetRefusedError
-from timeline.stores.base import ObjectStore, ObjectWriter
+from timeline.stores.base import ObjectStore, ObjectWriter, size_of
 from timeline.stores.memory import MemoryStore
 from timeline.stores.opening import open_store
 
@@ -132,7 +132,7 @@ def test_every_row_is_in_one_file_in_its_order() -> None:
         open_writer.write(batch(range(start, start + 100)))
     report = open_writer.close()
     assert [read(store, file)["id"].to_pylist() for file in report.files] == [list(range(1_000))]
-    assert (report.rows, report.bytes) == (1_000, store.size(report.files[0].path))
+    assert (report.rows, report.bytes) == (1_000, size_of(store, report.files[0].path))
     assert report.files[0].stats["numRecords"] == 1_000
 
 

@@ -332,7 +332,7 @@ def test_the_rest_of_a_damaged_archive_of_layout_1_is_read_and_the_place_is_said
     whole = Timeline.load(store, AT_ONCE, archived=True)
     first, second = (path for path in paths(store) if "/archived/" in path)
     start, body = len(store.get(first)), store.get(first) + store.get(second)
-    store.delete(second)
+    store.delete([second])
     store.put(first, body)
     assert Timeline.load(store, AT_ONCE, archived=True) == whole, "a file is a sequence of blocks"
     for damaged, told in (
@@ -355,7 +355,7 @@ def test_an_archive_of_layout_2_that_cannot_be_read_is_said_and_the_active_timel
     def said(path: str, body: bytes | None) -> str:
         store = in_memory("copy_on_write_layout2")
         if body is None:
-            store.delete(path)
+            store.delete([path])
         else:
             store.put(path, body)
         timeline = Timeline.load(store, AT_ONCE, archived=True)
@@ -384,7 +384,7 @@ def test_an_archive_that_changes_while_it_is_read_costs_bodies_only() -> None:
     store = in_memory("copy_on_write_layout2")
     timeline = Timeline.load(store, AT_ONCE, archived=True)
     for path in [path for path in paths(store) if path.endswith(".parquet")]:
-        store.delete(path)
+        store.delete([path])
     rows = timeline.history().instants()
     assert len(rows) == len(timeline)
     assert {row.problems is not None for row in rows if row.archived} == {True}
@@ -419,7 +419,7 @@ def test_a_pending_rollback_names_what_it_is_about() -> None:
     store = in_memory("copy_on_write_layout2")
     (done,) = Timeline.load(store, AT_ONCE).by_action(Action.ROLLBACK)
     rolled_back = Timeline.load(store, AT_ONCE).by_action(Action.ROLLBACK).history().instants()[0].reason
-    store.delete(done.path)
+    store.delete([done.path])
     (row,) = Timeline.load(store, AT_ONCE).pending().by_action(Action.ROLLBACK).history().instants()
     assert (row.state, row.reason) == ("inflight", rolled_back)
     store.put(Instant(done.time, Action.ROLLBACK, State.REQUESTED).path, b"")

@@ -100,8 +100,8 @@ class Past:
             extra = {"tideline.epoch": str(epoch), "tideline.reason": "writer gone", "tideline.by": "decider"}
             body = rollback_body(T[at], T[at + 2], 7, ("delta: day=1/a.parquet", "delta: b.parquet"), extra)
             self.store.put(Instant(T[at + 2], Action.ROLLBACK, State.COMPLETED, T[at + 3]).path, body)
-            self.store.delete(commit_requested(T[at]).path)
-            self.store.delete(commit_inflight(T[at]).path)
+            self.store.delete([commit_requested(T[at]).path])
+            self.store.delete([commit_inflight(T[at]).path])
 
     @property
     def history(self) -> History:
@@ -273,7 +273,7 @@ def test_an_instant_of_which_nothing_can_be_read_is_still_tidelines(past: Past) 
 def test_a_completed_file_that_went_meanwhile_is_said(past: Past) -> None:
     past.committed(3, 1)
     timeline = Timeline.load(past.store, AT_ONCE)
-    past.store.delete(commit_completed(T[1], T[2]).path)
+    past.store.delete([commit_completed(T[1], T[2]).path])
     (row,) = timeline.history().instants()
     assert "does not exist" in (row.problems or "") and row.rows == 12
 
