@@ -16,7 +16,7 @@ All other packages are Tideline's insides. Importing this one starts nothing and
 """
 
 from ingest.config.load import JobConfig
-from tideline.blocks import SourceBlock, TargetBlock, delta, files, kafka, target, tikv
+from tideline.blocks import JobSource, JobTarget, delta, files, kafka, target, tikv
 from tideline.job import Job
 from tideline.notebook import load_ipython_extension
 from tideline.runs import RecoveryResult, RunResult, recover, run
@@ -30,10 +30,10 @@ __all__ = [
     "Action",
     "Job",
     "JobConfig",
+    "JobSource",
+    "JobTarget",
     "RecoveryResult",
     "RunResult",
-    "SourceBlock",
-    "TargetBlock",
     "TidelineError",
     "Timeline",
     "delta",

@@ -10,7 +10,7 @@ from tideline.keys import DeltaKeys, FilesKeys, KafkaKeys, TikvKeys
 
 
 @dataclass(frozen=True)
-class SourceBlock:
+class JobSource:
     """The ``source`` block of a job.
 
     Attributes:
@@ -23,7 +23,7 @@ class SourceBlock:
 
 
 @dataclass(frozen=True)
-class TargetBlock:
+class JobTarget:
     """One block of a job's ``targets``.
 
     Attributes:
@@ -35,51 +35,51 @@ class TargetBlock:
     keys: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
-def files(path: str, **keys: Unpack[FilesKeys]) -> SourceBlock:
+def files(path: str, **keys: Unpack[FilesKeys]) -> JobSource:
     """Files in a folder, a glob or one file, local or on S3.
 
     Args:
         path: where they are.
         keys: see `tideline.keys.FilesKeys`; ``format`` is required.
     """
-    return SourceBlock("files", {"path": path, **keys})
+    return JobSource("files", {"path": path, **keys})
 
 
-def kafka(bootstrap_servers: str, **keys: Unpack[KafkaKeys]) -> SourceBlock:
+def kafka(bootstrap_servers: str, **keys: Unpack[KafkaKeys]) -> JobSource:
     """Topics of a Kafka cluster.
 
     Args:
         bootstrap_servers: ``host:port,…``.
         keys: see `tideline.keys.KafkaKeys`; ``format`` and either ``topics`` or ``topic_pattern`` are required.
     """
-    return SourceBlock("kafka", {"bootstrap_servers": bootstrap_servers, **keys})
+    return JobSource("kafka", {"bootstrap_servers": bootstrap_servers, **keys})
 
 
-def delta(path: str, **keys: Unpack[DeltaKeys]) -> TargetBlock:
+def delta(path: str, **keys: Unpack[DeltaKeys]) -> JobTarget:
     """A Delta table, created by the first rows.
 
     Args:
         path: the table's folder or URL.
         keys: see `tideline.keys.DeltaKeys`.
     """
-    return TargetBlock("delta", {"path": path, **keys})
+    return JobTarget("delta", {"path": path, **keys})
 
 
-def tikv(pd: Sequence[str], **keys: Unpack[TikvKeys]) -> TargetBlock:
+def tikv(pd: Sequence[str], **keys: Unpack[TikvKeys]) -> JobTarget:
     """A range of keys in a TiKV cluster.
 
     Args:
         pd: ``host:port`` of PD's members.
         keys: see `tideline.keys.TikvKeys`; ``prefix`` and ``key`` are required.
     """
-    return TargetBlock("tikv", {"pd": pd, **keys})
+    return JobTarget("tikv", {"pd": pd, **keys})
 
 
-def target(type: str, **keys: object) -> TargetBlock:
+def target(type: str, **keys: object) -> JobTarget:
     """A target of any installed type.
 
     Args:
         type: entry point of its sink in the group ``tideline.sinks``.
         keys: those of the sink's options.
     """
-    return TargetBlock(type, keys)
+    return JobTarget(type, keys)

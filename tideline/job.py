@@ -15,7 +15,7 @@ import yaml
 
 from ingest.config.load import JobConfig, config_of_text, load_config
 from sinks.sql_types import type_name
-from tideline.blocks import SourceBlock, TargetBlock
+from tideline.blocks import JobSource, JobTarget
 
 Concern: TypeAlias = Mapping[str, object]
 """A block of a job file as its keys and values."""
@@ -54,14 +54,14 @@ class Job:
     """
 
     name: str
-    source: SourceBlock
-    targets: Sequence[TargetBlock]
+    source: JobSource
+    targets: Sequence[JobTarget]
     schema: Mapping[str, str | pa.DataType] | None = None
     on_unknown_field: str | None = None
     transform: str | None = None
     partition_by: Sequence[str] = ()
     on_empty_partition: str | None = None
-    quarantine: TargetBlock | None = None
+    quarantine: JobTarget | None = None
     timeline: str | None = None
     epoch: Concern = field(default_factory=dict)
     writer: Concern = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _is_left_out(value: object) -> bool:
 def _plain(value: object) -> object:
     """A value as YAML has it."""
     match value:
-        case SourceBlock(type=kind, keys=keys) | TargetBlock(type=kind, keys=keys):
+        case JobSource(type=kind, keys=keys) | JobTarget(type=kind, keys=keys):
             return {"type": kind} | {key: _plain(inner) for key, inner in keys.items()}
         case pa.DataType():
             return type_name(value)

@@ -40,7 +40,7 @@ _QUOTED_NAME = re.compile(r"(alias|anchor|tag handle) ['\"].*")
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """One thing that is wrong in a job file.
 
     Attributes:
@@ -72,7 +72,7 @@ class JobFile:
     """
 
     values: dict[str, Value] = field(default_factory=dict, repr=False)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
     _has_lines: bool = True
     _lines: dict[KeyPath, int] = field(default_factory=dict, repr=False)
     _written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
@@ -83,7 +83,7 @@ class JobFile:
         while near and near not in self._lines:
             near = near[:-1]
         line = self._lines.get(near) if self._has_lines else None
-        self.problems.append(Problem(path, message, line, self._shown(path) if show else None))
+        self.problems.append(ConfigProblem(path, message, line, self._shown(path) if show else None))
 
     def add_once(self, path: KeyPath, message: str, *, show: bool = True) -> None:
         """Note a problem unless one is noted for this value; a validator's inner path is cut to what is written."""
@@ -248,18 +248,18 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self._file.problems.append(Problem(path, "a key is a word, not a list or mapping", line))
+                self._file.problems.append(ConfigProblem(path, "a key is a word, not a list or mapping", line))
                 continue
             key = str(key_node.value)
             name, colon, _ = key.partition(":")
             if colon and value_node.tag == _NULL:
                 # {password:secret} is one word to YAML: what is behind the colon was meant as a value.
                 message = "no value: write a space behind the colon"
-                self._file.problems.append(Problem((*path, name), message, line))
+                self._file.problems.append(ConfigProblem((*path, name), message, line))
                 continue
             if key in result:
                 message = f"given twice, first in line {first_lines[key]}; keep one"
-                self._file.problems.append(Problem((*path, key), message, line))
+                self._file.problems.append(ConfigProblem((*path, key), message, line))
                 continue
             first_lines[key] = line
             self._file._lines[(*path, key)] = line

@@ -1,8 +1,8 @@
-"""Bytes of files that a plan compares: fetched side by side, archives decompressed once.
+"""Bytes of files that a plan compares: fetched concurrently, archives decompressed once.
 
 ::
 
-    plain file     bytes at places                   fetched for one plan
+    plain file     spans of bytes                    fetched for one plan
     archive        first bytes, size, tails          kept between plans while the file stays as it is
 """
 
@@ -23,15 +23,15 @@ _Span = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class DecompressedFile:
-    """The decompressed content of a file, as far as comparing takes.
+class DecompressedContent:
+    """Summary of a file's decompressed content, for comparisons.
 
     Attributes:
-        size: decompressed bytes, up to the end or to where it is broken.
-        end: the last of them, up to 256.
-        tails: hash of the bytes before each offset that was asked for and is there.
-        broken: why nothing can be read behind `size`; None of a whole file.
-        line_end: the offset behind the last line end.
+        size: number of decompressed bytes, up to the end or to the break.
+        end: the last bytes, up to 256.
+        tails: hash of the bytes before each requested offset, up to `size`.
+        broken: why nothing after `size` can be read; None for an intact file.
+        line_end: the offset after the last line end.
     """
 
     size: int
@@ -43,14 +43,14 @@ class DecompressedFile:
 
 @dataclass
 class Archives:
-    """What is known of files that were read for comparison, from plan to plan: each time would cost too much."""
+    """Cache across plans of files that were read for comparison: reading them for each plan would cost too much."""
 
     heads: dict[tuple[str, int, float], bytes] = field(default_factory=dict)
-    whole: dict[tuple[str, int, float], DecompressedFile] = field(default_factory=dict)
+    whole: dict[tuple[str, int, float], DecompressedContent] = field(default_factory=dict)
     beginnings: dict[tuple[tuple[str, int, float], str, int], bool] = field(default_factory=dict)
 
     def keep(self, files: Iterable[FileInfo]) -> None:
-        """Forget files that are not there any more, or changed."""
+        """Drop the entries of files that no longer exist, or changed."""
         states = {file.state for file in files} if self.heads or self.whole or self.beginnings else set()
         self.heads = {state: head for state, head in self.heads.items() if state in states}
         self.whole = {state: archive for state, archive in self.whole.items() if state in states}
@@ -58,7 +58,7 @@ class Archives:
 
 
 class Contents:
-    """Reads files of one listing; the same place is read once.
+    """Reader of one listing's files; reads each span once.
 
     Attributes:
         fs: the store.
@@ -72,19 +72,25 @@ class Contents:
         self._fetched: dict[_Span, bytes] = {}
 
     def fetch(self, spans: Iterable[tuple[FileInfo, int, int]]) -> None:
-        """Read places of many files side by side: an object store answers one by one a hundred times slower."""
+        """Read spans of many files concurrently: one by one, an object store takes a hundred times as long."""
         wanted = dict.fromkeys((file.path, start, end) for file, start, end in spans if end > start)
         missing = [span for span in wanted if span not in self._fetched]
         if len(missing) < 2:
             return
         paths, starts, ends = zip(*missing, strict=True)
         found = self.fs.cat_ranges(list(paths), list(starts), list(ends), on_error="return")
-        # What could not be fetched is asked for again when it is needed, and says then what is wrong.
+        # A span that could not be fetched is read again when it is needed; that read raises the error.
         pairs = zip(missing, found, strict=True)
         self._fetched |= {span: data for span, data in pairs if isinstance(data, bytes)}
 
     def read(self, file: FileInfo, start: int, end: int) -> bytes:
-        """Bytes of a file as they are stored."""
+        """Bytes ``[start, end)`` of a file, as stored.
+
+        Args:
+            file: as listed.
+            start: first offset.
+            end: first offset after the span.
+        """
         span = (file.path, start, end)
         if span not in self._fetched:
             self._fetched[span] = read_bytes(self.fs, *span)
@@ -99,7 +105,7 @@ class Contents:
         return tail_hash(self.read(file, max(0, offset - TAIL_BYTES), offset))
 
     def head(self, file: FileInfo, compression: str | None) -> bytes:
-        """The first bytes of a file, decompressed; fewer where it is broken there, or ends."""
+        """The first `HEAD_BYTES` of a file, decompressed; fewer where the file ends or breaks before."""
         if compression is None:
             return self.read(file, 0, min(HEAD_BYTES, file.size))
         known = self._archives.heads.get(file.state)
@@ -111,27 +117,27 @@ class Contents:
                 stream.close()
         return known
 
-    def archive(self, file: FileInfo, compression: str, offsets: Collection[int]) -> DecompressedFile:
-        """A compressed file, decompressed from its beginning to its end in pieces, once.
+    def archive(self, file: FileInfo, compression: str, offsets: Collection[int]) -> DecompressedContent:
+        """Summary of a compressed file, which is decompressed to its end in pieces; cached.
 
         Args:
-            file: it.
+            file: as listed.
             compression: gzip or zstd.
-            offsets: decompressed bytes before these are hashed.
+            offsets: the decompressed bytes before each of these are hashed.
         """
         known = self._archives.whole.get(file.state)
         if known is not None and all(offset in known.tails or offset > known.size for offset in offsets):
             return known
         found = self._measure(file, compression, offsets, file.size << 20)
         if found.broken is not None:
-            # A line that the break cuts is no line.
+            # A line that is cut by the break does not count.
             whole = self._measure(file, compression, offsets, found.line_end)
             found = replace(whole, broken=found.broken)
         found = replace(found, tails={**(known.tails if known else {}), **found.tails})
         self._archives.whole[file.state] = found
         return found
 
-    def _measure(self, file: FileInfo, compression: str, offsets: Collection[int], most: int) -> DecompressedFile:
+    def _measure(self, file: FileInfo, compression: str, offsets: Collection[int], most: int) -> DecompressedContent:
         stream = self._open(file, compression)
         tails: dict[int, str] = {}
         at = line_end = 0
@@ -147,19 +153,19 @@ class Contents:
                 end = window[-TAIL_BYTES:]
         finally:
             stream.close()
-        return DecompressedFile(at, end, tails, stream.broken, line_end)
+        return DecompressedContent(at, end, tails, stream.broken, line_end)
 
     def holds(
         self, file: FileInfo, place: FilePosition, offset: int, compression: str | None, *, from_head: bool
     ) -> bool:
-        """Whether a file still holds what was read of a shard, by the bytes before the offset.
+        """Whether a file still holds the bytes read of a shard, judged by those before the offset.
 
         Args:
-            file: it.
-            place: the shard's.
+            file: as listed.
+            place: the shard's position.
             offset: how far the shard was read.
-            compression: that of the file where the offset counts decompressed bytes; else None.
-            from_head: look at the file's first bytes too: more happened to it than an append.
+            compression: the file's, where the offset counts decompressed bytes; else None.
+            from_head: compare the file's first bytes too: more happened to it than an append.
         """
         if compression is not None:
             return (not place.head or self._begins(self.head(file, compression), place)) and self.archive(
@@ -172,13 +178,13 @@ class Contents:
         return self.tail(file, offset) == place.tail
 
     def begins_with(self, file: FileInfo, other: FileInfo, compression: str | None, size: int) -> bool:
-        """Whether a plain file begins with all of another one; both are read, and the answer is kept between plans.
+        """Whether a plain file and another file begin with the same bytes; reads both, cached across plans.
 
         Args:
-            file: it.
-            other: the other.
-            compression: that of the other.
-            size: bytes of the other, decompressed.
+            file: the plain file.
+            other: the other file.
+            compression: the other file's.
+            size: number of bytes to compare, decompressed.
         """
         key = (other.state, file.identity or file.path, size)
         if key not in self._archives.beginnings:
@@ -192,7 +198,7 @@ class Contents:
         return self._archives.beginnings[key]
 
     def begins_as(self, file: FileInfo, place: FilePosition) -> bool:
-        """Whether a plain file's first bytes are those that were read of a shard; False where they are not known."""
+        """Whether a plain file's first bytes are those read of a shard; False where the position has no hash of them."""
         if not place.head or file.size < place.head_bytes:
             return False
         return head_hash(self.read(file, 0, place.head_bytes)) == place.head
@@ -211,12 +217,12 @@ class Contents:
 
 
 def end_span(file: FileInfo) -> tuple[int, int]:
-    """Where the last bytes of a file are."""
+    """Offsets of the (up to 256) last bytes of a file."""
     return max(0, file.size - TAIL_BYTES), file.size
 
 
 def tail_span(file: FileInfo, offset: int) -> tuple[FileInfo, int, int]:
-    """Where the bytes before an offset are."""
+    """Span of the (up to 256) bytes before an offset."""
     return file, max(0, offset - TAIL_BYTES), offset
 
 
@@ -231,7 +237,7 @@ def _are_equal(one: RawFile, other: RawFile | DecompressedStream, size: int) -> 
 
 
 def _exactly(file: RawFile, size: int) -> bytes:
-    """So many bytes, fewer at the end only."""
+    """`size` bytes; fewer only at the end of the file."""
     pieces: list[bytes] = []
     while size > 0 and (piece := file.read(size)):
         pieces.append(piece)

@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from ingest.sources.files.contents import Contents, DecompressedFile
+from ingest.sources.files.contents import Contents, DecompressedContent
 from ingest.sources.files.copies import WRITTEN_FOR_S, tells_time
 from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, file_info, head_hash, is_local, tail_before, tail_hash
@@ -89,7 +89,7 @@ class Follows:
     """
 
     shard: str
-    archive: DecompressedFile | None
+    archive: DecompressedContent | None
     is_certain: bool
     is_dated: bool
     is_moved: bool
@@ -281,17 +281,17 @@ class Rotations:
             return Unpacked(shard, size, is_compared=True)
         return self._waits(file) or CopyOf(shard, is_dated=True)
 
-    def _goes_on(self, one: Known, file: FileInfo, archive: DecompressedFile | None) -> bool:
+    def _goes_on(self, one: Known, file: FileInfo, archive: DecompressedContent | None) -> bool:
         if one.is_whole:
             return file.size == one.offset and self._contents.tail(file, one.offset) == one.place.tail
         if archive is not None:
             return archive.tails.get(one.offset) == one.place.tail
         return file.size >= one.offset and self._contents.tail(file, one.offset) == one.place.tail
 
-    def _end(self, file: FileInfo, archive: DecompressedFile | None) -> bytes:
+    def _end(self, file: FileInfo, archive: DecompressedContent | None) -> bytes:
         return self._contents.end_of(file) if archive is None else archive.end
 
-    def _copy(self, one: Known, file: FileInfo, head: bytes, archive: DecompressedFile | None) -> Verdict:
+    def _copy(self, one: Known, file: FileInfo, head: bytes, archive: DecompressedContent | None) -> Verdict:
         """Whether all of a file is in the shard's own file, which has to hold what was read of it."""
         contents, holder = self._contents, self._held[one.shard]
         if not holder.checked and not contents.holds(
@@ -316,7 +316,7 @@ class Rotations:
         left_s = WRITTEN_FOR_S - (self._now_s - file.mtime_s)
         return Waits(left_s) if left_s > 0 else None
 
-    def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: DecompressedFile | None) -> None:
+    def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: DecompressedContent | None) -> None:
         if archive is None or archive.broken is None:
             return
         for one in alike:

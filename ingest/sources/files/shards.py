@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from ingest.sources.files.alike import Lookalike, Why
-from ingest.sources.files.contents import Contents, DecompressedFile, tail_span
+from ingest.sources.files.contents import Contents, DecompressedContent, tail_span
 from ingest.sources.files.copies import Copied, without_copies
 from ingest.sources.files.file_position import Copy, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, is_local
@@ -65,7 +65,7 @@ class ShardFile:
     unchanged: bool = False
     checked: bool = False
     archive: str | None = None
-    content: DecompressedFile | None = None
+    content: DecompressedContent | None = None
     copies: tuple[Copy, ...] = ()
     is_to_keep: bool = False
 
@@ -332,7 +332,7 @@ class _Matching:
             return False
         place, offset = self._places[shard], self._after[shard].offset
         is_same_state = file.identity == place.identity is not None and file.mtime_s == place.mtime_s
-        content: DecompressedFile | None = None
+        content: DecompressedContent | None = None
         checked = True
         if is_same_state and file.size == (offset if place.archive is None else place.archive_size):
             pass
@@ -408,7 +408,7 @@ class _Matching:
                         again.append(file)
         return min(waits, default=None), None
 
-    def _is_certain(self, shard: str, file: FileInfo, archive: DecompressedFile | None) -> bool:
+    def _is_certain(self, shard: str, file: FileInfo, archive: DecompressedContent | None) -> bool:
         """Whether a rotated file is the shard's, and not a later one with equal lines; see `is_later_copy`."""
         place, offset = self._places[shard], self._after[shard].offset
         own = self._by_path.get(place.path)
