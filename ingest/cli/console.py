@@ -1,4 +1,4 @@
-"""What the command line shows: a live progress line on a terminal, log lines elsewhere, tables at the end."""
+"""Output of the command line: a live progress line on a terminal, log lines elsewhere, tables at the end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 
 
 def output() -> Console:
-    """Where results go: as wide as the terminal or COLUMNS says, and wide enough for every table where neither does."""
+    """Console for results: as wide as the terminal or COLUMNS; without either, 180 columns, enough for every table."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=180)
 
 
 class ProgressLine:
-    """Progress on one line: epoch, rows/s, MB/s, what is left. A `ingest.protocol.events.Listener`."""
+    """Progress on one line: epoch, rows/s, MB/s, work left. A `ingest.protocol.events.Listener`."""
 
     def __init__(self, console: Console, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -48,7 +48,7 @@ class ProgressLine:
             self._status.stop()
 
     def starting_engine(self) -> None:
-        """Told by the command line before Spark starts, which takes seconds."""
+        """Show that Spark starts, which takes seconds; called by the command line."""
         self._show("starting Spark")
 
     def __call__(self, event: Event) -> None:
@@ -73,7 +73,7 @@ class ProgressLine:
         self._show("reading" + self._rates)
 
     def tasks(self, done: int, tasks: int) -> None:
-        """Told by the runner while an epoch is written."""
+        """Show the tasks done of an epoch; called by the runner."""
         self._show(f"{done}/{count(tasks, 'task')}{self._rates}")
 
     def _completed(self, result: EpochResult, elapsed_s: float, plan: SourcePlan) -> None:
@@ -116,12 +116,17 @@ def _left(shards: int, units: int, unit: Unit) -> str:
 
 
 def _shards(shards: int, unit: Unit) -> str:
-    kind = "file" if unit is Unit.BYTES else "partition"
-    return f"{shards} {kind}{'' if shards == 1 else 's'}"
+    return count(shards, "file" if unit is Unit.BYTES else "partition")
 
 
 def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:
-    """One sentence about a run."""
+    """One sentence about a run.
+
+    Args:
+        name: the job's name.
+        summary: the run's counts and its ending.
+        elapsed_s: duration of the run.
+    """
     ending = "stopped by a signal" if summary.is_stopped else "done"
     if summary.exit_message:
         ending += f" ({summary.exit_message})"

@@ -12,6 +12,7 @@ from ingest.execution.reasons import Reasons
 from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.errors import ConfigError
+from timeline.units import count
 
 _UNJUDGED = (
     "  decoded only, no target was asked: it may refuse some of the accepted (a key that exists, an empty partition "
@@ -52,22 +53,16 @@ class Trial:
         """Message on what a replay would do, or why there is none."""
         if not self.records:
             return "nothing to replay: no record was rejected since the last replay"
-        would = (
-            f"{_records(self.records)} rejected: {self.accepted:,} would be accepted now, {self.rejected:,} would not"
-        )
+        would = f"{count(self.records, 'record')} rejected: {self.accepted:,} would be accepted now, {self.rejected:,} would not"
         if not is_dry_run:
-            would = f"none of {_records(self.records)} rejected would be accepted now: nothing was written"
+            would = f"none of {count(self.records, 'record')} rejected would be accepted now: nothing was written"
         lines = [would, *(f"  {rows:,} {reason}" for reason, rows in self.reasons.items())]
         return "\n".join([*lines, _UNJUDGED] if is_dry_run and self.accepted else lines)
 
     def done(self) -> str:
         """Message on what a replay has done."""
         again = f"{self.rejected:,} rejected again" if self.rejected else "none rejected again"
-        return f"{_records(self.records)} replayed: {self.accepted:,} accepted, {again}"
-
-
-def _records(count: int) -> str:
-    return f"{count:,} record{'' if count == 1 else 's'}"
+        return f"{count(self.records, 'record')} replayed: {self.accepted:,} accepted, {again}"
 
 
 def _refuse_gaps(opened: TimelineHandle) -> None:

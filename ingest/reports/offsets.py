@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
@@ -14,6 +13,7 @@ from ingest.sources.options import StreamOptions
 from ingest.sources.quarantine import source_positions
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain
+from timeline.concurrency import map_concurrently
 from timeline.decision import Decision, read_decision
 from timeline.epoch import Position
 from timeline.errors import SourceError
@@ -226,8 +226,7 @@ def _moved(decisions: Sequence[Decision]) -> _Moved:
 
 def _decisions(store: ObjectStore, epochs: range, retry: Retry) -> list[Decision]:
     read = partial(read_decision, store, retry=retry)
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="tideline-offsets") as pool:
-        return [decision for decision in pool.map(read, epochs) if decision is not None]
+    return [decision for decision in map_concurrently(read, epochs, _READERS) if decision is not None]
 
 
 def offsets_json(offsets: JobOffsets) -> dict[str, object]:

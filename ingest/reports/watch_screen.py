@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ingest.reports.watching import Frame, Lag, Writer
+from ingest.reports.watching import MOST_BEHIND, Frame, LagReport, Writer
 from timeline.formatting import amount, count, duration, number, shard_name, shortened, size
 from timeline.history.rows import EpochRow
 from timeline.lease import LeaseState
@@ -98,19 +98,22 @@ def _rate_words(frame: Frame) -> str:
     )
 
 
-def _lag_words(lag: Lag | None, at: datetime) -> tuple[str, str]:
-    if lag is None:
+def _lag_words(report: LagReport | None, at: datetime) -> tuple[str, str]:
+    if report is None:
         return "asking the source …", "dim"
-    if lag.units is None or lag.unit is None:
-        return f"not known: {lag.unknown}", "yellow" if lag.unit is None else "red"
+    lag = report.lag
+    if lag is None:
+        return f"not known: {report.unknown}", "yellow" if report.unit is None else "red"
     # After the source stops answering, its last answer stays; an old one is shown with its age.
-    old = f"{_ago(lag.at, at)}: " if _seconds(lag.at, at) > _FRESH_S else ""
-    lost = f"{lag.lost} LOST RECORDS, see tideline offsets; " if lag.lost else ""
+    old = f"{_ago(report.at, at)}: " if _seconds(report.at, at) > _FRESH_S else ""
+    lost = f"{report.lost} LOST RECORDS, see tideline offsets; " if report.lost else ""
     if not lag.units:
-        return f"{old}{lost}nothing behind, {count(lag.shards, 'shard')}", "red" if lost else "green"
-    most = ", ".join(f"{shard_name(shard)} {amount(units, lag.unit.value)}" for shard, units in lag.most)
+        return f"{old}{lost}nothing behind, {count(report.shards, 'shard')}", "red" if lost else "green"
+    most = ", ".join(
+        f"{shard_name(shard)} {amount(units, lag.unit.value)}" for shard, units in lag.largest(MOST_BEHIND)
+    )
     return (
-        f"{old}{lost}{amount(lag.units, lag.unit.value)} in {lag.behind:,} of {count(lag.shards, 'shard')}; "
+        f"{old}{lost}{amount(lag.units, lag.unit.value)} in {lag.shards:,} of {count(report.shards, 'shard')}; "
         f"most: {most}",
         ("red" if lost else "yellow"),
     )
@@ -188,7 +191,21 @@ def frame_json(frame: Frame) -> dict[str, object]:
     if frame.writer is not None:
         found["writer"]["lease"] = frame.writer.lease.value
     if frame.lag is not None:
-        found["lag"]["unit"] = frame.lag.unit.value if frame.lag.unit is not None else None
-        found["lag"]["most"] = [{"shard": shard, "units": units} for shard, units in frame.lag.most]
-        found["lag"]["waits"] = [{"shard": shard, "note": note} for shard, note in frame.lag.waits]
+        found["lag"] = _lag_json(frame.lag)
     return found
+
+
+def _lag_json(report: LagReport) -> dict[str, object]:
+    lag = report.lag
+    furthest = lag.largest(MOST_BEHIND) if lag is not None else []
+    return {
+        "at": report.at,
+        "unit": report.unit.value if report.unit is not None else None,
+        "units": lag.units if lag is not None else None,
+        "shards": report.shards,
+        "behind": lag.shards if lag is not None else 0,
+        "lost": report.lost,
+        "most": [{"shard": shard, "units": units} for shard, units in furthest],
+        "waits": [{"shard": shard, "note": note} for shard, note in report.waits],
+        "unknown": report.unknown,
+    }

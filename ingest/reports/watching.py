@@ -21,6 +21,7 @@ from ingest.driver.build import TimelineHandle
 from ingest.reports.instants import ShownInstant, shown_instants
 from ingest.reports.offsets import ShardState, SourceEnds, shard_state, source_ends
 from ingest.sources.base import ShardEnd, Source, Unit
+from ingest.sources.lag import Lag
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain, load_chain
 from timeline.decision import read_decision
@@ -39,32 +40,29 @@ ROLLBACKS = 5
 """Rollbacks that are shown, however old."""
 
 _LAG_EVERY_S = 10.0
-_MOST_BEHIND = 3
+MOST_BEHIND = 3
+"""Shards named in a frame, those furthest behind."""
 
 
 @dataclass(frozen=True)
-class Lag:
-    """How far the job is behind its source.
+class LagReport:
+    """The lag of a job at one moment, or why it is not known.
 
     Attributes:
-        at: when the source was asked, UTC.
-        unit: what lag counts; None where the source cannot say.
-        units: units behind; None where that is not known.
-        shards: shards in all.
-        behind: shards with something to read.
+        at: when the source answered, UTC.
+        unit: what offsets count; None where the source cannot say.
+        lag: the lag; None where it is not known.
+        shards: number of shards.
         lost: shards that lost records before they were read.
-        most: the shards that are furthest behind, and by how much.
-        waits: what else is there and does not count yet, by shard: what `ShardEnd.note` says.
-        unknown: why nothing is known; None where it is.
+        waits: `ShardEnd.note` by shard: what exists and does not count yet.
+        unknown: why the lag is not known; None where it is.
     """
 
     at: datetime
     unit: Unit | None
-    units: int | None = None
+    lag: Lag | None = None
     shards: int = 0
-    behind: int = 0
     lost: int = 0
-    most: tuple[tuple[str, int], ...] = ()
     waits: tuple[tuple[str, str], ...] = ()
     unknown: str | None = None
 
@@ -144,7 +142,7 @@ class Frame:
     rollbacks: tuple[ShownInstant, ...] = ()
     rate: IngestRate | None = None
     writer: Writer | None = None
-    lag: Lag | None = None
+    lag: LagReport | None = None
     warning: str = ""
 
 
@@ -156,21 +154,21 @@ def now_utc() -> datetime:
 class LagSource(Protocol):
     """Tells how far the job is behind."""
 
-    def latest(self) -> Lag | None:
+    def latest(self) -> LagReport | None:
         """What is known, at once."""
 
 
 class LagProbe:
     """Measures lag in a thread of its own, again and again, at most every 10 s; `latest` never waits for it."""
 
-    def __init__(self, measure: Callable[[], Lag], *, every_s: float = _LAG_EVERY_S) -> None:
+    def __init__(self, measure: Callable[[], LagReport], *, every_s: float = _LAG_EVERY_S) -> None:
         self._measure = measure
         self._every_s = every_s
-        self._latest: Lag | None = None
+        self._latest: LagReport | None = None
         self._thread: threading.Thread | None = None
         self._next_at = 0.0
 
-    def latest(self) -> Lag | None:
+    def latest(self) -> LagReport | None:
         """The latest measurement; starts the next one where it is time."""
         now = time.monotonic()
         if (self._thread is None or not self._thread.is_alive()) and now >= self._next_at:
@@ -198,7 +196,7 @@ class LagMeter:
         self._now = now
         self._chain: Chain | None = None
 
-    def latest(self) -> Lag:
+    def latest(self) -> LagReport:
         """Measure now; whatever does not answer is told in the answer."""
         try:
             self._chain = self._advanced(self._chain)
@@ -206,9 +204,9 @@ class LagMeter:
         except (TidelineError, OSError) as error:
             said = SourceEnds(None, unknown=str(error), is_silent=True)
         at = self._now()
-        if said.ends is None or self._chain is None:
-            return Lag(at, said.unit, unknown=said.unknown)
-        return _lag(at, said.unit, said.ends, self._chain)
+        if said.ends is None or said.unit is None or self._chain is None:
+            return LagReport(at, said.unit, unknown=said.unknown)
+        return _reported(at, Lag.of(said.unit, said.ends), said.ends, self._chain)
 
     def _advanced(self, chain: Chain | None) -> Chain:
         store, retry = self._opened.store, self._opened.retry
@@ -219,19 +217,10 @@ class LagMeter:
         return chain
 
 
-def _lag(at: datetime, unit: Unit | None, ends: Mapping[str, ShardEnd], chain: Chain) -> Lag:
+def _reported(at: datetime, lag: Lag, ends: Mapping[str, ShardEnd], chain: Chain) -> LagReport:
     states = [shard_state(chain.positions.get(shard), end) for shard, end in ends.items()]
-    behind = sorted(((end.lag, shard) for shard, end in ends.items() if end.lag), reverse=True)
-    return Lag(
-        at,
-        unit,
-        sum(units for units, _ in behind),
-        len(ends),
-        len(behind),
-        states.count(ShardState.LOST),
-        tuple((shard, units) for units, shard in behind[:_MOST_BEHIND]),
-        tuple((shard, end.note) for shard, end in ends.items() if end.note and end.newest is not None)[:_MOST_BEHIND],
-    )
+    notes = [(shard, end.note) for shard, end in ends.items() if end.note and end.newest is not None]
+    return LagReport(at, lag.unit, lag, len(ends), states.count(ShardState.LOST), tuple(notes[:MOST_BEHIND]))
 
 
 class Watcher:

@@ -1,18 +1,18 @@
 """The second phase of a transaction: locks resolved region by region, by any process, without a list of keys.
 
-A region that is asked to resolve a transaction finds its locks by the start timestamp. So nothing but
-the outcome has to survive: the writer's executors do it, or a recovery that was never told a key.
+A region that is asked to resolve a transaction finds its locks by the start timestamp. So only
+the outcome has to survive: the writer's executors settle, or a recovery that knows no keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.client import Endpoint, TikvClient, connection
+from timeline.concurrency import map_concurrently
 from timeline.errors import InvariantError
 
 _REGIONS_A_CALL = 8
@@ -20,7 +20,7 @@ _THREADS = 8
 _LOCKS_AT_ONCE = 1024
 
 Span: TypeAlias = tuple[bytes, bytes]
-"""A range of keys: the first, and the first behind the last."""
+"""A range of keys: first key and end key (exclusive)."""
 
 
 def settle(client: TikvClient, start_ts: int, commit_ts: int, start: bytes, end: bytes) -> int:
@@ -30,13 +30,13 @@ def settle(client: TikvClient, start_ts: int, commit_ts: int, start: bytes, end:
 
     Args:
         client: the cluster.
-        start_ts: the transaction.
-        commit_ts: when it was committed; 0: it was rolled back.
+        start_ts: the transaction's start timestamp.
+        commit_ts: its commit timestamp; 0: it was rolled back.
         start: first key of the range.
-        end: first key behind it; empty: none.
+        end: end key, exclusive; empty: unbounded.
 
     Returns:
-        regions that were asked.
+        number of regions.
     """
     regions = 0
     key: bytes | None = start
@@ -49,7 +49,7 @@ def settle(client: TikvClient, start_ts: int, commit_ts: int, start: bytes, end:
 
 
 def _settle_region(client: TikvClient, start_ts: int, commit_ts: int, key: bytes) -> bytes | None:
-    """Resolve the locks of the region of a key; returns the next region's first key, None behind the last."""
+    """Resolve the locks in a key's region; return the next region's first key, None after the last region."""
     backoff = client.backoff()
     while True:
         target = client.target(key, backoff)
@@ -64,7 +64,13 @@ def _settle_region(client: TikvClient, start_ts: int, commit_ts: int, key: bytes
 
 
 def locks_in(client: TikvClient, start: bytes, end: bytes) -> list[pb.LockInfo]:
-    """Every lock in a range, whoever has it: what is prewritten and not settled."""
+    """Every lock in a range, of any writer: prewritten and not settled.
+
+    Args:
+        client: the cluster.
+        start: first key.
+        end: end key, exclusive.
+    """
     found: list[pb.LockInfo] = []
     now, backoff = client.pd.timestamp(), client.backoff()
     key = start
@@ -84,7 +90,7 @@ def locks_in(client: TikvClient, start: bytes, end: bytes) -> list[pb.LockInfo]:
 
 @dataclass(frozen=True)
 class Settling:
-    """A picklable call of `settle` over some ranges, with a connection of the process that it runs in."""
+    """A picklable call of `settle` over several ranges; it uses the connection of the process that runs it."""
 
     endpoint: Endpoint
     start_ts: int
@@ -98,12 +104,12 @@ class Settling:
 
 
 def settlings(client: TikvClient, start_ts: int, commit_ts: int, spans: Iterable[Span]) -> list[Settling]:
-    """The ranges in which a decided transaction has locks, cut into calls that may run side by side.
+    """Calls that settle the ranges in which a decided transaction has locks; they may run in parallel.
 
     Args:
         client: the cluster.
-        start_ts: the transaction.
-        commit_ts: when it was committed; 0: it was rolled back.
+        start_ts: the transaction's start timestamp.
+        commit_ts: its commit timestamp; 0: it was rolled back.
         spans: ranges that hold all of its locks; each region in them is asked once.
     """
     pieces = list(_by_region(client, spans))
@@ -114,19 +120,14 @@ def settlings(client: TikvClient, start_ts: int, commit_ts: int, spans: Iterable
 
 
 def run_concurrently(calls: Sequence[Callable[[], None]]) -> None:
-    """The `ParallelRunner` of one process: in threads; raises the first error once all have ended."""
-    if len(calls) == 1:
-        calls[0]()
-        return
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for future in [pool.submit(call) for call in calls]:
-            future.result()
+    """The `ParallelRunner` of one process: uses threads; raises the first error once all calls have ended."""
+    map_concurrently(lambda call: call(), calls, _THREADS)
 
 
 def _by_region(client: TikvClient, spans: Iterable[Span]) -> Iterator[Span]:
-    """One piece for each region that spans touch, from the first key of theirs in it to the last.
+    """One piece for each region that spans touch, from their first key in the region to their last.
 
-    A piece reaches to the last span's end, because the region may be split before it is asked.
+    A piece reaches to the end of its last span, because the region may be split before it is asked.
     """
     piece: Span | None = None
     region_end = b""

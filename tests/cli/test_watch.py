@@ -17,7 +17,7 @@ import pytest
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
 from ingest.reports.offsets import open_job_source
-from ingest.reports.watching import Lag, LagMeter, LagProbe, Watcher
+from ingest.reports.watching import LagMeter, LagProbe, LagReport, Watcher
 from tests.cli.conftest import Call
 from tests.cli.past import job_with_a_past, objects
 from tests.job import LOCAL, Job, environment
@@ -107,7 +107,7 @@ def test_a_pending_instant_is_looked_at_again_until_it_is_done(job: Job) -> None
     assert job.tideline("recover").code == 0
     frame = watcher.look()
     assert ([epoch.state for epoch in frame.epochs], frame.pending) == (["committed"], ())
-    assert frame.lag is not None and frame.lag.units == 0
+    assert frame.lag is not None and frame.lag.lag is not None and frame.lag.lag.units == 0
 
 
 def test_storage_that_does_not_answer_leaves_the_last_frame_and_the_next_look_goes_on(past: Job) -> None:
@@ -130,7 +130,7 @@ def test_a_source_that_does_not_answer_never_holds_a_frame_up(past: Job) -> None
     opened = open_timeline(load_config(past.file))
     meter = LagMeter(opened, open_job_source(opened))
 
-    def slow() -> Lag:
+    def slow() -> LagReport:
         asked.set()
         assert answers.wait(60)
         return meter.latest()
@@ -143,7 +143,7 @@ def test_a_source_that_does_not_answer_never_holds_a_frame_up(past: Job) -> None
     answers.set()
     probe.wait()
     lag = watcher.look().lag
-    assert lag is not None and lag.behind == 3
+    assert lag is not None and lag.lag is not None and lag.lag.shards == 3
 
 
 def test_a_source_that_says_no_is_told_in_the_frame(job: Job) -> None:
@@ -151,8 +151,10 @@ def test_a_source_that_says_no_is_told_in_the_frame(job: Job) -> None:
     (job.folder / "logs" / "a.jsonl").write_text('{"id": 1}\n' * 400)
     watcher, _ = watcher_of(job)
     frame = watcher.look()
-    assert frame.problem is None and frame.lag is not None
-    assert frame.lag.units == 10 * 400 - 2_516, "longer than what was read; the next run sees that it is another file"
+    assert frame.problem is None and frame.lag is not None and frame.lag.lag is not None
+    assert frame.lag.lag.units == 10 * 400 - 2_516, (
+        "longer than what was read; the next run sees that it is another file"
+    )
 
 
 def test_a_writer_that_beats_is_alive(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What a timeline tells about the past: everything that its bodies say, instant by instant, and views of it as rows.
+"""History of a timeline: all that is stored about each instant, and views of the history as rows.
 
 ::
 
@@ -8,18 +8,18 @@
                       ├─ FileRow        one for each data file that was written or deleted
                       └─ RejectedRow    one for each epoch, shard and reason
 
-For people and their tools: nothing that decides reads this.
+For reports: the protocol never reads the history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from timeline.concurrency import map_concurrently
 from timeline.decision import Outcome
 from timeline.epoch import Plan
 from timeline.history.entry import Entry, read_entry
@@ -33,7 +33,7 @@ _READERS = 16
 
 @dataclass(frozen=True)
 class History:
-    """What a timeline tells, oldest instant first.
+    """A timeline's history, oldest instant first.
 
     Attributes:
         entries: one for each instant.
@@ -49,22 +49,19 @@ class History:
         retry: Retry,
         modified_ms: Mapping[str, int] | None = None,
     ) -> History:
-        """Read everything about these instants, several at a time.
+        """Read the entries of these instants concurrently.
 
         Args:
             store: the timeline's store.
-            instants: which ones.
-            retry: bounds of retries.
-            modified_ms: when each file of the timeline folder was last written, by name.
+            instants: the instants to read.
+            retry: retry bounds.
+            modified_ms: modification time of each file of the timeline folder by name, in milliseconds since 1970.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
         read = partial(read_entry, store, retry=retry, modified_ms=modified_ms)
-        if len(instants) < 2:
-            return cls(tuple(map(read, instants)))
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="tideline-history") as pool:
-            return cls(tuple(pool.map(read, instants)))
+        return cls(tuple(map_concurrently(read, instants, _READERS)))
 
     def instants(self) -> list[InstantRow]:
         """A row for each instant."""
@@ -87,7 +84,7 @@ class History:
         return [row for entry in self.entries for row in _file_rows(entry)]
 
     def rejected(self) -> list[RejectedRow]:
-        """A row for each reason for which rows of a commit's shard were quarantined."""
+        """A row for each quarantine reason of each shard of a commit, and for each target that refused rows."""
         return [row for entry in self.entries for row in _rejected_rows(entry)]
 
 
@@ -139,7 +136,7 @@ def _author(entry: Entry) -> dict[str, Any]:
 
 
 def _amounts(entry: Entry) -> dict[str, Any]:
-    """Rows and files of a commit, from its manifest; of another writer's from its completed body."""
+    """Rows and files of a commit, from its manifest, or from another writer's completed body."""
     manifest = entry.manifest
     if manifest is not None:
         return {
@@ -152,7 +149,7 @@ def _amounts(entry: Entry) -> dict[str, Any]:
     if entry.completed is None or entry.is_tideline:
         return {}
     if "partitionToWriteStats" not in entry.completed:
-        # A clean deletes, as a rollback does; a savepoint does neither.
+        # A clean deletes files, like a rollback; a savepoint neither writes nor deletes.
         return {"files": entry.completed.get("totalFilesDeleted")}
     written = list(_hudi_files(entry))
     return {
@@ -166,7 +163,7 @@ def _epoch_row(epoch: int, entries: Sequence[Entry]) -> EpochRow:
     decision = next((entry.decision for entry in entries if entry.decision is not None), None)
     commits = [entry for entry in entries if entry.instant.action is Action.COMMIT]
     undone = next((each for each in entries if each.instant.action is Action.ROLLBACK), None)
-    # What was decided about; of several that wait for a decision, the oldest.
+    # The decided instant; before a decision, the oldest commit.
     of = decision.instant if decision else commits[0].instant.time if commits else entries[0].instant.time
     commit = next((entry for entry in commits if entry.instant.time == of), None)
     is_committed = commit is not None and not commit.instant.is_pending
@@ -274,7 +271,7 @@ def _lost_records(plan: Plan) -> int | None:
 
 
 def _done_ms(entry: Entry) -> int:
-    """When it was completed: by the store's clock, or as the instant's name says it."""
+    """Completion time in milliseconds since 1970: by the store's clock, else from the file name; 0 if unknown."""
     if entry.completed_ms or entry.instant.completion_time is None:
         return entry.completed_ms
     return parse_time(entry.instant.completion_time)

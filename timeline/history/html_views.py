@@ -11,16 +11,16 @@ from timeline.instant import Instant, parse_time
 from timeline.units import count
 
 MOST_ROWS = 20
-"""Instants that a timeline shows in a notebook, the newest."""
+"""Most instants shown in a notebook, the newest ones."""
 
 
 def timeline_html(timeline: ActiveTimeline) -> Html:
-    """How many instants there are in which state, and the newest ones, from their file names alone; reads no body."""
+    """Number of instants and of pending ones, and the newest instants, from file names alone; reads no body."""
     instants = timeline.instants
     pending = sum(instant.is_pending for instant in instants)
-    words = f"{len(instants):,} instant{'' if len(instants) == 1 else 's'}, {pending:,} pending"
+    words = f"{count(len(instants), 'instant')}, {pending:,} pending"
     place = f" at {timeline.store.url}" if timeline.store is not None else ""
-    head = element("div", element("b", f"ActiveTimeline{place}: "), words)
+    head = element("div", element("b", f"Timeline{place}: "), words)
     unread = [element("div", f"not read: {name}") for name in timeline.unreadable[:MOST_ROWS]]
     if not instants:
         return element("div", head, *unread)
@@ -41,7 +41,7 @@ def timeline_html(timeline: ActiveTimeline) -> Html:
 
 
 def instant_html(instant: Instant) -> Html:
-    """One line for an instant, from its file's name alone."""
+    """One line for an instant, from its file name alone."""
     requested_ms = parse_time(instant.time)
     requested = moment(datetime.fromtimestamp(requested_ms / 1000, UTC))
     took = ""

@@ -284,7 +284,7 @@ class LocalWriter:
         # What is still in the buffer need not arrive; the descriptor is closed even when the flush fails.
         with contextlib.suppress(StoreUnavailableError):
             self._sink.close()
-        self._store.delete(self._path)
+        self._store.delete([self._path])
 
 
 class _TranslatingFile(io.FileIO):

@@ -1,7 +1,7 @@
-"""A run's metrics: what is counted when an event is told, and what is looked up when a scrape comes.
+"""Metrics of a run: some are updated by each event, the others are computed at each scrape.
 
-Every metric begins with ``tideline_`` and has the label ``job``. No label can take unboundedly many values:
-shards are the worst few, reasons of rejected rows at most `MOST_REASONS`, all else is fixed by the job file.
+Every metric begins with ``tideline_`` and has the label ``job``. The values of each label are bounded:
+shards to the worst few, reasons of rejected rows to `MOST_REASONS`, all others are fixed by the job file.
 Counters count since this process began.
 """
 
@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ingest.execution.reasons import OTHER
-from ingest.listeners.metrics.lag import LagWatch
+from ingest.listeners.metrics.lag import WORST, LagWatch
 from ingest.protocol.events import (
     Completed,
     EpochOpened,
@@ -62,11 +62,11 @@ class JobMetrics:
         now_s: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Everything is at 0, and nothing listens yet.
+        """Start all counters at 0; no endpoint is opened.
 
         Args:
             job: the job's name.
-            lag: knows how far the job is behind.
+            lag: knows the job's lag.
             now_s: the wall clock, seconds since 1970.
             monotonic: measures intervals.
         """
@@ -176,20 +176,20 @@ class JobMetrics:
                 self._lag.caught_up()
 
     def called(self, callback: str, *, is_delivered: bool | None) -> None:
-        """Count a call of ``on_commit``: delivered, given up, or (None) made again."""
+        """Count a call of ``on_commit``: delivered, given up, or (None) retried."""
         if is_delivered is None:
             self._call_retries.labels(self._job, callback).inc()
         else:
             self._calls.labels(self._job, callback, "delivered" if is_delivered else "given_up").inc()
 
     def expect_calls(self, callback: str) -> None:
-        """Show a callback from the beginning, so that its first failure is a rise from 0."""
+        """Create a callback's series at 0, so that its first failure is a rise from 0."""
         self._call_retries.labels(self._job, callback)
         for outcome in ("delivered", "given_up"):
             self._calls.labels(self._job, callback, outcome)
 
     def _resumed(self, chain: Chain) -> None:
-        # Rollbacks may have followed: how long ago was the last commit is asked most then.
+        # Rollbacks may have followed: the age of the last commit matters most then.
         if chain.committed is not None:
             self._last_epoch.labels(self._job).set(chain.committed.epoch)
             self._last_time.labels(self._job).set(parse_time(chain.committed.completion_time) / 1000)
@@ -232,7 +232,7 @@ class JobMetrics:
             self._rows_rejected.labels(self._job, reason).inc(rows)
 
     def _looked_up(self) -> Iterator[Metric]:
-        """What is true at this moment."""
+        """Metrics computed at a scrape: the state at this moment."""
         oldest = min(list(self._pending.values()), default=None)
         age = self._family("oldest_pending_instant_age_seconds", "Age of the oldest unsettled instant; 0: none")
         age.add_metric([self._job], 0.0 if oldest is None else max(0.0, self._now_s() - oldest))
@@ -250,7 +250,7 @@ class JobMetrics:
             shards.add_metric([self._job], lag.shards)
             yield shards
             each_shard = self._family("offset_lag", "The same of the shards that are furthest behind", "shard", "unit")
-            for shard, units in lag.worst:
+            for shard, units in lag.largest(WORST):
                 each_shard.add_metric([self._job, shard, lag.unit.value], units)
             yield each_shard
 
@@ -271,7 +271,7 @@ class JobMetrics:
 
 
 class _Looked(Collector):
-    """Metrics that are made when they are asked for: a shard that is no longer among the worst has no series left."""
+    """Metrics computed at each scrape: a shard that is no longer among the worst has no series left."""
 
     def __init__(self, look: Callable[[], Iterator[Metric]]) -> None:
         self._look = look

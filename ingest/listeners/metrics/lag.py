@@ -7,13 +7,12 @@ an epoch never waits for it.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
-from ingest.sources.base import ShardEnd, SourcePlan, Unit
+from ingest.sources.base import ShardEnd, SourcePlan
+from ingest.sources.lag import Lag
 from timeline.epoch import Position
 from timeline.errors import TidelineError
 
@@ -27,28 +26,6 @@ WORST = 20
 
 Ends = Callable[[Mapping[str, Position]], Mapping[str, ShardEnd]]
 """See `ingest.sources.base.Source.ends`."""
-
-
-@dataclass(frozen=True)
-class Lag:
-    """How far a job is behind.
-
-    Attributes:
-        unit: what offsets count.
-        units: all that is there and not committed.
-        shards: shards that have something new.
-        by_shard: lag of each shard, as far as it is known.
-    """
-
-    unit: Unit
-    units: int
-    shards: int
-    by_shard: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def worst(self) -> list[tuple[str, int]]:
-        """The shards that are furthest behind, the worst first."""
-        return heapq.nlargest(WORST, self.by_shard.items(), key=lambda entry: entry[1])
 
 
 class LagWatch:
@@ -132,7 +109,7 @@ class LagWatch:
                 return
 
     def _look(self, ends: Ends) -> None:
-        found = {shard: end.lag for shard, end in ends(self._positions).items() if end.lag}
+        found = ends(self._positions)
         lag = self._lag
         if lag is not None and self._wanted.is_set():
-            self._lag = Lag(lag.unit, sum(found.values()), len(found), found)
+            self._lag = Lag.of(lag.unit, found)

@@ -1,7 +1,7 @@
-"""Colours and hatches of the pictures: the same thing looks the same everywhere, in print and to colour-blind people.
+"""Colours and hatches, the same in all pictures; distinct in print and to colour-blind people.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008). Phases differ in lightness and in hatch as
-well, so that a picture copied in grey says the same.
+well, so that a greyscale copy stays readable.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
-
-OKABE_ITO = (BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE)
-
 WHITE = "#FFFFFF"
 INK = "#222222"
 """Texts and axes."""
 FAINT = "#6B6B6B"
-"""Texts of second rank; still readable on white (contrast 5.3)."""
+"""Secondary texts; still readable on white (contrast 5.3)."""
 GRID = "#DDDDDD"
 
 
 class SpanPhase(enum.Enum):
-    """What an instant was doing for a while."""
+    """Phase of an instant, between two of its states."""
 
     WRITE = "reading and writing (requested → prepared)"
     DECIDE = "waiting for the decision (prepared → decided)"
@@ -42,12 +39,12 @@ class SpanPhase(enum.Enum):
 
 @dataclass(frozen=True)
 class Style:
-    """How an area is drawn.
+    """Fill and hatch of an area.
 
     Attributes:
         colour: its fill.
         hatch: matplotlib's hatch pattern, empty for none.
-        hatch_colour: of its lines.
+        hatch_colour: colour of the hatch's lines.
     """
 
     colour: str
@@ -63,7 +60,7 @@ PHASES: Mapping[SpanPhase, Style] = {
     SpanPhase.OPEN: Style(WHITE, "---"),
     SpanPhase.OTHER: Style("#3A3A3A", ""),
 }
-"""How each phase looks."""
+"""Style of each phase."""
 
 LINES = (
     (BLUE, "-", "o"),
@@ -73,4 +70,4 @@ LINES = (
     (PURPLE, (0, (5, 1, 1, 1, 1, 1)), "v"),
     (BLACK, (0, (1, 1)), "P"),
 )
-"""Colour, dashes and marker of one line after the other."""
+"""Colour, dashes and marker of each line of a plot, in order."""

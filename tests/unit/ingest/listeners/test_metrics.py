@@ -232,9 +232,9 @@ class TestLag:
             assert told == [{"s9": Position(1)}]
             assert watch.lag is not None
             assert (watch.lag.units, watch.lag.shards) == (160, 2)
-            assert watch.lag.worst == [("s0", 90), ("s1", 70)]
+            assert watch.lag.largest(WORST) == [("s0", 90), ("s1", 70)]
             watch.completed()
-            assert (watch.lag.units, watch.lag.worst) == (120, [("s1", 70), ("s0", 50)])
+            assert (watch.lag.units, watch.lag.largest(WORST)) == (120, [("s1", 70), ("s0", 50)])
         finally:
             watch.close()
 

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from ingest.reports.instants import ShownInstant
 from ingest.reports.watch_screen import frame_json, watch_screen
-from ingest.reports.watching import Frame, Lag, Writer, rate_of
+from ingest.reports.watching import Frame, LagReport, Writer, rate_of
 from ingest.sources.base import Unit
+from ingest.sources.lag import Lag
 from timeline.history.rows import EpochRow, as_json
 from timeline.lease import LeaseState
 
@@ -41,7 +42,10 @@ EPOCHS = (
     EpochRow(9, "20260301101526000", "pending", requested=ago(4)),
 )
 WRITER = Writer(3, "process 4711 on web-1", "clicks", LeaseState.LIVE, True, False, 1.2, 30.0)
-LAG = Lag(NOW, Unit.RECORDS, 1_234_567, 12, 2, 0, (("clicks/7", 1_200_000), ("clicks/0", 34_567)))
+LAG = LagReport(
+    NOW, Unit.RECORDS, Lag(Unit.RECORDS, 1_234_567, 2, {"clicks/0": 34_567, "clicks/7": 1_200_000}), shards=12
+)
+NOTHING = Lag(Unit.BYTES, 0, 0)
 FRAME = Frame(
     NOW,
     "clicks",
@@ -125,13 +129,16 @@ def test_whether_the_writer_lives_is_said_as_far_as_it_is_known(writer: Writer |
     ("lag", "words"),
     [
         (None, "asking the source …"),
-        (Lag(NOW, Unit.BYTES, 0, 5), "nothing behind, 5 shards"),
-        (Lag(ago(95), Unit.BYTES, 0, 5), "1 min 35 s ago: nothing behind, 5 shards"),
-        (Lag(NOW, Unit.BYTES, 0, 5, 0, 2), "2 LOST RECORDS, see tideline offsets; nothing behind"),
-        (Lag(NOW, Unit.RECORDS, unknown="brokers b:9092 do not answer"), "not known: brokers b:9092 do not answer"),
+        (LagReport(NOW, Unit.BYTES, NOTHING, 5), "nothing behind, 5 shards"),
+        (LagReport(ago(95), Unit.BYTES, NOTHING, 5), "1 min 35 s ago: nothing behind, 5 shards"),
+        (LagReport(NOW, Unit.BYTES, NOTHING, 5, 2), "2 LOST RECORDS, see tideline offsets; nothing behind"),
+        (
+            LagReport(NOW, Unit.RECORDS, unknown="brokers b:9092 do not answer"),
+            "not known: brokers b:9092 do not answer",
+        ),
     ],
 )
-def test_lag_that_is_not_known_is_never_shown_as_none(lag: Lag | None, words: str) -> None:
+def test_lag_that_is_not_known_is_never_shown_as_none(lag: LagReport | None, words: str) -> None:
     assert lines_of(replace(FRAME, lag=lag))[3].startswith(f"lag      {words}")
 
 
