@@ -1,8 +1,7 @@
-"""A target compared with what the timeline says of it, for ``tideline fsck``: what is found, and what may be deleted.
+"""Comparison of a target with the timeline, for ``tideline fsck``: findings, and which of them may be deleted.
 
-A decision is what allows to delete: data of an instant that was decided against, and data of a committed
-instant that its manifest does not name. Of an instant that is pending, or that the timeline does not
-know, nothing is ever touched.
+Only a decision allows deletion: of data of a rolled-back instant, and of data of a committed instant that its manifest
+does not name. Data of an instant that is pending, or that the timeline does not know, is never touched.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from timeline.epoch import Part
 
 
 class InstantState(enum.Enum):
-    """What the timeline says became of an instant."""
+    """State of an instant according to the timeline."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -25,34 +24,34 @@ class InstantState(enum.Enum):
 
 
 class Problem(enum.Enum):
-    """What can be wrong. See docs/cli.md."""
+    """Kinds of problems. See docs/cli.md."""
 
     AHEAD = "ahead"
-    """An epoch that a target has, and that the timeline has not decided to commit; files of such epochs."""
+    """An epoch in a target that the timeline has not decided to commit, or files of that epoch."""
 
     ORPHAN = "orphan"
-    """Data that a decision was made against: invisible, it only costs storage."""
+    """Data that a decision excludes: invisible to readers, it only costs storage."""
 
     MISSING = "missing"
-    """Data that readers are told to read, and that is not there."""
+    """Data that the target names to readers, and that does not exist."""
 
     WRONG_SIZE = "wrong size"
-    """A file with other bytes than were written."""
+    """A file of another size than was written."""
 
     DAMAGED = "damaged"
-    """A file whose bytes are not those that were written, though they are as many."""
+    """A file of the right size, with other bytes than were written."""
 
     WRONG_ROWS = "wrong rows"
-    """Numbers of rows that do not add up."""
+    """Row counts that do not add up."""
 
     UNDECIDED = "undecided"
-    """Data that readers see though nothing was decided for it."""
+    """Data that readers see without a decision."""
 
     NOT_APPLIED = "not applied"
     """A completed epoch that a target does not have."""
 
     UNKNOWN = "unknown"
-    """Data of this job of which the timeline does not know what it is of; it is left alone."""
+    """Data of this job that belongs to no instant of the timeline; it is left alone."""
 
     BROKEN_CHAIN = "broken chain"
     """Decisions, instants or offsets that contradict each other."""
@@ -61,20 +60,20 @@ class Problem(enum.Enum):
     """An object of the timeline that cannot be read."""
 
     PENDING = "pending"
-    """Something is to be done that recovery does."""
+    """Work that is left for recovery."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One problem found.
 
     Attributes:
-        problem: of what kind.
+        problem: its kind.
         where: the target's name, or "timeline".
         what: path, key or instant.
-        detail: what is wrong, for people.
-        bytes: how much storage it takes, where that is what it costs.
-        is_fixable: whether a decision allows to delete it.
+        detail: human-readable description.
+        bytes: storage that it occupies, if that is its cost.
+        is_fixable: whether a decision allows its deletion.
     """
 
     problem: Problem
@@ -87,12 +86,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a target should have, as the timeline says it.
+    """Content that a target should have, according to the timeline.
 
     Attributes:
         parts: its parts of completed epochs, oldest first.
-        fates: of every instant that the timeline knows.
-        is_deep: whether the data itself is to be looked into.
+        fates: state of every instant that the timeline knows, by time.
+        is_deep: whether the data itself is checked too.
         settled: instants whose rows the target need not have: a later epoch has them, or they were given up.
     """
 
@@ -104,11 +103,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found in a target.
+    """Result of comparing a target with the timeline.
 
     Attributes:
-        checked: what was compared, in words, such as "12 files".
-        findings: what is not as it should be.
+        checked: amount compared, human-readable, for example "12 files".
+        findings: problems found.
     """
 
     checked: str
@@ -119,14 +118,14 @@ class TargetAuditor(Protocol):
     """Compares one target with the timeline."""
 
     def audit(self, expected: Expected) -> Audit:
-        """Compare; reads only.
+        """Compare the target with the timeline; reads only.
 
         Raises:
             StoreUnavailableError: the target cannot be read.
         """
 
     def delete(self, findings: Sequence[Finding]) -> None:
-        """Delete what fixable findings of this target name. The caller is the timeline's writer."""
+        """Delete the data of fixable findings of this target. The caller is the timeline's writer."""
 
 
 @runtime_checkable
@@ -138,10 +137,10 @@ class AuditedSink(Protocol):
 
 
 def auditor_of(sink: Sink) -> TargetAuditor | None:
-    """The auditor of a sink's target; None where it cannot be compared with the timeline."""
+    """The auditor of a sink's target; None if the sink has none."""
     return sink.auditor() if isinstance(sink, AuditedSink) else None
 
 
 def fixable(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Those that may be deleted."""
+    """Findings whose data may be deleted."""
     return (finding for finding in findings if finding.is_fixable)

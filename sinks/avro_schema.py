@@ -1,4 +1,4 @@
-"""A table's Arrow schema as Avro JSON, the form in which Hudi's readers expect it in a commit.
+"""A table's Arrow schema as Avro JSON, as Hudi's readers expect it in a commit.
 
 Source: Apache Avro 1.11 specification, "Logical Types"; Hudi writes every column as a nullable union.
 """

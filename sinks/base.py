@@ -1,4 +1,4 @@
-"""What a target must do so that an epoch reaches it exactly once.
+"""The protocol of a target, by which an epoch reaches the target exactly once.
 
 ::
 
@@ -11,10 +11,9 @@ travels through the manifest as JSON, so any process can commit or abort it with
 wrote it. The contract suite in `tests/contract/sink_contract.py` is the definition; a new sink is
 one module, one entry point in the group ``tideline.sinks`` and one class that inherits that suite.
 
-More than `Sink` asks for is offered by methods that functions of this package look for; nothing outside of it asks
-for a class: `sinks.held` (which epochs a target has, where it lies, copies of its files), `sinks.audit` (fsck),
-`sinks.reading` (rows read back), `sinks.writer_kinds` (rows with keys, rows that are refused), and `sinks.options` (the
-job file's block).
+Optional abilities are methods beyond `Sink`, found by functions of this package; code outside of it checks for no
+class: `sinks.held` (epochs of a target, its place, copies of its files), `sinks.audit` (fsck), `sinks.reading` (rows
+read back), `sinks.writer_kinds` (rows with keys, refused rows), and `sinks.options` (the job file's block).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["EpochRef", "Json", "Part", "Plan", "TargetOptions", "WriteReport", "WrittenFile"]
 
 LINEAGE_COLUMNS = (("_shard", pa.string()), ("_offset", pa.int64()), ("_epoch", pa.int64()))
-"""Columns that say where a row came from, behind the job's own ones when ``lineage: true``."""
+"""Columns with a row's origin, behind the job's own columns when ``lineage: true``."""
 
 REJECTED_SCHEMA = pa.schema(
     [
@@ -48,25 +47,25 @@ REJECTED_SCHEMA = pa.schema(
         pa.field("context", pa.string()),
     ]
 )
-"""Rejected rows, of a decoder or of a target: where the record starts, why it was refused, its raw bytes.
+"""Rejected rows, of a decoder or of a target: shard and offset of the record, reason, raw bytes.
 
-``context`` is a JSON object of what the source knew of the record besides, without which it cannot be
-decoded again: a CSV file's header, a message's key, time and headers. Null where the bytes are enough.
+``context`` is a JSON object with data of the source that decoding the record again needs besides: a CSV file's header,
+a message's key, time and headers. Null if the bytes are enough.
 """
 
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What every target of a job shares.
+    """Settings that all targets of a job share.
 
     Attributes:
-        app_id: the job's key in a target's markers, made of the timeline's id: jobs of one name never meet.
+        app_id: the job's key in a target's markers, derived from the timeline's id: jobs of one name never share it.
         schema: columns of the rows that will be written, lineage columns included.
         partition_by: how lake targets lay their files out.
-        on_empty_partition: what becomes of rows with an empty text in a partition column.
+        on_empty_partition: treatment of rows with an empty text in a partition column.
         storage: fsspec options for every path of the job.
-        job: the job's name; "" where a target need not know it.
-        on_deleted: called in the driver for files that the target deletes; None where nobody counts them.
+        job: the job's name; "" if the target does not need it.
+        on_deleted: callback in the driver for files that the target deletes; None if nobody counts them.
     """
 
     app_id: str
@@ -80,12 +79,12 @@ class SinkContext:
 
 @dataclass(frozen=True)
 class DeletedFiles:
-    """Data files that no reader counts and that a sink has deleted.
+    """Data files, invisible to readers, that a sink has deleted.
 
     Attributes:
         target: the target's name in the job.
         files: number of files.
-        bytes: their size, as far as the store told it before.
+        bytes: their size, as far as the store reported it before the deletion.
     """
 
     target: str
@@ -95,13 +94,13 @@ class DeletedFiles:
 
 @runtime_checkable
 class RememberingSink(Protocol):
-    """A sink that knows which timelines of its job have written to it; what `Sink` has is there as well."""
+    """A sink that knows which timelines of its job have written to its target; an addition to `Sink`."""
 
     def other_timeline(self) -> str | None:
-        """In words, where rows of another timeline of this job are; None where there are none.
+        """The place of rows of another timeline of this job, human-readable; None if there are none.
 
         Raises:
-            StoreUnavailableError: it could not be looked at.
+            StoreUnavailableError: the target could not be read.
         """
 
 
@@ -126,17 +125,17 @@ class BatchWriter(Protocol):
     """One task attempt's open writer to one target."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; memory stays bounded however many are written."""
+        """Write rows; memory stays bounded for any number of rows."""
 
     def close(self) -> WriteReport:
-        """Make everything written durable and say what it was."""
+        """Make all written rows durable and report them."""
 
     def abort(self) -> None:
-        """Give up and remove what this attempt wrote, as far as possible. Idempotent; does not raise."""
+        """Give up and delete this attempt's output, as far as possible. Idempotent; does not raise."""
 
 
 class PartitionWriter(Protocol):
-    """Picklable: opens a `BatchWriter` on whichever executor it reaches."""
+    """Picklable: opens a `BatchWriter` on any executor."""
 
     def open(self, attempt: TaskAttempt) -> BatchWriter:
         """Start writing as this task attempt."""
@@ -144,25 +143,25 @@ class PartitionWriter(Protocol):
 
 @runtime_checkable
 class RefusingWriter(Protocol):
-    """A `PartitionWriter` that cannot take every row; what it has besides is there as well."""
+    """A `PartitionWriter` that may refuse rows; an addition to `PartitionWriter`."""
 
     @property
     def may_refuse(self) -> bool:
-        """Whether there can be rows that it refuses: then the task knows their offsets."""
+        """Whether rows may be refused: then the task needs their offsets."""
 
     def refuse(self, batch: pa.RecordBatch) -> Mapping[int, str]:
         """Index and reason of each row that must not be written; the caller quarantines them."""
 
 
 class SelectiveBatchWriter(Protocol):
-    """One task attempt's open writer to a target that cannot take every row."""
+    """One task attempt's open writer to a target that may refuse rows."""
 
     def take(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> pa.RecordBatch:
-        """Take rows in; memory stays bounded however many are written.
+        """Write rows; memory stays bounded for any number of rows.
 
         Args:
             rows: accepted rows, in the target's schema.
-            shard: whose records they are.
+            shard: the shard of the rows' records.
             offsets: int64, the offset of each row's record.
 
         Returns:
@@ -181,7 +180,7 @@ class SelectiveBatchWriter(Protocol):
 
 @runtime_checkable
 class SelectiveWriter(Protocol):
-    """Picklable: the `PartitionWriter` of a target that writes rows where they are read, and refuses some of them."""
+    """Picklable: the writer of a target that writes rows where they are read, and may refuse some of them."""
 
     def open_selective(self, attempt: TaskAttempt) -> SelectiveBatchWriter:
         """Start writing as this task attempt."""
@@ -189,12 +188,12 @@ class SelectiveWriter(Protocol):
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows on their way to a target with keys.
+    """Rows in transit to a target with keys.
 
     Attributes:
-        rows: in the target's own form; they travel from the task that read them to the one that writes their key.
-            A row for which others of the batch were dropped says for how many it stands, so that whichever attempt
-            at a task its bucket got it from, the bucket's report counts them all.
+        rows: in the target's own form; sent from the task that read them to the task that writes their key. Each row
+            carries the number of duplicates of the batch that it replaces, so the bucket's report counts them all,
+            whichever attempt of a task the bucket came from.
         rejected: rows that the target can never take, in `REJECTED_SCHEMA`.
     """
 
@@ -206,14 +205,13 @@ class KeyedBatchWriter(BatchWriter, Protocol):
     """One task attempt's open writer of whole buckets; `write` takes staged rows."""
 
     def settle(self) -> Iterable[pa.RecordBatch]:
-        """Write all that was taken in; called once, before `close`. Until then nothing is where others see it.
+        """Write all rows passed to `write`; called once, before `close`. Until then nothing is visible to others.
 
-        Every attempt at a bucket takes in the same rows in the same order. It is done once all is taken from what
-        comes back.
+        Every attempt of a bucket receives the same rows in the same order. Consume the iterator to the end; only then
+        is everything written.
 
         Returns:
-            rows that the target refused, in `REJECTED_SCHEMA`, at any time as many as fit into memory; the report
-            counts them.
+            rows that the target refused, in `REJECTED_SCHEMA`, in batches that fit into memory; the report counts them.
 
         Raises:
             DataError: a row stops the job because the job file says so.
@@ -222,7 +220,7 @@ class KeyedBatchWriter(BatchWriter, Protocol):
 
 @runtime_checkable
 class KeyedWriter(Protocol):
-    """Picklable: the `PartitionWriter` of a target in which two rows of one key cannot both stay.
+    """Picklable: the writer of a target that keeps one row for each key.
 
     ::
 
@@ -230,15 +228,15 @@ class KeyedWriter(Protocol):
         engine                                                    └─ all rows of one bucket, from all tasks
         tasks that write   open ── write* ── settle ── close
 
-    The engine runs stage and buckets wherever records are read, and brings each bucket to one task.
+    The engine runs `stage` and `buckets` where records are read, and sends each bucket to one task.
     """
 
     def stage(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> Staged:
-        """Bring rows into the form in which they travel.
+        """Convert rows to the form in which they are sent to the task of their bucket.
 
         Args:
             rows: accepted rows, in the target's schema.
-            shard: whose records they are.
+            shard: the shard of the rows' records.
             offsets: int64, the offset of each row's record.
 
         Raises:
@@ -246,21 +244,21 @@ class KeyedWriter(Protocol):
         """
 
     def buckets(self, staged: pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
-        """For each staged row its bucket in ``[0, count)``: a function of its key alone, the same on every machine."""
+        """Bucket of each staged row, in ``[0, count)``: a function of its key alone, the same on every machine."""
 
     def open(self, attempt: TaskAttempt) -> KeyedBatchWriter:
         """Start writing buckets as this task attempt."""
 
 
 class ParallelRunner(Protocol):
-    """Runs independent calls somewhere, several at once; picklable ones, wherever that is not this process."""
+    """Runs independent calls concurrently; calls must be picklable if they run in another process."""
 
     def __call__(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run all; raises an error of one of them where they do not all succeed."""
+        """Run all calls; raises the error of a failed one if not all succeed."""
 
 
 def sequential(calls: Sequence[Callable[[], None]]) -> None:
-    """The `ParallelRunner` that needs nothing: one after another, here."""
+    """The `ParallelRunner` of this process alone: one call after another."""
     for call in calls:
         call()
 
@@ -276,21 +274,21 @@ class Sink(Protocol):
 
     @property
     def target(self) -> str:
-        """The target's name in the job, unique and stable: it keys the parts in a manifest."""
+        """The target's name in the job, unique and stable: the key of its parts in a manifest."""
 
     def ensure(self) -> None:
         """Check that the target can take this job's epochs; creates nothing that a reader sees.
 
         Raises:
             TargetRefusedError: an existing table differs; the message holds the difference.
-            StoreUnavailableError: it could not be looked at.
+            StoreUnavailableError: the target could not be read.
         """
 
     def begin(self, plan: Plan) -> PartitionWriter | SelectiveWriter | KeyedWriter:
         """Start an epoch; nothing is visible to readers until `commit`. Idempotent in one process.
 
         Raises:
-            TargetError: it cannot be started now; the message says why.
+            TargetError: the epoch cannot be started now; the message says why.
         """
 
     def prepare(self, epoch: EpochRef, reports: Sequence[WriteReport]) -> Part:
@@ -302,32 +300,32 @@ class Sink(Protocol):
         """
 
     def verify(self, part: Part) -> Sequence[str]:
-        """What is missing or damaged in a prepared part, in words; empty when it can be committed."""
+        """Missing or damaged data of a prepared part, human-readable; empty if the part can be committed."""
 
     def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         """Make the part visible, atomically. Idempotent: any process, any number of times.
 
-        The caller applies epochs in order. A part of 0 rows changes nothing. What attempts without a report wrote is
-        deleted before: a reader that lists files never takes it for rows.
+        The caller applies epochs in order. A part of 0 rows changes nothing. Files of unreported task attempts are
+        deleted first: a reader that lists files never counts them as rows.
 
         Args:
             part: the prepared part.
-            parallel: runs what can be done side by side once the part is visible.
+            parallel: runs concurrent work once the part is visible.
 
         Raises:
-            ReplayNeededError: the target has lost what was prepared; the epoch has to be written to it again.
+            ReplayNeededError: the target has lost the prepared data; the epoch has to be written to it again.
             TargetRefusedError: the table changed so that it cannot take the part.
-            CommitRejectedError: it did not land, within the bounds of the retries.
-            CommitUnknownError: it may have landed.
+            CommitRejectedError: the commit did not land, within the bounds of the retries.
+            CommitUnknownError: the commit may have landed.
         """
 
     def lookup(self, epoch: EpochRef) -> Lookup:
         """Whether the target has applied this epoch (or a later one, which implies it)."""
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
-        """Remove everything of an epoch that was decided against; idempotent, from storage alone.
+        """Delete all data of an epoch that is rolled back; idempotent, from storage alone.
 
-        Keeps the record of what there was to remove (markers) until `release`.
+        Keeps the record of that data (markers) until `release`.
 
         Returns:
             paths below the target's root that the epoch had written or announced.
@@ -336,15 +334,15 @@ class Sink(Protocol):
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """Last step, after the instant is completed: delete late files, then the markers that are no longer needed.
 
-        A file named in `part` stays, so its marker can go. Any other may be written by a task that is still running
-        somewhere, or by a request that its client has given up: what was announced is deleted if it is there, and the
-        marker stays for a later look.
+        A file named in `part` stays, so its marker is deleted. Any other file may still be written, by a task that is
+        running somewhere, or by a request that its client has given up: an announced file is deleted if it exists, and
+        its marker stays for a later check.
 
         Args:
             epoch: an epoch whose instant is completed or rolled back.
             part: the part that stays; None after a rollback.
-            final: no task of this epoch can be alive any more: all markers go.
+            final: no task of this epoch can be alive any more: all markers are deleted.
         """
 
     def unreleased(self) -> Sequence[str]:
-        """Instant times of which something still waits for `release`."""
+        """Times of instants that still wait for `release`."""

@@ -1,9 +1,9 @@
-"""Whether a Parquet file still holds what was written: its checksum, its pages, its statistics.
+"""Damage checks of a Parquet file: its checksum, its pages, its statistics.
 
-The manifest has a CRC-32 of all bytes of each file that Tideline has written. Files of a query are Spark's, which puts
-a CRC into each page (Parquet format, `PageHeader.crc`) for the page's data. Files without either are decoded all the
-same, and each column's values are held against the null count and bounds in the footer; a change that keeps to those
-is not found.
+The manifest has a CRC-32 of all bytes of each file that Tideline has written. Files of a query are written by Spark,
+which puts a CRC into each page (Parquet format, `PageHeader.crc`) for the page's data. Every file is decoded as well,
+and each column's values are compared with the null count and bounds in the footer; in a file without checksums, a
+change within those bounds is not found.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from timeline.epoch import WrittenFile
 from timeline.units import count
 
 _BROKEN = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
-"""What the decoder of bytes in memory raises, all of them for these bytes."""
+"""Errors of the decoder of bytes in memory; each of them means damaged bytes."""
 
 
 def damage_of(body: bytes, written: WrittenFile) -> str | None:
-    """What is wrong in a file, for people; None where nothing is.
+    """A file's damage, human-readable; None if it is intact.
 
     Args:
         body: the whole file.
-        written: what the manifest says of it.
+        written: the file's entry in the manifest.
     """
     if written.crc32 is not None and zlib.crc32(body) != written.crc32:
         return f"its bytes add up to {zlib.crc32(body):08x}, those that were written to {written.crc32:08x}"
@@ -45,7 +45,7 @@ def damage_of(body: bytes, written: WrittenFile) -> str | None:
                 return f"values of column {column!r} are not those that its statistics tell of"
         return None if found == rows else f"it holds {count(found, 'row')}, the manifest says {rows:,}"
     except _BROKEN as error:
-        # The decoder's words may quote values.
+        # The decoder's message may quote values.
         is_sum = "CRC" in str(error)
         return (
             "a page's checksum is not that of its bytes" if is_sum else f"it cannot be decoded ({type(error).__name__})"
@@ -53,7 +53,7 @@ def damage_of(body: bytes, written: WrittenFile) -> str | None:
 
 
 def _outside(group: pq.RowGroupMetaData, table: pa.Table) -> str | None:
-    """A column whose values are not within its statistics; floats and what is nested have none to go by."""
+    """A column with values outside its statistics; floats and nested columns are not checked."""
     for index in range(group.num_columns):
         chunk = group.column(index)
         name, told = chunk.path_in_schema, chunk.statistics

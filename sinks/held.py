@@ -1,13 +1,13 @@
-"""Which epochs a target still has: what a sink finds there, and what an epoch's commit relies on.
+"""Epochs that a target still has: those that a sink finds there, and those that an epoch's commit relies on.
 
-A marker tells the newest epoch that was applied. It does not tell that the epochs before it are still there: a Delta
-table keeps its markers when it is restored to an older version or overwritten. So a sink that can looks at what others
-did to its target since the job's own last commit.
+A marker names the newest epoch that was applied. It does not prove that earlier epochs still exist: a Delta table keeps
+its markers when it is restored to an older version or overwritten. So a sink, if it can, reads the changes that others
+made to its target since the job's own last commit.
 
 ::
 
     held    table 5f0c…, newest epoch 7, missing 4-7, how: "restored to version 3 by version 9"
-    base    the same as an epoch was prepared on it, in its part's detail: its commit refuses what lost epochs since
+    base    the same when an epoch was prepared, in its part's detail: its commit refuses a later loss of epochs
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sinks.base import RememberingSink, Sink
 from timeline.epoch import Json, Part, WriteReport, WrittenFile
 
 BASE_DETAIL = "base"
-"""Key of a part's detail: the `Base` that it was prepared on."""
+"""Key of a part's detail: the `Base` that the part was prepared on."""
 
 Span: TypeAlias = tuple[int, int]
 """Consecutive epochs, the first and the last."""
@@ -30,14 +30,14 @@ Span: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Base:
-    """A target as an epoch was prepared on it.
+    """State of a target when an epoch was prepared for it.
 
     Attributes:
-        table: its id; None where there was no table, or one that was only just made.
-        version: its newest version then; -1 where there was none.
+        table: its table's id; None if there was no table, or it had only just been created.
+        version: its newest version; -1 if there was none.
         newest: the newest epoch that the job's marker named; None where there was none.
         missing: epochs that were known to be missing, and are replayed or given up by a later epoch.
-        place: where the target lies; "" where its writer did not say.
+        place: where the target lies; "" if its writer did not record it.
     """
 
     table: str | None
@@ -49,16 +49,16 @@ class Base:
 
 @dataclass(frozen=True)
 class Held:
-    """A job's epochs in a target as it is now.
+    """A job's epochs in a target's current state.
 
     Attributes:
-        table: its id; None where there is no table.
+        table: its table's id; None if there is no table.
         version: its newest version; -1 where there is no table.
         newest: the newest epoch that the job's marker names; None where it names none.
-        missing: epochs up to that one that others took out since.
-        how: what took them out, in words; "" where nothing did.
-        instant: the instant of the newest epoch, where the target tells it.
-        doubt: why it cannot be told whether others took epochs out; "" where it can.
+        missing: epochs up to `newest` that others have removed.
+        how: the operation that removed them, human-readable; "" if there was none.
+        instant: the instant of the newest epoch, if the target records it.
+        doubt: why it is uncertain whether others removed epochs; "" if it is certain.
     """
 
     table: str | None
@@ -71,7 +71,7 @@ class Held:
 
     @property
     def base(self) -> Base:
-        """What an epoch that is prepared now relies on."""
+        """The `Base` of an epoch that is prepared now."""
         return Base(self.table, self.version, self.newest)
 
 
@@ -80,12 +80,12 @@ class TargetContents(Protocol):
 
     @property
     def place(self) -> str:
-        """The target's location in one spelling, "" where it is known by its name alone; touches no storage."""
+        """The target's location in canonical spelling, "" if only its name identifies it; touches no storage."""
 
     def held(self, known: Base | None = None) -> Held:
         """The job's epochs in the target; reads only.
 
-        Where nobody else wrote since the job's last commit, only the newest entry is read.
+        If nobody else wrote since the job's last commit, only the newest entry is read.
 
         Args:
             known: the target when it was last known to be in order; older changes are not checked again.
@@ -102,7 +102,7 @@ class TargetContents(Protocol):
         """
 
     def missing_files(self) -> Sequence[str]:
-        """Data files that the target names and that do not exist; none where it names no files.
+        """Data files that the target names and that do not exist; empty if it names no files.
 
         Raises:
             StoreUnavailableError: the target cannot be read.
@@ -121,17 +121,17 @@ class FileCopies(Protocol):
     """Data files that targets of one job exchange, byte for byte."""
 
     def read(self, file: WrittenFile) -> bytes:
-        """A data file of this target, whole.
+        """All bytes of a data file of this target.
 
         Raises:
-            StoreUnavailableError: it does not exist, or its bytes are not those that were written.
+            StoreUnavailableError: the file does not exist, or has other bytes than were written.
         """
 
     def refused(self, files: Sequence[WrittenFile]) -> str:
-        """Why this target takes no copies of another one's data files; "" where it takes them.
+        """Why this target refuses copies of another target's data files; "" if it takes them.
 
         Args:
-            files: the other target's.
+            files: data files of the other target.
         """
 
     def write(self, instant: str, files: Sequence[WrittenFile], read: Callable[[WrittenFile], bytes]) -> WriteReport:
@@ -139,7 +139,7 @@ class FileCopies(Protocol):
 
         Args:
             instant: the epoch's instant.
-            files: the other target's.
+            files: data files of the other target.
             read: returns the bytes of one of them.
 
         Raises:
@@ -149,7 +149,7 @@ class FileCopies(Protocol):
 
 @runtime_checkable
 class CopyingSink(Protocol):
-    """A sink whose data files other targets of the same job can have too."""
+    """A sink that can exchange data files with other targets of the same job."""
 
     def copies(self) -> FileCopies:
         """Reads and writes copies of data files; touches no storage."""
@@ -159,28 +159,28 @@ _BASE = TypeAdapter(Base)
 
 
 def contents_of(sink: Sink) -> TargetContents | None:
-    """The contents of a sink's target; None where it does not record its epochs."""
+    """The contents of a sink's target; None if the target does not record its epochs."""
     return sink.contents() if isinstance(sink, HoldingSink) else None
 
 
 def copies_of(sink: Sink) -> FileCopies | None:
-    """Copies of a sink's data files; None where other targets cannot have them."""
+    """The exchange of a sink's data files; None if the sink does not offer it."""
     return sink.copies() if isinstance(sink, CopyingSink) else None
 
 
 def remembering(sink: Sink) -> RememberingSink | None:
-    """The sink, where it knows which timelines of its job have written to it."""
+    """The sink if it knows which timelines of its job have written to its target, else None."""
     return sink if isinstance(sink, RememberingSink) else None
 
 
 def base_of(part: Part) -> Base | None:
-    """What a part was prepared on; None where its writer did not say."""
+    """The state of the target that a part was prepared on; None if its writer did not record it."""
     found = part.detail.get(BASE_DETAIL)
     return None if found is None else _BASE.validate_python(found)
 
 
 def with_base(detail: Mapping[str, Json], base: Base) -> dict[str, Json]:
-    """A part's detail that says what it was prepared on."""
+    """A part's detail with the state of the target that the part was prepared on."""
     return {**detail, BASE_DETAIL: cast(Json, _BASE.dump_python(base, mode="json"))}
 
 
@@ -201,23 +201,23 @@ def in_spans(epoch: int, among: Iterable[Sequence[int]]) -> bool:
 
 
 def span_words(among: Sequence[Span]) -> str:
-    """Ranges of epochs for people: ``epochs 3-7, 9``."""
+    """Ranges of epochs, human-readable: ``epochs 3-7, 9``."""
     return f"epoch{'' if is_single(among) else 's'} {numbers_of(among)}"
 
 
 def numbers_of(among: Sequence[Span]) -> str:
-    """Ranges for people: ``3-7, 9``."""
+    """Ranges, human-readable: ``3-7, 9``."""
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in among)
 
 
 def gone_words(among: Sequence[Span], rows: str = "") -> str:
-    """That these epochs are gone, for people: ``epochs 3-7, 9 (12 rows) are gone``."""
+    """The loss of epochs, human-readable: ``epochs 3-7, 9 (12 rows) are gone``."""
     of_rows = f" ({rows})" if rows else ""
     return f"{span_words(among)}{of_rows} {'is' if is_single(among) else 'are'} gone"
 
 
 def is_single(among: Sequence[Span]) -> bool:
-    """Whether ranges have one number in all."""
+    """Whether ranges hold one number in all."""
     return len(among) == 1 and among[0][0] == among[0][1]
 
 
@@ -226,8 +226,8 @@ class LostEpochs:
     """Epochs that a target has lost.
 
     Attributes:
-        how: what happened to it, in words.
-        epochs: which, as far as the target's own log tells.
+        how: what happened to the target, human-readable.
+        epochs: the lost epochs, as far as the target's own log records them.
     """
 
     how: str
@@ -235,16 +235,16 @@ class LostEpochs:
 
     @property
     def words(self) -> str:
-        """That they are gone, for people."""
+        """The loss, human-readable."""
         return gone_words(self.epochs)
 
 
 def gone_since(base: Base, held: Held) -> LostEpochs | None:
-    """What a target lost since it was known; None where it has all that it had.
+    """Epochs that a target has lost since an earlier state; None if it lost none.
 
     Args:
-        base: as it was known.
-        held: as it is.
+        base: the earlier state.
+        held: the current state.
     """
     if base.newest is None:
         return None
@@ -269,10 +269,10 @@ REPLAY = (
     "Nothing was written there. Next: tideline replay CONF --dry-run says where their rows can be had, "
     "tideline replay CONF puts them back, and after tideline replay CONF --accept-loss the job goes on without"
 )
-"""The next step after a loss, for people."""
+"""The next step after a loss, human-readable."""
 
 RESTORE_TIMELINE = (
     "Nothing was written. Restore the newest objects below .hoodie/ from the store's versions or a backup, or write to "
     "another table and timeline"
 )
-"""The next step where a timeline is older than its targets."""
+"""The next step if a timeline is older than its targets, human-readable."""

@@ -1,10 +1,10 @@
-"""Arrow columns as JSON text and back, without loss: what has no fixed width in a value, and rows shown to people.
+"""Lossless JSON text of Arrow columns, both ways: for nested values in a target with keys, and for rows in messages.
 
 | Spark SQL type | JSON |
 |---|---|
 | whole numbers, boolean | number, ``true`` or ``false`` |
 | float, double | number; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` |
-| decimal | number with all its digits, ``1E-20`` among them (a reader must not take it for a double) |
+| decimal | number with all its digits, ``1E-20`` among them (a reader must not parse it as a double) |
 | string | string |
 | binary | string, base64 with padding (RFC 4648, section 4) |
 | date | string, ``"2024-05-01"``; years have four digits or more, and ``-`` in front before the year 0 |
@@ -15,7 +15,7 @@
 | map | object where keys are strings, otherwise an array of ``[key,value]``; a repeated key stays repeated |
 | null | ``null`` |
 
-No spaces; UTF-8, where only what JSON demands is escaped.
+No spaces; UTF-8; only characters that JSON demands are escaped.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ import pyarrow as pa
 from timeline.errors import FormatError
 
 Parsed = str | int | float | Decimal | bool | list["Parsed"] | tuple["Parsed", ...] | None
-"""What `json.loads` gives here; an object is a tuple of (name, value) lists, so that repeated keys survive."""
+"""Result of the JSON parser; an object is a tuple of (name, value) pairs, so that repeated keys survive."""
 
 _NULL = "null"
 _NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-# Years of three digits behind the sign are what older versions wrote.
+# Older versions wrote years of three digits behind the sign.
 _DATE = re.compile(r"((?:[+-]?\d{4,}|-\d{3})-\d\d-\d\d)", re.ASCII)
 _TIME = re.compile(_DATE.pattern[:-1] + r"T\d\d:\d\d:\d\d\.\d{6})", re.ASCII)
 _YEAR_0 = np.datetime64("0000-01-01")
 _NO_TIME = "NaT"
 _EARLIEST = "-290308-12-21T19:59:05.224192"
-"""The smallest number of microseconds, which numpy takes for no time at all."""
+"""The time of the smallest number of microseconds, which numpy reads as NaT."""
 
 _TIME_UTC = re.compile(_TIME.pattern + "Z", re.ASCII)
 
 
 def to_json(column: pa.Array) -> list[str]:
-    """The JSON text of each value of a column; ``null`` where it is null."""
+    """The JSON text of each value of a column; ``null`` for null."""
     texts = _texts(column)
     if column.null_count:
         return [text if there else _NULL for text, there in zip(texts, column.is_valid().to_pylist(), strict=True)]
@@ -73,7 +73,7 @@ def from_json(texts: Sequence[str | bytes | None], kind: pa.DataType) -> pa.Arra
 
 
 def _texts(column: pa.Array) -> list[str]:
-    """As `to_json`; what stands in place of nulls has no meaning."""
+    """Like `to_json`, but texts of nulls have no meaning."""
     kind, types = column.type, pa.types
     if types.is_string(kind) or types.is_large_string(kind):
         return [encode_basestring(value) for value in column.fill_null("").to_pylist()]
@@ -133,7 +133,7 @@ def _map_texts(column: pa.Array) -> list[str]:
 
 
 def _spans(column: pa.Array, inner: pa.Array) -> tuple[list[int], list[str]]:
-    """Where each list begins (and the last one ends) among the texts of the items that belong to this slice."""
+    """Start of each list (and end of the last one) in the texts of this slice's items, and these texts."""
     offsets = column.offsets.to_pylist() or [0]
     return [offset - offsets[0] for offset in offsets], to_json(inner.slice(offsets[0], offsets[-1] - offsets[0]))
 
@@ -187,14 +187,14 @@ def _column(values: Sequence[Parsed], kind: pa.DataType) -> pa.Array:
 
 
 def _of(value: Parsed, *allowed: type) -> Parsed:
-    """The value, of exactly these types or null; Arrow itself would cut a fraction off, and take true for 1."""
+    """The value, of exactly these types or null; Arrow itself would cut a fraction off, and read true as 1."""
     if value is not None and type(value) not in allowed:
         raise ValueError(f"{value!r} where {' or '.join(each.__name__ for each in allowed)} is needed")
     return value
 
 
 def _time(value: Parsed, pattern: re.Pattern[str]) -> str:
-    """A date or time as numpy takes it; numpy itself would accept far more."""
+    """A date or time for numpy, checked because numpy itself accepts far more."""
     if value is None:
         return _NO_TIME
     found = pattern.fullmatch(value) if isinstance(value, str) else None
@@ -204,7 +204,7 @@ def _time(value: Parsed, pattern: re.Pattern[str]) -> str:
 
 
 def _float(value: Parsed) -> float | None:
-    """A number, or the name of what is none."""
+    """A number, also from the name of NaN or an infinity."""
     if isinstance(value, str) and value in _NO_NUMBERS:
         return _NO_NUMBERS[value]
     if value is None or (isinstance(value, int | Decimal) and not isinstance(value, bool)):

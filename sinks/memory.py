@@ -5,9 +5,8 @@
     <uuid>_<task>-<stage>-<attempt>_<t>.arrow    rows of one task, Arrow IPC
     _log/<version>.json                          put-if-absent; one entry for each applied epoch
 
-It keeps every rule that a real lake target keeps (markers, an idempotent marker per job and epoch,
-atomic visibility) and nothing else, so it shows the protocol without a format around it. On a
-`MemoryStore` it lives and dies with the process.
+The table keeps every rule of a real lake target (markers, an idempotent marker per job and epoch, atomic visibility)
+and nothing else, so it shows the protocol without a table format. On a `MemoryStore` it lives as long as the process.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class MemorySink:
         return cls(options.name or f"memory:{options.path}", context.app_id, store)
 
     def ensure(self) -> None:
-        """See Sink; any rows are taken."""
+        """See Sink; takes any rows."""
 
     def begin(self, plan: Plan) -> PartitionWriter:
         """See Sink."""
@@ -114,7 +113,7 @@ class MemorySink:
             try:
                 log = self._log()
             except StoreUnavailableError as error:
-                # Nothing was put yet, or what was put lost its version to another job for good.
+                # Nothing was put yet, or the entry that was put lost its version to another job for good.
                 raise CommitRejectedError(f"{self.target}: {part.epoch} is not committed: {error}") from error
             if any(known.app_id == self.app_id and known.epoch >= entry.epoch for known in log):
                 self._refuse_other_instant(log, part)
@@ -193,7 +192,7 @@ class MemoryContents:
         return ""
 
     def held(self, known: Base | None = None) -> Held:
-        """See TargetContents; nobody takes rows out of such a table, it can only be deleted as a whole."""
+        """See TargetContents; rows are never removed from this table, it can only be deleted as a whole."""
         log = self.log()
         newest = next((entry for entry in reversed(log) if entry.app_id == self.app_id), None)
         if not log:
@@ -224,7 +223,7 @@ class _Writer:
 
 
 class _MemoryBatchWriter:
-    """Collects one task's rows and puts them as one object when it is closed."""
+    """Collects one task's rows and puts them as one object on close."""
 
     def __init__(self, writer: _Writer, attempt: TaskAttempt) -> None:
         self._writer = writer
@@ -249,7 +248,7 @@ class _MemoryBatchWriter:
 
     def abort(self) -> None:
         self._batches.clear()
-        # What cannot be removed now is announced: rollback or release removes it.
+        # A file that cannot be deleted now is announced: rollback or release deletes it.
         with contextlib.suppress(StoreUnavailableError):
             self._writer.markers.store.delete([self._path])
 

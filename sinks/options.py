@@ -1,7 +1,7 @@
-"""A target's block in a job file, and how its type takes part in a job: asked before anything is opened.
+"""A target's block in a job file, and properties of its type that a job reads before it opens anything.
 
-Every sink type extends `TargetOptions` (or `LakeOptions`, where its files lie in an object store) with its own keys.
-Its class answers what the job needs to know of the type; the answer of a class that gives none is the one below.
+Every sink type extends `TargetOptions` (or `LakeOptions`, if its files lie in an object store) with its own keys. Its
+class overrides the properties whose default below does not fit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class QueryRows(enum.Enum):
     """How a target takes the rows of a job's query (``transform``)."""
 
     FILES = "files"
-    """Spark writes them as Parquet files below `LakeOptions.path`. The sink's `begin` gives a
+    """Spark writes the rows as Parquet files below `LakeOptions.path`. The sink's `begin` returns a
     `sinks.parquet.partition_writer.ParquetPartitionWriter`; its `abort` and `release` go through
     `sinks.delta.spark_files`, so that Spark's folder is removed as a whole."""
 
     WRITER = "writer"
-    """Tasks give them to the sink's writer, as they do with rows of a job without a query."""
+    """Tasks pass the rows to the sink's writer, as in a job without a query."""
 
     REFUSED = "refused"
-    """Not at all; a job file that asks for it is refused."""
+    """The target takes no rows of a query; a job file with both is refused."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Keyspace:
     """The keys that a target writes.
 
     Attributes:
-        servers: addresses of the store; one in common means the same store.
-        prefix: the beginning of all keys, as the job file's ``prefix`` writes it.
+        servers: addresses of the store; a common address means the same store.
+        prefix: the beginning of all keys, as written in the job file's ``prefix``.
         prefix_bytes: the same as bytes.
     """
 
@@ -45,7 +45,7 @@ class Keyspace:
     prefix_bytes: bytes
 
     def shared_servers(self, other: Keyspace) -> list[str]:
-        """Servers on which a key of one can be a key of the other; none where no key can."""
+        """Servers on which two keyspaces overlap; empty if they do not."""
         short, long = sorted((self.prefix_bytes, other.prefix_bytes), key=len)
         return sorted(self.servers & other.servers) if long.startswith(short) else []
 
@@ -55,14 +55,14 @@ class TargetOptions(BaseModel):
 
     Attributes:
         type: the sink's entry point name.
-        name: the target's name in the job; None means one made of type and place.
+        name: the target's name in the job; None: derived from type and place.
         lies_at_a_path: whether the type has the key ``path``, see `LakeOptions`.
         takes_rejected: whether a target of this type can be the job's quarantine: it takes every row of any schema, and
-            its `begin` gives a plain `PartitionWriter`. For ``tideline replay-quarantine`` its sink also has to offer
+            its `begin` returns a plain `PartitionWriter`. For ``tideline replay-quarantine`` its sink also has to offer
             `sinks.reading.SnapshotSink`.
-        query_rows: how it takes the rows of a query.
+        query_rows: how the target takes the rows of a query.
         may_need_replay: whether a commit may raise ReplayNeededError: then the epoch's records have to be readable
-            again, and a stream's are not.
+            again, which a stream's are not.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,14 +82,14 @@ class TargetOptions(BaseModel):
 
     @property
     def takes_whole_source(self) -> bool:
-        """Whether the target takes everything that the source has as one epoch, whatever the source's limits say."""
+        """Whether one epoch takes all records that the source has, regardless of the source's limits."""
         return False
 
     @property
     def keyspace(self) -> Keyspace | None:
-        """The keys that the target writes, so that two targets do not write the same ones; None where rows have none.
+        """The target's keys, which must not overlap with another target's; None if rows have no keys.
 
-        A sink that gives one has the key ``prefix``.
+        Options with a keyspace have the key ``prefix``.
         """
         return None
 

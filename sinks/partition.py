@@ -1,4 +1,4 @@
-"""How a lake target lays its files out: by columns, and by the date or hour of a timestamp."""
+"""Partitioning of a lake target's files: by columns, and by the date or hour of a timestamp."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from timeline.errors import ConfigError
 
 NULL_SEGMENT = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for null in a folder's name, as in Hive."""
+"""The value null in a folder's name, as in Hive."""
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _LONGEST_SEGMENT_BYTES = 200
@@ -22,10 +22,10 @@ _DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")
 
 
 class EmptyPartition(enum.Enum):
-    """What becomes of a row with an empty text in a partition column.
+    """Treatment of a row with an empty text in a partition column.
 
-    Delta's log has one text, the empty one, for it and for null (section "Partition Value Serialization"), and so has
-    Hive's layout: whoever reads the table reads null.
+    Delta's log has one form for an empty text and null (section "Partition Value Serialization"), and so has Hive's
+    layout: readers get null.
     """
 
     QUARANTINE = "quarantine"
@@ -33,7 +33,7 @@ class EmptyPartition(enum.Enum):
 
 
 class Transform(enum.Enum):
-    """How a partition value is made of its source column."""
+    """How a partition value is derived from its source column."""
 
     IDENTITY = "identity"
     DATE = "date"
@@ -68,7 +68,7 @@ class PartitionField:
                 return pa.string()
 
     def __str__(self) -> str:
-        """As a job file writes it."""
+        """The spelling of a job file."""
         return self.source if self.transform is Transform.IDENTITY else f"{self.transform.value}({self.source})"
 
 
@@ -90,7 +90,7 @@ def parse_partition(text: str) -> PartitionField:
 
 
 def partitioned_schema(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> pa.Schema:
-    """The table's schema: the rows' columns, and behind them those that the partitioning adds.
+    """The table's schema: the rows' columns, then the columns that the partitioning adds.
 
     Raises:
         ConfigError: a field names no column, a column of the wrong type, or leaves no data column.
@@ -122,7 +122,7 @@ def partitioned_schema(schema: pa.Schema, partition_by: Sequence[PartitionField]
 
 
 def text_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[str]:
-    """Partition columns that are texts of the rows themselves.
+    """Partition columns that are text columns of the rows.
 
     Args:
         schema: columns of the rows.
@@ -144,7 +144,7 @@ def fraction_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) 
 
 
 def date_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[str]:
-    """Columns whose date is a partition's value: dates themselves, and what ``date(…)`` is made of.
+    """Columns whose date is a partition's value: date columns, and the sources of ``date(…)``.
 
     Args:
         schema: columns of the rows.
@@ -159,10 +159,10 @@ def date_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> l
 
 
 def unfit_partition(partition: Mapping[str, str | None], schema: pa.Schema) -> str:
-    """Why no row may be in a partition, by its values as the log has them; "" where rows may.
+    """Why a partition with these values is refused; "" if it is allowed.
 
     Args:
-        partition: value of each partition column.
+        partition: value of each partition column, as the log has it.
         schema: columns of the table.
     """
     for name, value in partition.items():
@@ -177,7 +177,7 @@ def unfit_partition(partition: Mapping[str, str | None], schema: pa.Schema) -> s
 
 
 def fraction_reason(column: str, value: str) -> str:
-    """Why a row with a negative decimal with a fraction in a partition column is refused."""
+    """The reason to refuse a row with a negative decimal with a fraction in a partition column."""
     return (
         f"{column}: {value} cannot be a partition's value: delta-rs (pandas, Arrow) could not read the table any more; "
         "partition by something without negative fractions"
@@ -185,12 +185,12 @@ def fraction_reason(column: str, value: str) -> str:
 
 
 def date_reason(column: str, value: str) -> str:
-    """Why a row with a date of a year that readers do not take in a partition column is refused."""
+    """The reason to refuse a row with a date outside the years 1 to 9999 in a partition column."""
     return f"{column}: {value} cannot be a partition's value: readers take dates of the years 1 to 9999 only"
 
 
 def empty_reason(column: str) -> str:
-    """Why a row with an empty text in a partition column is refused."""
+    """The reason to refuse a row with an empty text in a partition column."""
     return (
         f"{column}: '' cannot be a partition's value, tables read it as null; on_empty_partition: to_null in the job "
         "file writes null"
@@ -225,7 +225,7 @@ def partition_folder(partition: Mapping[str, str | None]) -> str:
     """The folder of a partition below the table's root: ``col=value/…``, "" for an unpartitioned table.
 
     Escaped as Hive does, so that any value is one path segment on any store. Values too long for a
-    file system's names are cut and made unique by a hash; the log entry holds them whole.
+    file system's names are cut and made unique by a hash; the log entry holds the full value.
     """
     return "/".join(
         f"{_segment(name)}={NULL_SEGMENT if value is None else _segment(value)}" for name, value in partition.items()

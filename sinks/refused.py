@@ -1,4 +1,4 @@
-"""Rows that a target does not take, in the form in which the quarantine shows them."""
+"""Rows that a target refuses, in the form of the quarantine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def refused_rows(rows: pa.RecordBatch, reasons: Mapping[int, str], shard: str, o
 
     Args:
         rows: the batch.
-        reasons: index of each refused row, and why.
-        shard: whose records the rows are.
-        offsets: of each row of the batch.
+        reasons: index of each refused row, and the reason.
+        shard: the shard of the rows' records.
+        offsets: offset of each row of the batch.
     """
     if not reasons:
         return pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
@@ -35,5 +35,5 @@ def refused_rows(rows: pa.RecordBatch, reasons: Mapping[int, str], shard: str, o
 
 
 def as_json_lines(rows: pa.RecordBatch) -> pa.Array:
-    """Each row as one line of JSON (`binary`, no line end), the form in which refused rows are shown."""
+    """Each row as one line of JSON (`binary`, no line end), the form of refused rows in the quarantine."""
     return pa.array(to_json(rows.to_struct_array()), pa.string()).cast(pa.binary())

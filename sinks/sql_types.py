@@ -1,8 +1,8 @@
-"""Spark SQL's type names and Arrow's types, both ways: what a job file's schema and the messages speak.
+"""Conversion between Spark SQL's type names, which job files and messages use, and Arrow's types.
 
 Names and grammar are those of Spark SQL's reference, "Data Types"; a struct's field may be written
-``a:int`` or ``a: int``, and a name that is not a plain word goes between backticks. `timestamp` is an
-instant in microseconds, UTC; `timestamp_ntz` a wall clock without a zone.
+``a:int`` or ``a: int``, and a name that is not a plain word goes between backticks. `timestamp` is a point in time in
+microseconds, UTC; `timestamp_ntz` a wall-clock time without a zone.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MOST_DIGITS = 38
 
 
 def parse_type(text: str) -> pa.DataType:
-    """The Arrow type of a Spark SQL type name; letters' case does not matter in type names.
+    """The Arrow type of a Spark SQL type name; type names are case-insensitive.
 
     Args:
         text: for example ``bigint``, ``decimal(10,2)``, ``array<struct<a:int,b:map<string,double>>>``.
 
     Raises:
-        ValueError: names the piece that is wrong and what is allowed in its place.
+        ValueError: the message names the wrong piece and what is allowed in its place.
     """
     parser = _Parser(text)
     found = parser.type(depth=0)
@@ -56,7 +56,7 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The Spark SQL name of an Arrow type; `parse_type` gives the same type back for every type it can return.
+    """The Spark SQL name of an Arrow type; the inverse of `parse_type`.
 
     Raises:
         ValueError: Spark SQL has no such type (an unsigned integer, a time of day, ...).
@@ -140,7 +140,7 @@ class _Parser:
         raise ValueError(f"unknown type {word!r}; allowed are {_ALLOWED}")
 
     def struct(self, depth: int) -> pa.DataType:
-        """The fields of a struct, behind its word."""
+        """The fields of a struct, behind its keyword."""
         self.expect("<")
         fields: list[pa.Field] = []
         while self.peek() != ">":
@@ -164,7 +164,7 @@ class _Parser:
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
     def decimal(self) -> pa.DataType:
-        """Precision and scale behind the word; Spark's default is 10 digits, none behind the point."""
+        """Precision and scale behind the keyword; Spark's default is 10 digits, none behind the point."""
         if self.peek() != "(":
             return pa.decimal128(10, 0)
         self.expect("(")

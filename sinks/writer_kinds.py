@@ -1,4 +1,4 @@
-"""The three kinds of writers that a sink's `begin` gives, told apart for the tasks that use them."""
+"""The three kinds of writers that a sink's `begin` returns, separated for the tasks that use them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sinks.base import KeyedWriter, PartitionWriter, RefusingWriter, SelectiveWr
 
 @dataclass(frozen=True)
 class WritersByKind:
-    """Names and writers of an epoch's targets, in their order.
+    """Names and writers of an epoch's targets, in the order of the targets.
 
     Attributes:
         plain: writers that take rows where they are read.
-        selective: the same, of targets that refuse some of their rows.
-        keyed: writers whose rows go to the task of their key first.
+        selective: the same, for targets that may refuse rows.
+        keyed: writers whose rows are sent to the task of their key first.
     """
 
     plain: tuple[tuple[str, PartitionWriter], ...]
@@ -24,7 +24,7 @@ class WritersByKind:
 
     @classmethod
     def of(cls, begun: Mapping[str, PartitionWriter | SelectiveWriter | KeyedWriter]) -> WritersByKind:
-        """Sort what `Sink.begin` gave for each target."""
+        """Sort the writers that `Sink.begin` returned, by target, into their kinds."""
         plain: list[tuple[str, PartitionWriter]] = []
         selective: list[tuple[str, SelectiveWriter]] = []
         keyed: list[tuple[str, KeyedWriter]] = []
@@ -39,5 +39,5 @@ class WritersByKind:
 
 
 def refusing(writer: PartitionWriter) -> RefusingWriter | None:
-    """The writer, where there can be rows that it refuses."""
+    """The writer if it may refuse rows, else None."""
     return writer if isinstance(writer, RefusingWriter) and writer.may_refuse else None

@@ -1,4 +1,4 @@
-"""Tideline from Python: run and recover jobs, build them in code, look at timelines.
+"""Tideline from Python: run and recover jobs, build them in code, read timelines.
 
 ::
 
@@ -12,7 +12,7 @@
     tideline.run(job)                                  # or tideline.run("job.yaml")
     tideline.Timeline.load("lake/web").to_pandas("epochs")
 
-All other packages are Tideline's insides. Importing this one starts nothing and loads no Spark.
+All other packages are internal. Importing this one starts nothing and loads no Spark.
 """
 
 from ingest.config.load import JobConfig

@@ -1,4 +1,4 @@
-"""Sources and targets of a job that is built in Python; the keys are those of a job file."""
+"""Sources and targets of a job built in Python; the keys are those of a job file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class JobSource:
     """The ``source`` block of a job.
 
     Attributes:
-        type: its type.
-        keys: its other keys; may hold secrets, so they are not shown.
+        type: the source's type.
+        keys: its other keys; may hold secrets, so the repr leaves them out.
     """
 
     type: str
@@ -28,7 +28,7 @@ class JobTarget:
 
     Attributes:
         type: entry point of its sink.
-        keys: its other keys; may hold secrets, so they are not shown.
+        keys: its other keys; may hold secrets, so the repr leaves them out.
     """
 
     type: str
@@ -39,7 +39,7 @@ def files(path: str, **keys: Unpack[FilesKeys]) -> JobSource:
     """Files in a folder, a glob or one file, local or on S3.
 
     Args:
-        path: where they are.
+        path: the folder, glob or file.
         keys: see `tideline.keys.FilesKeys`; ``format`` is required.
     """
     return JobSource("files", {"path": path, **keys})
@@ -80,6 +80,6 @@ def target(type: str, **keys: object) -> JobTarget:
 
     Args:
         type: entry point of its sink in the group ``tideline.sinks``.
-        keys: those of the sink's options.
+        keys: the sink's options.
     """
     return JobTarget(type, keys)

@@ -1,4 +1,4 @@
-"""A job that is built in Python: the same keys, checks and messages as a job file has."""
+"""A job built in Python, with the keys, checks and messages of a job file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Concern: TypeAlias = Mapping[str, object]
 """A block of a job file as its keys and values."""
 
 AnyJob: TypeAlias = "Job | JobConfig | str | PathLike[str]"
-"""A job, a loaded one, or the path of a job file."""
+"""A job, its loaded configuration, or the path of a job file."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf"})
@@ -35,15 +35,15 @@ class Job:
 
     Attributes:
         name: the job's name.
-        source: where records come from.
-        targets: where rows go, in the order in which an epoch is applied.
+        source: source of the records.
+        targets: targets of the rows, in the order in which an epoch is applied.
         schema: type of each column, by its SQL name or as Arrow's; None: inferred at the first epoch, then kept.
         on_unknown_field: ``drop``, ``quarantine`` or ``fail``.
         transform: a query of Spark SQL over the decoded rows, its table ``source``.
         partition_by: columns, ``date(column)`` or ``hour(column)``.
         on_empty_partition: ``quarantine`` or ``to_null``.
         quarantine: the target that takes rejected rows; None: beside the first table.
-        timeline: where the job's state lies; None: at the first table.
+        timeline: path or URL of the job's state; None: at the first table.
         epoch: ``{"interval": …}``.
         writer: ``{"lease_ttl": …}``.
         storage: fsspec options for every path of the job; may hold secrets.
@@ -72,7 +72,7 @@ class Job:
     on_commit: Concern | Sequence[Concern] = field(default=(), repr=False)
 
     def to_yaml(self) -> str:
-        """The job file that says the same. References to the environment stay references."""
+        """The equivalent job file. References to the environment stay references."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         if self.timeline is not None:
             values["timeline"] = {"path": self.timeline}
@@ -86,17 +86,17 @@ class Job:
             environment: variables that ``${NAME}`` refers to; None: those of this process.
 
         Raises:
-            ConfigError: something is wrong; the message lists every problem with its key path and value.
+            ConfigError: the job is wrong; the message lists every problem with its key path and value.
         """
         variables = os.environ if environment is None else environment
         return config_of_text(self.to_yaml(), f"job {self.name}", variables)
 
 
 def config_of(job: AnyJob) -> JobConfig:
-    """A job's configuration, from whatever form it has.
+    """The configuration of a job in any of its forms.
 
     Raises:
-        ConfigError: something is wrong with it; nothing was started.
+        ConfigError: the job is wrong; nothing was started.
     """
     match job:
         case Job():
@@ -112,7 +112,7 @@ def _is_left_out(value: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    """A value as YAML has it."""
+    """A value in YAML's types."""
     match value:
         case JobSource(type=kind, keys=keys) | JobTarget(type=kind, keys=keys):
             return {"type": kind} | {key: _plain(inner) for key, inner in keys.items()}
@@ -133,7 +133,7 @@ def _plain(value: object) -> object:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes each text that any YAML reader could take for something else."""
+    """Quotes each text that some YAML reader could take for another type."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -13,7 +13,7 @@ SizeKey: TypeAlias = str | int
 
 
 class RecordKeys(TypedDict, total=False):
-    """How records are read, whatever the source."""
+    """Keys for reading records from any source."""
 
     pattern: str
     timestamp_format: str | Mapping[str, str]

@@ -1,6 +1,6 @@
-"""``%load_ext tideline``: instants, recovery steps and settled instants show themselves in notebooks.
+"""``%load_ext tideline``: notebook views of instants, recovery steps and settled instants.
 
-Timelines, rows of epochs, runs and recoveries do so without it.
+Timelines, rows of epochs, runs and recoveries have notebook views without it.
 """
 
 from __future__ import annotations

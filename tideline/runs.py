@@ -1,4 +1,4 @@
-"""Runs and recoveries from Python, and their results as values that show themselves in a notebook."""
+"""Runs and recoveries from Python, and their results with notebook views."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class RunResult:
 
     Attributes:
         job: the job's name.
-        epochs: epochs that were completed.
+        epochs: completed epochs.
         read: records read.
         rows: rows accepted.
         rejected: records and rows in the quarantine.
-        is_stopped: whether it was stopped, and did not end because the source had nothing more.
-        seconds: how long it took.
-        exit_message: what became of the epoch that was open when it was stopped; "" where none was.
+        is_stopped: whether the run was stopped before the source had no more records.
+        seconds: its duration.
+        exit_message: for a stopped run: outcome of the open epoch, or what the stop interrupted; else "".
     """
 
     job: str
@@ -53,8 +53,8 @@ class RunResult:
 
         Args:
             job: the job's name.
-            summary: what the loop did.
-            seconds: how long it took.
+            summary: the loop's summary.
+            seconds: duration of the run.
         """
         numbers = (summary.epochs, summary.read, summary.rows, summary.rejected)
         return cls(job, *numbers, summary.is_stopped, seconds, summary.exit_message)
@@ -68,7 +68,7 @@ class RunResult:
         )
 
     def _repr_html_(self) -> str:
-        """In a notebook: a small table."""
+        """Notebook view: a small table."""
         numbers = (("epochs", self.epochs), ("read", self.read), ("rows", self.rows), ("quarantined", self.rejected))
         facts: list[tuple[str, object]] = [(name, f"{number:,}") for name, number in numbers]
         facts += [("took", duration(self.seconds)), ("open epoch", self.exit_message)]
@@ -78,10 +78,10 @@ class RunResult:
 
 @dataclass(frozen=True)
 class RecoveryResult:
-    """Outcome of one recovery, or with ``dry_run`` what it would do.
+    """Outcome of one recovery, or with ``dry_run`` its preview.
 
     Attributes:
-        recovery: evidence, steps, and what was settled.
+        recovery: evidence, steps, and settled instants.
         is_dry_run: whether nothing was touched.
     """
 
@@ -90,12 +90,12 @@ class RecoveryResult:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is left to a writer that may be alive."""
+        """Whether an instant is left to a writer that may be alive."""
         return self.recovery.is_waiting
 
     @property
     def losses(self) -> Sequence[str]:
-        """Epochs that targets have lost, in words; `tideline replay` puts them back."""
+        """Epochs that targets have lost, human-readable; `tideline replay` puts them back."""
         return self.recovery.losses
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class RecoveryResult:
         return "\n".join(recovery_lines(self.recovery, dry_run=self.is_dry_run))
 
     def _repr_html_(self) -> str:
-        """In a notebook: the evidence, the step and the outcome of each pending instant."""
+        """Notebook view: the evidence, the step and the outcome of each pending instant."""
         return recovery_html(self.recovery)
 
 
@@ -115,17 +115,17 @@ def run(
     stop: threading.Event | None = None,
     listeners: Sequence[Listener] = (),
 ) -> RunResult:
-    """Recover what is pending, then ingest, as `tideline run` does.
+    """Recover pending instants, then ingest, as `tideline run` does.
 
     Args:
         job: a job, or the path of a job file.
-        once: end when the source has nothing new; else go on until `stop` is set.
-        accept_loss: go on behind records that the source no longer has, and record the hole.
+        once: end when the source has no new records; else go on until `stop` is set.
+        accept_loss: skip records that the source no longer has, and record the hole.
         stop: set from another thread to end the run; the open epoch is settled.
-        listeners: called with every event of the run (`ingest.protocol.events`); none of them can fail it.
+        listeners: called with every event of the run (`ingest.protocol.events`); a failing one cannot fail the run.
 
     Raises:
-        ConfigError: something is wrong with the job; nothing was touched.
+        ConfigError: the job is wrong; nothing was touched.
         WriterBusyError: another process writes this timeline.
         TidelineError: the error that ended the run; its message says what to do.
     """
@@ -155,15 +155,15 @@ def _spark(config: JobConfig, stop: threading.Event) -> Runner:
 
 
 def recover(job: AnyJob, *, dry_run: bool = False, force: bool = False) -> RecoveryResult:
-    """Bring every pending instant to its end from storage alone, as `tideline recover` does.
+    """Complete or roll back every pending instant from storage alone, as `tideline recover` does.
 
     Args:
         job: a job, or the path of a job file.
-        dry_run: say what would be done; touch nothing.
+        dry_run: report the steps, and touch nothing.
         force: do not wait for a writer that may be alive.
 
     Raises:
-        ConfigError: something is wrong with the job; nothing was touched.
+        ConfigError: the job is wrong; nothing was touched.
         HaltError: storage gives no clear answer; nothing was touched.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """

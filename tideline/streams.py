@@ -1,4 +1,4 @@
-"""Spark streaming queries through Tideline; Spark is imported when one is made."""
+"""Spark streaming queries through Tideline; Spark is imported when a query is created."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def stream(df: DataFrame, job: AnyJob) -> StreamIngest:
-    """Each micro-batch of a streaming query as one epoch; see `ingest.stream.stream`.
+    """Ingest each micro-batch of a streaming query as one epoch; see `ingest.stream.stream`.
 
     Args:
         df: a streaming DataFrame.
         job: a job with ``source: {type: stream}``, or the path of its job file.
 
     Raises:
-        ConfigError: something is wrong with the job, or `df` does not fit it.
+        ConfigError: the job is wrong, or `df` does not fit it.
     """
     from ingest.stream import stream as ingest
 
@@ -32,11 +32,11 @@ def starting_offsets(job: AnyJob, *, default: str = "earliest", source: int = 0)
 
     Args:
         job: a job with ``source: {type: stream}``, or the path of its job file.
-        default: the answer while nothing is committed.
-        source: which of the query's sources, in Spark's order.
+        default: the value while no offsets are committed.
+        source: index of the query's source, in Spark's order.
 
     Raises:
-        ConfigError: the committed offsets can be continued with their own checkpoint only.
+        ConfigError: the committed offsets can only be continued with their own checkpoint.
         WriterBusyError: a writer that may be alive has an open epoch.
     """
     from ingest.stream import starting_offsets as offsets

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BodyFormat(Generic[T]):
-    """How one frozen dataclass is stored: its fields as one JSON object beside ``format`` and ``kind``.
+    """Storage format of one frozen dataclass: its fields in one JSON object beside ``format`` and ``kind``.
 
     Unknown fields of the same format version are ignored, so a version may add fields that older
     readers can do without.
@@ -31,10 +31,10 @@ class BodyFormat(Generic[T]):
         """The value's bytes; the same fields in the same order give the same bytes.
 
         Raises:
-            FormatError: a text in it is no Unicode, such as a file's name that is not UTF-8: stored in
-                part or in another spelling it would no longer be the same shard.
+            FormatError: a text is no valid Unicode, such as a file name that is not UTF-8: stored in
+                part or in another spelling, the name would mean another shard.
         """
-        # Not pydantic's JSON mode, which replaces what it cannot encode in a key without a word.
+        # Not pydantic's JSON mode, which silently replaces characters that it cannot encode in a key.
         fields = self._fields.dump_python(value)
         content = {"format": FORMAT_VERSION, "kind": self.kind, **fields}
         text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, default=_plain)
@@ -45,14 +45,14 @@ class BodyFormat(Generic[T]):
             raise FormatError(f"a {self.kind} cannot hold {found!r}, which is no Unicode: rename it") from error
 
     def load(self, path: str, body: bytes) -> T:
-        """The value that an object holds.
+        """The value stored in an object.
 
         Args:
-            path: where it was read, for messages.
+            path: path of the object, for messages.
             body: the object's bytes.
 
         Raises:
-            FormatError: damaged, of another kind, or written by a newer version.
+            FormatError: the body is damaged, of another kind, or of a newer format version.
         """
         try:
             fields = json.loads(body)
@@ -76,7 +76,7 @@ class BodyFormat(Generic[T]):
 
 
 def _plain(value: object) -> object:
-    """What JSON stores of the one kind of value that it does not know."""
+    """JSON form of an enum, the only type in bodies that `json` cannot encode."""
     if isinstance(value, enum.Enum):
         return value.value
     raise TypeError(f"{value!r} has no place in a body")

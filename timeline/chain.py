@@ -55,9 +55,9 @@ class Chain:
         next_epoch: the first epoch that is not decided.
         positions: committed position of every shard.
         last: the newest decision; None before the first. The next instant must be later than its completion time.
-        committed: the newest decision that is a commit, among the decisions read since the snapshot.
-        crashes: epochs after `committed` that a crash ended, among the same decisions; epochs rolled back for another
-            reason neither count nor end the count.
+        committed: the newest decision that is a commit, as far back as decisions were read.
+        crashes: epochs after `committed` that a crash ended, as far back as decisions were read; epochs rolled back for
+            another reason neither count nor end the count.
     """
 
     next_epoch: int = 0

@@ -1,9 +1,9 @@
 """Instant times that never repeat and never go back, whatever the wall clock does.
 
-One process gets strictly increasing times from its `InstantClock`. Between processes the clock is
-told what the timeline shows (`observe`), so a machine whose wall clock is an hour behind continues
-after the newest instant; two processes that draw the same time are told apart by put-if-absent on
-the requested file, and the loser draws again.
+One process gets strictly increasing times from its `InstantClock`. Between processes, `observe`
+feeds the timeline's times to the clock, so a machine whose wall clock is an hour behind continues
+after the newest instant. If two processes draw the same time, put-if-absent on the requested file
+decides, and the loser draws again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class InstantClock:
         self._lock = threading.Lock()
 
     def observe(self, instant_time: str) -> None:
-        """Every time drawn from now on is later than this one."""
+        """Make every time drawn from now on later than this one."""
         with self._lock:
             self._last_ms = max(self._last_ms, parse_time(instant_time))
 
@@ -40,7 +40,7 @@ class InstantClock:
             return format_time(self._last_ms)
 
     def next(self) -> str:
-        """A time later than all drawn and observed; the wall clock's, unless that is behind."""
+        """A time later than all drawn and observed times; the wall clock's time unless that is behind."""
         with self._lock:
             self._last_ms = max(self._last_ms + 1, self._now_ms())
             return format_time(self._last_ms)

@@ -1,4 +1,4 @@
-"""Small requests at the same time: waiting for storage one by one is most of what they take."""
+"""Concurrent small requests, which spend most of their time waiting for storage."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_REQUESTS = 8
-"""Requests at the same time: below the 10 connections that botocore keeps in its pool."""
+"""Concurrent requests: fewer than the 10 connections in botocore's pool."""
 
 
 def map_concurrently(action: Callable[[T], R], items: Sequence[T], most: int = MOST_REQUESTS) -> list[R]:
-    """The action's results in the order of the items; a single item, or `most` = 1, takes no thread.
+    """The action's results in the order of the items; a single item, or `most` = 1, starts no thread.
 
     Args:
-        action: what is done with each; the first error, in order, passes through, and what has not begun is left.
-        items: what it is done with.
-        most: how many at the same time.
+        action: called with each item; the first error, in item order, passes through and cancels calls not started.
+        items: arguments of the calls.
+        most: most concurrent calls.
     """
     if len(items) < 2 or most < 2:
         return [action(item) for item in items]

@@ -1,8 +1,8 @@
-"""The decision: the one immutable object that says what becomes of an epoch.
+"""The decision: the one immutable object that fixes an epoch's outcome.
 
-Commit and rollback compete for ``.hoodie/decisions/<epoch>.json``, which can be created once. Whoever
-creates it has decided for everyone; whoever comes second reads what was decided and acts on that.
-It carries all that the next plan needs, so planning reads decisions and no data.
+Commit and rollback compete for ``.hoodie/decisions/<epoch>.json``, which can be created once. The process
+that creates it decides for all; every other process reads the decision and acts on it.
+A decision carries all that the next plan needs, so planning reads decisions and no data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DECISIONS_FOLDER = ".hoodie/decisions"
 
 
 class Outcome(enum.Enum):
-    """What was decided."""
+    """Outcome of an epoch."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -29,22 +29,22 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one epoch, for good.
+    """The final outcome of one epoch.
 
     Attributes:
         epoch: the epoch decided.
         outcome: commit or rollback.
         instant: the instant that it commits or rolls back; any other instant of the epoch is rolled back.
         completion_time: the commit's completion time, pinned here so that every process completes it alike.
-        generation: of the process that decided.
-        by: that process, for people.
-        reason: why, for people.
-        token: tells this process's body from another's.
+        generation: writer generation of the process that decided.
+        by: that process, human-readable.
+        reason: the reason, human-readable.
+        token: distinguishes this process's body from another's.
         rows: rows committed (0 for a rollback).
         rejected: rows quarantined (0 for a rollback).
         positions: positions that the epoch changed; empty for a rollback.
-        is_crash: of a rollback: the epoch's writer, or a process that worked for it, ended over it without a word
-            on the cause, or with an error that nobody foresaw.
+        is_crash: for a rollback: whether the epoch's writer, or a process that worked for it, died during the epoch
+            without reporting a cause, or failed with an unexpected error.
     """
 
     epoch: int
@@ -69,12 +69,17 @@ DECISION = BodyFormat("decision", Decision)
 
 
 def decision_path(epoch: int) -> str:
-    """Where an epoch's decision lives, below the timeline's base path."""
+    """Path of an epoch's decision, below the timeline's base path."""
     return f"{DECISIONS_FOLDER}/{epoch:020d}.json"
 
 
 def read_decision(store: ObjectStore, epoch: int, retry: Retry) -> Decision | None:
-    """The epoch's decision, or None while it is open.
+    """The epoch's decision, or None while the epoch is open.
+
+    Args:
+        store: the timeline's store.
+        epoch: number of the epoch.
+        retry: retry bounds.
 
     Raises:
         StoreUnavailableError: unknown; conclude nothing.
@@ -86,10 +91,15 @@ def read_decision(store: ObjectStore, epoch: int, retry: Retry) -> Decision | No
 
 
 def decide(store: ObjectStore, wanted: Decision, retry: Retry) -> Decision:
-    """Claim the decision; returns what is decided, which is `wanted` only if nobody was faster.
+    """Create the decision; returns the epoch's decision, which is `wanted` only if no other process was faster.
+
+    Args:
+        store: the timeline's store.
+        wanted: the decision to create.
+        retry: retry bounds.
 
     Raises:
-        StoreUnavailableError: it may be decided either way now; read it back before anything else.
+        StoreUnavailableError: the epoch may be decided either way now; read the decision before anything else.
     """
     path = decision_path(wanted.epoch)
     return _checked(wanted.epoch, DECISION.load(path, create_or_read(store, path, DECISION.dump(wanted), retry)))

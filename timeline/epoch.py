@@ -22,11 +22,11 @@ Json: TypeAlias = JsonValue
 
 @dataclass(frozen=True)
 class Position:
-    """How far a shard has been read.
+    """Read position of a shard.
 
     Attributes:
         offset: the first offset that is not read yet, in the shard's unit (bytes, records).
-        detail: what the source needs to find and check the place again.
+        detail: the source's data for finding and checking the position again.
     """
 
     offset: int
@@ -40,9 +40,9 @@ class OffsetRange:
     Attributes:
         shard: the independently ordered part of the source.
         start: first offset.
-        until: first offset after it.
-        detail: what a reader needs to read exactly these records (path, compression, …).
-        after: detail of the position behind the range.
+        until: first offset after the range.
+        detail: the source's data for reading exactly these records (path, compression, …).
+        after: detail of the position after the range.
     """
 
     shard: str
@@ -62,14 +62,14 @@ class OffsetRange:
 
 @dataclass(frozen=True, order=True)
 class EpochRef:
-    """Which epoch, by which instant, written by which generation of the writer."""
+    """Reference to an epoch: its number, its instant, and its writer's generation."""
 
     epoch: int
     instant: str
     generation: int
 
     def __str__(self) -> str:
-        # An instant without a plan does not tell its epoch any more.
+        # The epoch of an instant without a plan is unknown.
         return f"epoch {self.epoch} (instant {self.instant})" if self.epoch >= 0 else f"instant {self.instant}"
 
 
@@ -78,12 +78,12 @@ class WrittenFile:
     """One closed data file.
 
     Attributes:
-        path: below the target's root, as it is stored (not URL-encoded).
+        path: path below the target's root, as stored (not URL-encoded).
         size: bytes.
-        rows: rows in it, from the file's own footer.
+        rows: rows in the file, from its own footer.
         partition: value of each partition column as Delta writes it, None for null.
         stats: Delta's per-file statistics (numRecords, minValues, maxValues, nullCount).
-        crc32: CRC-32 of all its bytes (ISO 3309, as zlib's); None of a file that its writer has not summed up.
+        crc32: CRC-32 of all its bytes (ISO 3309, as zlib's); None if its writer did not compute it.
     """
 
     path: str
@@ -96,15 +96,15 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What one task attempt wrote to one target: ``rows + dropped + rejected`` is what it was given.
+    """Report of one task attempt for one target: ``rows + dropped + rejected`` is the number of its input rows.
 
     Attributes:
         rows: rows written.
-        bytes: their size as the target stores it.
+        bytes: size of these rows in the target.
         files: the data files, for a lake target.
-        dropped: rows left out: another one has their key, or the query leaves them out.
+        dropped: rows left out: another row has their key, or the query excludes them.
         rejected: rows that the target refused; they go to the quarantine.
-        detail: what the sink needs to know of it besides.
+        detail: the sink's own data about the attempt.
     """
 
     rows: int
@@ -121,13 +121,13 @@ class Part:
 
     Attributes:
         target: the target's name in the job.
-        epoch: the epoch it belongs to.
+        epoch: the epoch of the part.
         rows: rows that become visible with the commit; a part of 0 rows commits nothing.
         bytes: size of the files.
         files: the data files, sorted by path; none for a target that has no files.
-        dropped: rows left out: another one has their key, or the query leaves them out.
+        dropped: rows left out: another row has their key, or the query excludes them.
         rejected: rows that the target refused; they are in the quarantine.
-        detail: what the sink needs to commit it besides.
+        detail: the sink's own data for the commit.
     """
 
     target: str
@@ -142,14 +142,14 @@ class Part:
 
 @dataclass(frozen=True)
 class ShardCount:
-    """What became of one shard's records in one epoch: ``read == accepted + rejected`` or it is not prepared.
+    """Record counts of one shard in one epoch: unless ``read == accepted + rejected``, the epoch is not prepared.
 
     Attributes:
         shard: the shard.
-        read: its records in the epoch's range.
-        accepted: those that became rows.
-        rejected: those that could not be decoded; they go to the quarantine.
-        reasons: why those were rejected, without their values, and how many for each reason.
+        read: records in the epoch's range.
+        accepted: records that became rows.
+        rejected: records that could not be decoded; they go to the quarantine.
+        reasons: number of rejected records for each reason; reasons hold no values.
     """
 
     shard: str
@@ -161,18 +161,18 @@ class ShardCount:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an epoch will read, and who plans it. Body of ``<t>.commit.requested``.
+    """Plan of an epoch: its ranges, targets and writer. Body of ``<t>.commit.requested``.
 
     Attributes:
         ref: epoch, instant and generation of its writer.
         job: the job's name.
-        writer: the process that planned it, for people.
-        ranges: one offset range for each shard it reads.
-        targets: names of the targets it will be applied to, in the order of application.
+        writer: the process that planned the epoch, human-readable.
+        ranges: one offset range for each shard to read.
+        targets: names of the targets, in the order of application.
         schema: columns and Spark SQL types of the rows.
-        token: tells this plan from another process's plan of the same instant time.
-        reading: keys of the job file that say what values its records have, and what they say; None of a version that
-            did not tell it.
+        token: distinguishes this plan from another process's plan of the same instant time.
+        reading: keys of the job file that determine the values of the records, with their settings; None in plans of
+            versions that did not record it.
     """
 
     ref: EpochRef
@@ -186,7 +186,7 @@ class Plan:
 
     @property
     def positions(self) -> dict[str, Position]:
-        """Where the shards that it reads stand once it is committed."""
+        """Positions of the planned shards once the epoch is committed."""
         return {offsets.shard: offsets.end for offsets in self.ranges}
 
 
@@ -196,7 +196,7 @@ class Manifest:
 
     Attributes:
         ref: epoch, instant and generation of its writer.
-        counts: for each shard, rows read, accepted and rejected.
+        counts: for each shard, records read, accepted and rejected.
         parts: each target's prepared share, in the order of application.
     """
 
@@ -211,7 +211,7 @@ class Manifest:
 
     @property
     def rejected(self) -> int:
-        """Rows that go to the quarantine: those that cannot be decoded, and those that a target refuses."""
+        """Rows for the quarantine: records that cannot be decoded, and rows that a target refuses."""
         return sum(count.rejected for count in self.counts) + sum(part.rejected for part in self.parts)
 
 

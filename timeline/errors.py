@@ -4,41 +4,41 @@
 
     TidelineError
     ├── ConfigError               the job file is wrong: change it and start again
-    ├── StoreError                an object store did not do as asked
-    │   ├── AlreadyExistsError    someone created the object before: read it
-    │   ├── NotFoundError         there is no such object
-    │   └── StoreUnavailableError it may or may not have happened: read it back
-    │       ├── StoreFullError    it has no space left: free some, then start again
-    │       ├── StoreRefusedError key, secret or rights are wrong: asking again does not help
-    │       └── UntrustedStoreError its certificate is not trusted: asking again does not help
+    ├── StoreError                a call to an object store failed
+    │   ├── AlreadyExistsError    the object exists: read it
+    │   ├── NotFoundError         the object does not exist
+    │   └── StoreUnavailableError the call may or may not have taken effect: read it back
+    │       ├── StoreFullError    no space is left: free some, then start again
+    │       ├── StoreRefusedError key, secret or rights are wrong: a retry does not help
+    │       └── UntrustedStoreError its certificate is not trusted: a retry does not help
     ├── FormatError               a name or body that this version cannot read
     ├── WriterBusyError           another writer holds a live lease: wait, or force
     ├── FencedError               another process decided this epoch: stop
-    │   └── OutrunError           it was a writer before this one: recover and go on, or stop
+    │   └── OutrunError           the process was an earlier writer: recover and go on, or stop
     ├── SourceError               the source cannot be read as planned
-    │   ├── RangeGoneError        a planned range is no longer there
-    │   │   └── RangeRewrittenError   its file was truncated or written anew since: plan again
+    │   ├── RangeGoneError        a planned range no longer exists
+    │   │   └── RangeRewrittenError   its file was truncated or rewritten since: plan again
     │   └── SourceChangedError    a shard shrank or changed below its committed offset
     ├── DataError                 a row stops the job because the job file asks for that
     ├── TargetError               a target cannot take the epoch
     │   ├── TargetRefusedError    its schema, partitioning or features forbid it: nothing was written
-    │   ├── TargetBusyError       someone else writes the same rows: roll back, and try again
-    │   ├── ReplayNeededError     it lost what was prepared and decided: write the epoch to it again
-    │   ├── CommitRejectedError   the commit did not land: safe to try again
+    │   ├── TargetBusyError       another writer writes the same rows: roll back, and retry
+    │   ├── ReplayNeededError     it lost prepared data of a decided epoch: write the epoch to it again
+    │   ├── CommitRejectedError   the commit did not land: safe to retry
     │   └── CommitUnknownError    the commit may have landed: look it up, delete nothing
     ├── SparkJobError             Spark did not start, or a task failed more often than it is retried
     ├── RowCountError             rows read are not rows committed + rows quarantined
-    ├── StoppedError              the job was asked to stop; its open epoch is settled
-    ├── InvariantError            storage contradicts the protocol: a person has to look
+    ├── StoppedError              the work was asked to stop; a run settles its open epoch
+    ├── InvariantError            storage contradicts the protocol: a person must check it
     └── HaltError                 recovery cannot tell commit from rollback: nothing was touched
 
 A class exists where a caller does something different for it. Messages carry the instant, epoch
-or target, what was found, what is allowed, and the next step.
+or target, the value found, the values allowed, and the next step.
 """
 
 
 class TidelineError(Exception):
-    """Root of the tree: anything that Tideline reports to its user in one message."""
+    """Root of the tree: an error that Tideline reports to its user in one message."""
 
 
 class ConfigError(TidelineError):
@@ -46,11 +46,11 @@ class ConfigError(TidelineError):
 
 
 class StoreError(TidelineError):
-    """An object store did not do as asked."""
+    """A call to an object store failed."""
 
 
 class AlreadyExistsError(StoreError):
-    """The object exists: someone else won, or an own earlier attempt did. Read before deciding."""
+    """The object exists: another process won, or an earlier attempt of this one. Read it before deciding."""
 
 
 class NotFoundError(StoreError):
@@ -62,23 +62,23 @@ class StoreUnavailableError(StoreError):
 
 
 class StoreFullError(StoreUnavailableError):
-    """No space is left there: free some, and start again. What was being written is not there."""
+    """The store has no space left: free some, and start again. The object being written does not exist."""
 
 
 class StoreRefusedError(StoreUnavailableError):
-    """The store does not let this job in, or do that: key, secret, token or rights are wrong, now and next time."""
+    """The store refuses the job or the call: key, secret, token or rights are wrong. A retry does not help."""
 
 
 class UntrustedStoreError(StoreUnavailableError):
-    """The server's certificate is not trusted: nothing was sent, and it will be the same next time."""
+    """The server's certificate is not trusted: nothing was sent. A retry does not help."""
 
 
 class FormatError(TidelineError):
-    """A file name or a body is not what the storage format says, or of a newer format version."""
+    """A file name or a body does not match the storage format, or has a newer format version."""
 
 
 class WriterBusyError(TidelineError):
-    """Another writer's lease on this timeline is live; the message says who. Wait or force."""
+    """Another writer's lease on this timeline is live; the message names the writer. Wait or force."""
 
 
 class FencedError(TidelineError):
@@ -86,7 +86,7 @@ class FencedError(TidelineError):
 
 
 class OutrunError(FencedError):
-    """A writer that this one has taken over from woke up and decided this epoch; this one still is the writer."""
+    """A late writer, which this process took over from, decided this epoch; this process still is the writer."""
 
 
 class SourceError(TidelineError):
@@ -94,15 +94,15 @@ class SourceError(TidelineError):
 
 
 class RangeGoneError(SourceError):
-    """A planned offset range is no longer there, in whole or in part; the message names it."""
+    """A planned offset range no longer exists, in whole or in part; the message names the range."""
 
 
 class RangeRewrittenError(RangeGoneError):
-    """A planned range's file was truncated or written anew in place; a new plan finds its content, or the loss."""
+    """A planned range's file was truncated or rewritten in place; a new plan finds its content, or the loss."""
 
 
 class SourceChangedError(SourceError):
-    """A shard shrank or changed below its committed offset; what was committed cannot be continued."""
+    """A shard shrank or changed below its committed offset; ingestion cannot continue from that offset."""
 
 
 class DataError(TidelineError):
@@ -114,19 +114,19 @@ class TargetError(TidelineError):
 
 
 class TargetRefusedError(TargetError):
-    """Schema, partitioning or table features do not allow it; the message holds the difference."""
+    """Schema, partitioning or table features do not allow the epoch; the message shows the difference."""
 
 
 class TargetBusyError(TargetError):
-    """Another writer holds or changed the same rows meanwhile; the epoch can be tried again from its offsets."""
+    """Another writer holds or changed the same rows meanwhile; the epoch can be retried from its offsets."""
 
 
 class ReplayNeededError(TargetError):
-    """What was prepared is gone though the epoch is decided: ``tideline run`` writes it again from its offsets."""
+    """Prepared data of a decided epoch is missing: ``tideline run`` writes the epoch again from its offsets."""
 
 
 class CommitRejectedError(TargetError):
-    """The target's commit did not land. Trying again is safe."""
+    """The target's commit did not land. A retry is safe."""
 
 
 class CommitUnknownError(TargetError):
@@ -142,7 +142,7 @@ class RowCountError(TidelineError):
 
 
 class StoppedError(TidelineError):
-    """The job was asked to stop in the middle of an epoch, which was settled by the rule."""
+    """The work was stopped on request. A run settles its open epoch."""
 
 
 class InvariantError(TidelineError):

@@ -1,8 +1,8 @@
-"""Named crash points of the protocol: `reach(name)` is called between any two steps that others can see.
+"""Named crash points of the protocol: `reach(name)` is called between any two externally visible steps.
 
-It does nothing unless armed. A test arms it with a function that raises or kills; a process is
-armed from outside by ``TIDELINE_CRASH_AT=<name>[:<n>]``, which the command line hands to
-`arm_from`, and then dies by SIGKILL when it reaches the point for the n-th time.
+It does nothing unless armed. A test arms it with a function that raises or kills. The command line
+passes ``TIDELINE_CRASH_AT=<name>[:<n>]`` to `arm_from`; the process then kills itself by SIGKILL
+when it reaches the point for the n-th time.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ CRASH_POINTS = (
     "rollback-requested-removed",
     "lease-taken",
 )
-"""Every name, in the order in which an epoch and then a rollback pass them."""
+"""All crash points, in the order in which an epoch and then a rollback pass them."""
 
 OF_TRANSACTIONS = ("transaction-begun", "primary-committed")
-"""Those that only targets with transactions of their own pass."""
+"""Crash points that only targets with transactions of their own pass."""
 
 COMMON_POINTS = tuple(name for name in CRASH_POINTS if name not in OF_TRANSACTIONS)
-"""Those that a job passes whatever its targets are."""
+"""Crash points that every job passes, whatever its targets are."""
 
 _hook: Callable[[str], None] | None = None
 
@@ -66,7 +66,7 @@ def arm_from(setting: str) -> None:
     """Arm this process to kill itself at ``name`` or ``name:n``.
 
     Raises:
-        ValueError: no such crash point, or no count.
+        ValueError: the crash point is unknown, or the count is no positive number.
     """
     name, colon, count = setting.partition(":")
     if name not in CRASH_POINTS:

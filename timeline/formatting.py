@@ -1,4 +1,4 @@
-"""Numbers as people read them: counts, durations, sizes, and texts that have to fit."""
+"""Human-readable counts, durations and sizes, and texts shortened to a length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def duration(seconds: float) -> str:
-    """A duration with two figures that matter: ``160 ms``, ``4.2 s``, ``3 min 20 s``, ``2 d 4 h``."""
+    """A duration in its one or two largest units: ``160 ms``, ``4.2 s``, ``3 min 20 s``, ``2 d 4 h``."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
@@ -35,17 +35,17 @@ def size(size_bytes: float) -> str:
 
 
 def number(value: int | None) -> str:
-    """A number with its thousands set apart; "" where there is none."""
+    """A number with thousands separators; "" for None."""
     return "" if value is None else f"{value:,}"
 
 
 def amount(units: int, unit: str) -> str:
-    """How much of a source: ``11.4 MB`` where it counts bytes, else ``1,200 records``."""
+    """An amount of a source's units: ``11.4 MB`` if the source counts bytes, else ``1,200 records``."""
     return size(units) if unit == "bytes" else count(units, unit.removesuffix("s"))
 
 
 def shortened(text: str, most: int) -> str:
-    """A text on one line; of one that is too long the words that have room, and of a very long word its beginning."""
+    """A text on one line; a too long text is cut between words, or within a very long word."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line
@@ -55,5 +55,5 @@ def shortened(text: str, most: int) -> str:
 
 
 def shard_name(shard: str, most: int = 28) -> str:
-    """A shard's name; of a long one the end, which tells it from others."""
+    """A shard's name; of a long name only the end, which distinguishes shards."""
     return shard if len(shard) <= most else "…" + shard[1 - most :]

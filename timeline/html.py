@@ -1,4 +1,4 @@
-"""HTML for notebooks and pages; everything that comes from storage is escaped.
+"""HTML for notebooks and pages; all text from storage is escaped.
 
 Text becomes HTML in one place, `element`: a plain string is always text, only `Html` is taken as it is.
 """
@@ -24,7 +24,7 @@ _MARKS = {"committed": "●", "completed": "●", "rolled back": "✕", "rollbac
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that already is HTML."""
 
     __slots__ = ()
 
@@ -41,9 +41,9 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
     """One element with its children; strings are escaped, `Html` is taken as it is.
 
     Args:
-        name: of the element.
-        children: what is in it; None and empty strings are left out.
-        attributes: by name, ``_`` for ``-`` and ``class_`` for class; None leaves one out.
+        name: the element's name.
+        children: its content; None and empty strings are left out.
+        attributes: values by name, ``_`` for ``-`` and ``class_`` for class; those with None are left out.
     """
     written = "".join(
         f' {key.removesuffix("_").replace("_", "-")}="{text(value)}"'
@@ -56,31 +56,31 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def together(*children: object) -> Html:
-    """Several pieces one after the other, strings escaped."""
+    """Children joined in order; strings are escaped, None is left out."""
     return Html("".join(text(child) for child in children if child is not None))
 
 
 def table(heads: Sequence[object], rows: Iterable[Sequence[object]], **attributes: object) -> Html:
-    """A table with a line of heads; None is an empty cell."""
+    """A table with a header row; None is an empty cell."""
     head = element("thead", element("tr", *(element("th", each, scope="col", style=_CELL) for each in heads)))
     body = [element("tr", *(element("td", "" if cell is None else cell, style=_CELL) for cell in row)) for row in rows]
     return element("table", head, element("tbody", *body), **attributes)
 
 
 def mark(state: str) -> Html:
-    """A state with its mark, so that it can be told without its colour."""
+    """A state with a symbol, so that it is readable without its colour."""
     colour = _COLOURS.get(state)
     word = f"{_MARKS.get(state, '○')} {state}"
     return element("span", word, style=f"color:{colour};font-weight:600;white-space:nowrap" if colour else None)
 
 
 def moment(at: datetime | None) -> str:
-    """A moment as people read it, UTC; empty where there is none."""
+    """A time in UTC, human-readable; empty for None."""
     return "" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def facts_table(facts: Iterable[tuple[str, object]], **attributes: object) -> Html:
-    """Names and values; what has no value is left out."""
+    """A table of names and values; names without a value are left out."""
     rows = [
         element("tr", element("th", name, scope="row", style=_CELL), element("td", value, style=_CELL))
         for name, value in facts
@@ -90,6 +90,6 @@ def facts_table(facts: Iterable[tuple[str, object]], **attributes: object) -> Ht
 
 
 def _is_allowed(letter: str) -> bool:
-    """Whether HTML has this character: no control characters but white space, no half of a surrogate pair."""
+    """Whether HTML allows this character: no control characters but white space, no half of a surrogate pair."""
     code = ord(letter)
     return letter in "\n\t" or (code >= 0x20 and not 0x7F <= code < 0xA0 and not 0xD800 <= code < 0xE000)

@@ -6,9 +6,9 @@
                                   <t>.rollback.requested ─► <t>.rollback.inflight ─► <t>_<c>.rollback
     layout 1  .hoodie/            <t>.commit.requested ───► <t>.inflight ──────────► <t>.commit
 
-`t` is when the instant was requested, `c` when it was completed: ``yyyyMMddHHmmssSSS``. Tideline writes layout 2,
-in UTC; layout 1 is read only. Of all actions only ``commit`` leaves its action out of the inflight name, and
-three are completed under another's name: a compaction is a commit in the end (`Action.when_completed`).
+`t` is the time of the request, `c` the time of completion: ``yyyyMMddHHmmssSSS``. Tideline writes layout 2, in UTC,
+and only reads layout 1. Only ``commit`` leaves its action out of the inflight name, and three actions are completed
+under another name: a completed compaction is a commit (`Action.when_completed`).
 Source: Apache Hudi technical specification 1.0, "ActiveTimeline" (layout version 2); of layout 1 and of the actions,
 ``HoodieTimeline``, ``HoodieInstant`` and ``InstantComparatorV1`` of Apache Hudi 0.15.
 """
@@ -26,14 +26,14 @@ TIMELINE_FOLDER = ".hoodie/timeline"
 """Folder of the instants' files, below the timeline's base path."""
 
 META_FOLDER = ".hoodie"
-"""Folder of everything that Hudi keeps about a table; in layout 1 the instants' files lie in it."""
+"""Folder of all that Hudi stores about a table; in layout 1 also of the instants' files."""
 
 _DIGITS = 17
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Action(enum.Enum):
-    """What an instant does to the table."""
+    """Action of an instant on the table."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -49,7 +49,7 @@ class Action(enum.Enum):
 
     @property
     def when_completed(self) -> Action:
-        """The action that its completed file bears."""
+        """The action in the name of the completed file."""
         return _WHEN_COMPLETED.get(self, self)
 
 
@@ -61,7 +61,7 @@ _WHEN_COMPLETED = {
 
 
 class State(enum.Enum):
-    """How far an instant has come."""
+    """State of an instant."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -69,7 +69,7 @@ class State(enum.Enum):
 
 
 class TimelineLayout(enum.Enum):
-    """How instants are laid out: Hudi's ``hoodie.timeline.layout.version``. Tideline writes the second."""
+    """Layout of a timeline: Hudi's ``hoodie.timeline.layout.version``. Tideline writes layout 2."""
 
     ONE = 1
     TWO = 2
@@ -81,7 +81,7 @@ class TimelineLayout(enum.Enum):
 
 
 InstantKey = tuple[str, str]
-"""An instant's time, and the action that it bears when it is completed."""
+"""An instant's time, and its action when completed."""
 
 
 def format_time(epoch_ms: int) -> str:
@@ -93,10 +93,10 @@ def format_time(epoch_ms: int) -> str:
 def parse_time(time: str) -> int:
     """Milliseconds since 1970 (UTC) of an instant time.
 
-    Hudi before 0.10 wrote seconds only, 14 digits; like Hudi, such a time is taken for the last of its milliseconds.
+    Hudi before 0.10 wrote seconds only, 14 digits; as in Hudi, such a time means the last millisecond of its second.
 
     Raises:
-        FormatError: not 17 digits, or 14, that name a moment.
+        FormatError: the text is not a time of 17 or 14 digits.
     """
     # Not strptime: a timeline of 10,000 instants parses 20,000 times, and this is ten times faster.
     if not (len(time) in (14, 17) and time.isascii() and time.isdigit()):
@@ -114,12 +114,12 @@ class Instant:
     """One action on the timeline at one time, in one state.
 
     Attributes:
-        time: when it was requested; unique on a timeline together with the action.
-        action: what it does.
-        state: how far it has come.
-        completion_time: when it was completed; exactly the completed ones of layout 2 have it, those of layout 1
-            were completed when their file was last written.
-        layout: how its timeline is laid out.
+        time: time of the request; unique on a timeline together with the action.
+        action: its action on the table.
+        state: its state.
+        completion_time: time of completion; set exactly for completed instants of layout 2. In layout 1, the completed
+            file's modification time is the time of completion.
+        layout: layout of its timeline.
     """
 
     time: str
@@ -143,17 +143,17 @@ class Instant:
 
     @property
     def key(self) -> InstantKey:
-        """What its states have in common: files with the same key are one instant."""
+        """Key that all states of the instant share: files with the same key are one instant."""
         return self.time, self.action.when_completed.value
 
     @property
     def is_pending(self) -> bool:
-        """Whether something is still to be done for it."""
+        """Whether the instant is not completed."""
         return self.state is not State.COMPLETED
 
     @property
     def file_name(self) -> str:
-        """Its file's name in the timeline folder."""
+        """The instant's file name in the timeline folder."""
         match self.state:
             case State.COMPLETED if self.layout is TimelineLayout.ONE:
                 return f"{self.time}.{self.action.value}"
@@ -166,7 +166,7 @@ class Instant:
 
     @property
     def path(self) -> str:
-        """Its file's path below the timeline's base path."""
+        """The file's path below the timeline's base path."""
         return f"{self.layout.folder}/{self.file_name}"
 
 
@@ -182,10 +182,10 @@ _EXPECTED = {
 
 
 def parse_file_name(name: str, layout: TimelineLayout = TimelineLayout.TWO) -> Instant:
-    """The instant that a file name in the timeline folder stands for.
+    """The instant of a file name in the timeline folder.
 
     Raises:
-        FormatError: not the name of an instant, or of an action that this version does not know.
+        FormatError: not an instant's name, or an action that this version does not know.
     """
     match = _NAMES[layout].fullmatch(name)
     if match is None:

@@ -1,4 +1,4 @@
-"""Who writes a timeline: generations, and a lease that says whether the latest one still lives.
+"""Writers of a timeline: generations, and a lease that shows whether the latest one is alive.
 
 ::
 
@@ -7,8 +7,8 @@
           ▼
     observers: body unchanged for a TTL by their own monotonic clock → expired; no two clocks are compared
 
-A lease decides who waits, never who is right: a writer that lost its lease without knowing is
-stopped by the decision object. Taking over is creating the next generation.
+A lease decides which process waits, never which one is right: the decision object stops a writer that
+lost its lease without knowing. A takeover creates the next generation.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ WRITERS_FOLDER = ".hoodie/writers"
 
 
 _MOST_UNSEEN = 10
-"""Looks at a folder that does not show a generation which its creator was told to exist."""
+"""Listings in a row without a generation that the store reported as existing, before an error."""
 
 _UNSEEN_PAUSE_S = 0.05
 
 
 class LeaseState(enum.Enum):
-    """What an observer knows about the latest writer."""
+    """State of the latest writer, as known to an observer."""
 
     NONE = "no writer"
     MINE = "mine"
@@ -55,18 +55,18 @@ class LeaseState(enum.Enum):
 
 @dataclass(frozen=True)
 class WriterRecord:
-    """Body of one generation.
+    """Body of one generation's object.
 
     Attributes:
         generation: its number; the highest one is the current writer.
-        process: who owns it.
+        process: the process that owns it.
         job: the job's name.
-        ttl_ms: how long an unchanged body counts as alive.
-        beat: grows with every heartbeat.
-        released: the owner has ended; nobody needs to wait.
-        token: tells this owner from another one's attempt at the same generation.
-        ended_by: of one that is released, the error that ended it, as `timeline.redact.shown_error` shows it; "" where
-            none did; None of a version that did not tell it.
+        ttl_ms: milliseconds for which an unchanged body counts as alive.
+        beat: number of heartbeats.
+        released: whether the owner has ended its lease, so that no process needs to wait.
+        token: distinguishes this owner from another process's attempt at the same generation.
+        ended_by: for a released lease, the error that ended the writer, as `timeline.redact.shown_error` shows it; ""
+            if there was none; None in records of versions without this field.
     """
 
     generation: int
@@ -80,7 +80,7 @@ class WriterRecord:
 
     @property
     def claims_timeline(self) -> bool:
-        """Whether the writer's version creates ``owner.json`` before an epoch, as all versions with `ended_by` do."""
+        """Whether the writer's version creates ``owner.json`` before an epoch, like all versions with `ended_by`."""
         return self.ended_by is not None
 
 
@@ -88,7 +88,7 @@ WRITER = BodyFormat("writer", WriterRecord)
 
 
 def writer_path(generation: int) -> str:
-    """Where a generation lives, below the timeline's base path."""
+    """Path of a generation's object, below the timeline's base path."""
     return f"{WRITERS_FOLDER}/{generation:020d}.json"
 
 
@@ -103,7 +103,13 @@ def latest_writer(store: ObjectStore, retry: Retry) -> WriterRecord | None:
 
 
 def first_writer_since(store: ObjectStore, generation: int, retry: Retry) -> WriterRecord | None:
-    """The record of a generation, or of the next one that is there where that one was pruned; None where none is."""
+    """The record of a generation, or of the next existing one if it was pruned; None if there is none.
+
+    Args:
+        store: the timeline's store.
+        generation: the first generation to consider.
+        retry: retry bounds.
+    """
     for info in retry.call(lambda: store.list(WRITERS_FOLDER, after=writer_path(generation - 1))):
         body = read_or_none(store, info.path, retry)
         if body is not None:
@@ -137,26 +143,26 @@ class LeaseObserver:
 
     @property
     def has_beaten(self) -> bool:
-        """Whether a heartbeat was seen since this observer began: the writer certainly lives."""
+        """Whether a heartbeat of the present writer was seen: the writer is certainly alive."""
         return self._has_beaten
 
     def look(self) -> LeaseState:
-        """Read the record once more. LIVE means: not known to be dead yet."""
+        """Read the record again. LIVE means: not known to be dead yet."""
         asked = self._monotonic()
         record = latest_writer(self.store, self.retry)
         if record is None:
             return LeaseState.NONE
         if record != self._seen:
             self._has_beaten = self._seen is not None and self._seen.token == record.token
-            # The record is as it is now since the answer at the latest, and still was when it was asked for:
-            # however slow the store answers, silence is never counted longer than it was.
+            # Silence counts from the answer that first showed this record to the start of the latest request: a slow
+            # store never makes it longer than it was.
             self._seen, self._since = record, self._monotonic()
         if record.released or self._process_is_gone(record.process):
             return LeaseState.EXPIRED
         return LeaseState.EXPIRED if (asked - self._since) * 1000 >= record.ttl_ms else LeaseState.LIVE
 
     def remaining_s(self) -> float:
-        """Seconds until the writer counts as dead unless it shows a sign of life."""
+        """Seconds until the writer counts as dead unless a heartbeat is seen."""
         if self._seen is None:
             return 0.0
         return max(0.0, self._seen.ttl_ms / 1000 - (self._monotonic() - self._since))
@@ -177,22 +183,22 @@ class WriterLease:
 
     @property
     def generation(self) -> int:
-        """This writer's number."""
+        """This writer's generation."""
         return self._record.generation
 
     @property
     def process(self) -> ProcessId:
-        """This writer's process, as others see it."""
+        """This writer's process, as recorded in the lease."""
         return self._record.process
 
     @property
     def is_lost(self) -> bool:
-        """Whether a later generation was seen: settle what is open, and begin nothing."""
+        """Whether a later generation was seen, or the lease was deleted: settle the open epoch, and begin no other."""
         return self._lost
 
     @property
     def is_released(self) -> bool:
-        """Whether this writer has ended its lease itself."""
+        """Whether this writer has released its lease."""
         return self._record.released
 
     def check(self) -> None:
@@ -214,35 +220,35 @@ class WriterLease:
             )
 
     def saw(self, generation: int) -> None:
-        """Learn of another writer where it has left its number; sooner than the next `beat` would find it."""
+        """Record a generation found on the timeline, which may be a later one, before the next `beat` finds it."""
         self._lost = self._lost or generation > self.generation
 
     def beat(self) -> None:
-        """Show a sign of life, and look whether a later generation exists, or the lease itself is gone."""
+        """Write a heartbeat, and check whether a later generation exists, or the lease itself was deleted."""
         if read_or_none(self._store, writer_path(self.generation), self._retry) is None:
             self._gone = self._lost = True
-            return  # put again it would make a timeline look alive of which the rest may be gone
+            return  # another put would make a timeline look alive whose other objects may be deleted
         self._record = replace(self._record, beat=self._record.beat + 1)
         self._store.put(writer_path(self.generation), WRITER.dump(self._record))
-        # Not a look at the next generation alone: that one may have been pruned after many more.
+        # A check for the next generation alone would miss a later one once the next one is pruned.
         listed = self._store.list(WRITERS_FOLDER)
         self._lost = self._lost or any(info.path > writer_path(self.generation) for info in listed)
 
     def keep(self, on_beat: Callable[[bool], None] = lambda is_done: None) -> None:
-        """Beat every third of the TTL from a thread of its own until `release`.
+        """Send a heartbeat every third of the TTL from a thread of its own until `release`.
 
         Args:
-            on_beat: told, from that thread, of each sign of life whether the store took it; does not raise.
+            on_beat: called from that thread after each heartbeat with whether the store accepted it; must not raise.
         """
         self._on_beat = on_beat
         self._thread = threading.Thread(target=self._run, name="tideline-lease", daemon=True)
         self._thread.start()
 
     def release(self, ended_by: str = "") -> None:
-        """End the lease: the next writer need not wait. A store that does not answer is no error here.
+        """End the lease, so that the next writer need not wait. A store that does not answer is no error here.
 
         Args:
-            ended_by: the error that ends this writer; without what may be secret.
+            ended_by: the error that ends this writer, without secrets; "" for none.
         """
         self._stop.set()
         if self._thread is not None:
@@ -276,19 +282,19 @@ def take_lease(
 ) -> WriterLease:
     """Become the timeline's writer: wait until the latest one is known to be dead, then create the next generation.
 
-    A writer that shows a sign of life while it is watched ends the wait at once.
+    A heartbeat of the watched writer ends the wait at once.
 
     Args:
         observer: watches the present writer, in the timeline's store.
         job: the job's name, for the record.
         ttl_ms: TTL of the new lease in milliseconds.
-        force: do not wait for a live writer; it will find itself fenced once it has settled what it has open.
-        process: the process that takes it.
-        sleep: waits between looks.
+        force: do not wait for a live writer, which is fenced once it has settled its open epoch.
+        process: returns the process that takes the lease.
+        sleep: waits between reads of the record.
 
     Raises:
-        WriterBusyError: the present writer lives; the message names it.
-        StoreUnavailableError: the store's listings do not show what it holds.
+        WriterBusyError: the present writer is alive; the message names it.
+        StoreUnavailableError: the store's listings do not show existing objects.
     """
     announced = False
     unseen: Counter[int] = Counter()
@@ -299,7 +305,7 @@ def take_lease(
             record = _next_record(writer, process(), job, ttl_ms)
             if _create(observer.store, record, observer.retry):
                 return WriterLease(observer.store, record, observer.retry)
-            # Another process was faster, and the next look shows it.
+            # Another process was faster, and the next listing shows its record.
             unseen[record.generation] += 1
             if unseen[record.generation] >= _MOST_UNSEEN:
                 raise _unlisted(observer.store, record.generation)
@@ -319,7 +325,7 @@ def take_lease(
 
 
 def _create(store: ObjectStore, record: WriterRecord, retry: Retry) -> bool:
-    """Create a generation; False where another process has it."""
+    """Create a generation; returns False if another process owns it."""
     body = WRITER.dump(record)
     if create_or_read(store, writer_path(record.generation), body, retry) != body:
         return False
@@ -350,7 +356,7 @@ def _next_record(latest: WriterRecord | None, process: ProcessId, job: str, ttl_
 
 
 def _prune(store: ObjectStore, generation: int) -> None:
-    """Drop generations that nobody looks at any more; the listing stays short over years of restarts."""
+    """Delete old generations, which no process needs any more; the listing stays short over years of restarts."""
     try:
         for info in store.list(WRITERS_FOLDER):
             if info.path < writer_path(generation - 8):

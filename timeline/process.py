@@ -1,6 +1,6 @@
-"""Which process this is, and whether another one of this machine is certainly gone.
+"""Identity of this process, and whether another process of this machine has certainly ended.
 
-A process id alone is reused; with the start time and the boot id it names one process for good.
+Process ids are reused; with the start time and the boot id, one identifies a process for good.
 Source: proc(5), ``/proc/<pid>/stat`` field 22, ``/proc/sys/kernel/random/boot_id``.
 """
 
@@ -17,7 +17,7 @@ class ProcessId:
     """One process of one boot of one machine.
 
     Attributes:
-        host: the machine's name, for people.
+        host: the machine's host name.
         boot_id: the kernel's id of this boot; "" where the system has none.
         pid: the process id, valid inside `namespace`.
         started: start time in clock ticks since boot; 0 where the system does not say.
@@ -42,11 +42,11 @@ def this_process() -> ProcessId:
 
 
 def is_gone(process: ProcessId) -> bool:
-    """Whether the process certainly no longer runs. False means: it runs, or it cannot be told from here."""
+    """Whether the process has certainly ended. False means: it runs, or its state is unknown on this machine."""
     if not process.boot_id or not process.started or not process.namespace or process.host != socket.gethostname():
         return False
     if process.boot_id != _boot_id():
-        # The same host name after a reboot, or another machine of that name: only the lease's clock can tell.
+        # The same host name after a reboot, or another machine of that name: only the lease's TTL can tell.
         return False
     if process.namespace != _namespace():
         return False
@@ -77,13 +77,13 @@ def _stat(pid: int) -> _ProcessStat | None:
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
         return None
-    # The command in field 2 may hold spaces and brackets; fields count from behind its last bracket.
+    # The command in field 2 may hold spaces and brackets; fields are counted after its last bracket.
     after_command = stat.rpartition(")")[2].split()
     return _ProcessStat(is_dead=after_command[0] in "ZX", started=int(after_command[19]))
 
 
 def _answers(pid: int) -> bool:
-    """Whether there is such a process: /proc may be mounted so that it hides those of other users (hidepid)."""
+    """Whether the process id exists: /proc may be mounted so that it hides other users' processes (hidepid)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

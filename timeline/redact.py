@@ -1,9 +1,9 @@
-"""What may be shown of texts that hold secrets, or that others made of what they were sent.
+"""Redaction of texts that may hold secrets or values of rows, such as error messages of libraries and servers.
 
-Tideline's own errors are shown whole: they are written to hold no row and no secret. Of any other error the class and
-the place in the code are shown, since its text may repeat a row's value or a secret: a user's function, a decoder, a
-library raised it. Of the operating system's errors, the system's own words for their number and the path are shown too;
-of failed imports, what they name.
+Tideline's own errors are shown whole: their messages hold no row and no secret. Any other error, of a user's function,
+a decoder or a library, is shown as its class and its place in the code, since its text may repeat a row's value or a
+secret. Errors of the operating system also show the system's message for their number, and the path; failed imports
+also show their message.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from timeline.errors import TidelineError
 SECRET_NAME = re.compile(
     r"secret|password|passwd|token|credential|private|api[._]?key|access[._]?key|account[._]?key|(^|\.)key$", re.I
 )
-"""Names of keys whose values are not to be shown; Java's regular expressions mean the same by it."""
+"""Names of keys with secret values; the pattern means the same in Java's regular expressions."""
 
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
 _SECRET_OPTION = re.compile(r"key|secret|token|password", re.I)
 _MASK = "…"
 _SHOWN_PARTS = 2
-"""Parts of a source file's path that are shown: its package's name and its own."""
+"""Parts of a source file's path that are shown: package and file name."""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a key of this name is not to be shown."""
+    """Whether a key of this name has a secret value."""
     return SECRET_NAME.search(name) is not None
 
 
 def without_credentials(text: str) -> str:
-    """A text for people: what stands before the ``@`` of a URL's authority is cut out."""
+    """A text with masked URL credentials, the part before the ``@`` of a URL's authority."""
     return _CREDENTIALS.sub(f"://{_MASK}@", text)
 
 
 def without_secrets(text: str, options: Mapping[str, Any]) -> str:
-    """What a server or client says, for people: the values of options that are secret are cut out.
+    """A server's or client's message with the values of secret options masked.
 
-    S3 repeats the access key that it does not know, and that is the secret where somebody mixed them up.
+    S3 repeats an unknown access key, which is the secret if the user swapped the two.
     """
     for value in sorted(_secrets_in(options), key=len, reverse=True):
         for form in (value, json.dumps(value)[1:-1]):
@@ -60,7 +60,7 @@ def _secrets_in(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shown_error(error: BaseException) -> str:
-    """An error as logs and the timeline may show it; see the top of this module."""
+    """An error's redacted text, for logs and the timeline; see the module's docstring."""
     if isinstance(error, TidelineError):
         return str(error)
     words = f"{type(error).__name__}{_system_words(error)}"
@@ -69,7 +69,7 @@ def shown_error(error: BaseException) -> str:
 
 
 def shown_trace(error: BaseException) -> str:
-    """The steps to an error and to its causes, without the texts that it may not show."""
+    """Traceback of an error and of its causes, with redacted messages."""
     steps: list[str] = []
     seen: set[int] = set()
     cause: BaseException | None = error
@@ -83,12 +83,18 @@ def shown_trace(error: BaseException) -> str:
 
 
 def place(file: str, line: int | None, function: str) -> str:
-    """A place in the code for people: ``decode/fields.py:12 in flatten``."""
+    """A place in the code, human-readable: ``decode/fields.py:12 in flatten``.
+
+    Args:
+        file: path of the source file.
+        line: line number; None if unknown.
+        function: name of the function.
+    """
     return f"{'/'.join(PurePath(file).parts[-_SHOWN_PARTS:])}:{line} in {function}"
 
 
 def _system_words(error: BaseException) -> str:
-    """What the system calls an error of its own, and the path that it is about; of an import, what cannot be."""
+    """The system's message for an operating system's error, and its path; the message of a failed import; else ""."""
     if isinstance(error, ImportError):
         return f": {error}"
     if not isinstance(error, OSError) or error.errno is None:

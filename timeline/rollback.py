@@ -1,4 +1,4 @@
-"""What a rollback is for: the body of its request."""
+"""The body of a rollback's request."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class RollbackPlan:
     """Body of ``<r>.rollback.requested``.
 
     Attributes:
-        instant: the commit instant that goes.
-        epoch: its epoch; -1 where it is no longer known (its plan went with an earlier rollback).
+        instant: the commit instant to roll back.
+        epoch: its epoch; -1 if no longer known (an earlier rollback deleted its plan).
         completion_time: the rollback's completion time, pinned so that every process completes it alike.
-        reason: why, for people.
-        by: who asked for it, for people.
-        token: tells this process's request from another's.
+        reason: the reason, human-readable.
+        by: the process that requested the rollback, human-readable.
+        token: distinguishes this process's request from another's.
     """
 
     instant: str

@@ -1,4 +1,4 @@
-"""The settled mark: a time before which nothing on the timeline is left to do, so that a start looks behind it only.
+"""The settled mark: a time before which no instant is pending, so that a start lists only later instants.
 
 ::
 
@@ -7,17 +7,17 @@
     ──────────── settled ────────────┬──── recent: what a start lists ────▶ time
     completed, or rolled back        T    an instant that was completed; it and all behind it are listed
 
-Why nothing that matters can be before the mark:
+Why no instant that matters can be before the mark:
 
-- T is the instant of a completed epoch, and no instant before it was pending in a listing that was made after that
-  epoch, or a later one, had been decided.
-- Whoever plans a later epoch has read the decision of that one, and draws a time behind it
-  (`ingest.protocol.steps.open_instant`): later epochs are behind T, whatever the wall clocks say.
-- So only a writer that planned an epoch up to that one can still put something before T, and its epoch is
-  decided against it already: it loses, and removes what it put. If it is killed before that, what is left
-  is never visible; a start that looks at the whole timeline finds it (`ingest.protocol.recovery`).
+- T is the instant of a completed epoch, and no instant before it was pending in a listing that was made after the
+  decision on that epoch, or on a later one.
+- A process that plans a later epoch has read the decision of that one, and draws a later time
+  (`ingest.protocol.steps.open_instant`): later epochs are after T, whatever the wall clocks say.
+- So only a writer that planned an epoch up to that one can still put files before T. Its epoch is already decided
+  against it: it loses, and deletes its files. If it is killed before that, its files are never visible; a start
+  that lists the whole timeline finds them (`ingest.protocol.recovery`).
 
-The mark is a hint: one that is lost, damaged or older than another costs a longer listing and nothing else.
+The mark is a hint: a lost, damaged or outdated mark costs a longer listing and nothing else.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from timeline.stores.base import ObjectStore, Retry, read_or_none
 log = logging.getLogger(__name__)
 
 SETTLED_PATH = ".hoodie/settled.json"
-"""Where the mark lives, below the timeline's base path."""
+"""Path of the mark, below the timeline's base path."""
 
 
 @dataclass(frozen=True)
 class SettledMark:
-    """Every instant that was requested before `time` is completed, or rolled back and gone.
+    """The mark: every instant requested before `time` is completed, or rolled back and deleted.
 
     Attributes:
         time: the time of a completed commit.
-        latest: the latest time that an instant bore when this was written, completion times included.
+        latest: the latest time of any instant when the mark was written, completion times included.
     """
 
     time: str
@@ -52,7 +52,7 @@ SETTLED = BodyFormat("settled", SettledMark)
 
 
 def read_settled(store: ObjectStore, retry: Retry) -> SettledMark | None:
-    """The mark; None where there is none that this version can read: the whole timeline has to be looked at then."""
+    """The mark; None if there is none that this version can read, so that the whole timeline must be listed."""
     body = read_or_none(store, SETTLED_PATH, retry)
     if body is None:
         return None

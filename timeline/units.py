@@ -1,7 +1,7 @@
-"""Sizes, durations and paths as people write them in a job file: ``256MB``, ``10s``, ``lake/events``.
+"""Sizes, durations and paths in a job file: ``256MB``, ``10s``, ``lake/events``.
 
-MB is 10^6 bytes and MiB is 2^20, as the SI and IEC 80000-13 define them; letters' case does not
-matter. A number without a unit is bytes, or seconds.
+MB is 10^6 bytes and MiB is 2^20, as the SI and IEC 80000-13 define them; units are not
+case-sensitive. A number without a unit is bytes, or seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONGEST = 30  # characters; no real quantity is longer, and decimals stay exact
 
 
 def _number_and_unit(value: object, what: str, example: str) -> tuple[Decimal, str]:
-    """The parts of a quantity; the YAML parser may already have made a number of it."""
+    """Number and unit of a quantity; the YAML parser may already have parsed the number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"a {what} is allowed, for example {example}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -57,7 +57,7 @@ def parse_byte_size(value: object) -> int:
     """Bytes in ``256MB``, ``1GiB``, ``10 kb`` or a plain number of bytes.
 
     Raises:
-        ValueError: it is not a size, the unit is unknown, or it is not a whole number of bytes.
+        ValueError: the value is not a size, the unit is unknown, or the size is not a whole number of bytes.
     """
     number, unit = _number_and_unit(value, "size", "256MB or 1GiB")
     if unit not in _BYTES:
@@ -72,7 +72,7 @@ def parse_duration(value: object) -> float:
     """Seconds in ``10s``, ``500ms``, ``2m``, ``1h``, ``1d`` or a plain number of seconds.
 
     Raises:
-        ValueError: it is not a duration, or the unit is unknown.
+        ValueError: the value is not a duration, or the unit is unknown.
     """
     number, unit = _number_and_unit(value, "duration", "10s, 500ms or 2m")
     if unit not in _SECONDS:
@@ -93,12 +93,12 @@ def count(number: int, noun: str) -> str:
 
 
 def visible_path(path: str) -> str:
-    """A path of a job file that is what it looks like.
+    """A path of a job file, without invisible characters.
 
-    Clients of stores cut off or encode what cannot be seen, each in its own way: one place would be two.
+    Store clients cut off or encode invisible characters, each in its own way: one path would mean two locations.
 
     Raises:
-        ValueError: it has control characters, or blanks around it.
+        ValueError: the path has control characters, or blanks around it.
     """
     hidden = next((letter for letter in path if unicodedata.category(letter) in ("Cc", "Zl", "Zp")), None)
     if hidden is not None or path != path.strip():

@@ -1,4 +1,4 @@
-"""What is gone of a timeline that nobody but a person, or a rule of the store, deletes.
+"""Check for missing timeline objects that only a person, or a lifecycle rule of the store, deletes.
 
 ::
 
@@ -8,10 +8,10 @@
     .hoodie/decisions/          one for each epoch, without a gap, up to the newest completed one at least
     .hoodie/offsets/            says that all epochs up to its own are decided
 
-Two listings and one body beside the view, however long the timeline is: what is older than the newest snapshot is found
-by `tideline fsck`, which reads everything. Objects whose absence looks like a crash (a completed file) are made again.
-A timeline without an owner whose newest decision is of an older version never had one: its next writer becomes it.
-What is gone without a trace on the timeline itself, the targets tell: their markers are ahead.
+Costs two listings, one body and two sizes beside the view, however long the timeline is; `tideline fsck`, which reads
+everything, finds losses older than the newest snapshot. Objects whose absence looks like a crash (a completed file) are
+created again. A timeline without an owner whose newest decision is of an older version never had one: its next writer
+becomes the owner. Losses without a trace on the timeline itself show in the targets: their markers are ahead.
 """
 
 from __future__ import annotations
@@ -35,47 +35,47 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class MissingObject:
-    """One thing that is gone.
+    """One missing object.
 
     Attributes:
-        path: the object, below the timeline's base path, or the folder that it was in.
-        words: what tells that it was there, for people.
+        path: path of the object, or of its folder, below the timeline's base path.
+        words: the evidence that it existed, human-readable.
     """
 
     path: str
     words: str
 
     def __str__(self) -> str:
-        """For people."""
+        """The evidence, human-readable."""
         return self.words
 
 
 def missing(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> list[MissingObject]:
-    """What is gone; empty where everything is there.
+    """The missing objects; empty if none is missing.
 
     Args:
         store: the timeline's store.
-        timeline: a view of it, of its newest instants at least (`ActiveTimeline.recent`).
-        retry: bounds of retries.
+        timeline: a view of its newest instants at least (`ActiveTimeline.recent`).
+        retry: retry bounds.
 
     Raises:
-        StoreUnavailableError: it could not be listed.
-        FormatError: ``owner.json`` is not there, and the newest decision or its writer's record is damaged.
+        StoreUnavailableError: the timeline could not be listed.
+        FormatError: ``owner.json`` does not exist, and the newest decision or its writer's record is damaged.
     """
     return [*_of_instants(timeline), *_of_decisions(store, timeline, retry)]
 
 
 def require_whole(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, is_moved: bool = False) -> None:
-    """Refuse to go on with a timeline of which something is gone.
+    """Refuse a timeline with missing objects.
 
     Args:
         store: the timeline's store.
         timeline: see `missing`.
-        retry: bounds of retries.
-        is_moved: whether its owner is about to be written anew, on purpose.
+        retry: retry bounds.
+        is_moved: whether its owner is about to be replaced, on purpose.
 
     Raises:
-        InvariantError: it names what; nothing was touched.
+        InvariantError: the message names the missing objects; nothing was touched.
     """
     found = [gone for gone in missing(store, timeline, retry) if not (is_moved and gone.path == OWNER_PATH)]
     if found:
@@ -83,7 +83,7 @@ def require_whole(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *,
 
 
 def in_words(found: Sequence[MissingObject]) -> str:
-    """One sentence for what is gone, and what to do."""
+    """Message with the missing objects and the next step."""
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     return (
         f"the timeline is not whole: {'; '.join(map(str, found[:_MOST_NAMED]))}{more}. Tideline never deletes "
@@ -117,7 +117,7 @@ def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) ->
     for epoch in gone:
         path = decision_path(epoch)
         yield MissingObject(path, f"epoch {epoch} is decided, and its decision {path} is gone")
-    # A first instant may have come since the timeline was listed.
+    # The first instant may have been created since the timeline was listed.
     if decided and not timeline.instants and not ActiveTimeline.recent(store, retry).instants:
         yield MissingObject(TIMELINE_FOLDER, f"epochs up to {decided[-1]} are decided, and the timeline has no instant")
     is_begun = bool(decided or snapshots or timeline.instants)
@@ -133,10 +133,10 @@ def _of_all_epochs(path: str, holds: str) -> MissingObject:
 
 
 def _has_lost_owner(store: ObjectStore, newest: int, retry: Retry) -> bool:
-    """Whether ``owner.json`` is gone, and not merely unwritten: the newest decision's writer had to create it first.
+    """Whether ``owner.json`` was deleted, not merely unwritten: the newest decision's writer had to create it first.
 
     The newest lease proves nothing: a writer may be killed between its lease and ``owner.json``. A writer that has
-    made a decision has passed both.
+    decided an epoch has passed both.
     """
     if retry.call(partial(size_of, store, OWNER_PATH)) is not None:
         return False
@@ -146,7 +146,7 @@ def _has_lost_owner(store: ObjectStore, newest: int, retry: Retry) -> bool:
 
 
 def _epochs(store: ObjectStore, folder: str, retry: Retry, after: str = "") -> list[int]:
-    """Numbers of the objects of a folder, sorted."""
+    """Epochs in the names of a folder's objects, sorted."""
     listed = retry.call(lambda: store.list(folder, after=after))
     names = (info.path.rpartition("/")[2].removesuffix(".json") for info in listed)
     return [int(name) for name in names if name.isdecimal()]

@@ -31,7 +31,7 @@ ORDER = (
     "demo",
     "package",
 )
-"""Commands as ``--help`` lists them: as one needs them, whichever module they come from."""
+"""Order of the commands in ``--help``: the order of use, whichever module defines them."""
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""Commands that only look: `tideline show`, `inspect`, `offsets`, `watch`. No JVM, and nothing is written."""
+"""Read-only commands: `tideline show`, `inspect`, `offsets`, `watch`. No JVM, and nothing is written."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def show(
 
 
 def _print_end(console: Console, opened: TimelineHandle) -> None:
-    """Say which error ended the last writer, where one did."""
+    """Print the error that ended the last writer, where one did."""
     from timeline.lease import latest_writer
 
     writer = latest_writer(opened.store, opened.retry)
@@ -172,7 +172,7 @@ def watch(
 ) -> None:
     """Watch a job on the whole screen: epochs, rates, lag, its writer, what is pending, the last rollbacks.
 
-    Ctrl-C ends it with code 130. Storage that does not answer is told above what was last seen.
+    Ctrl-C ends it with code 130. If storage does not answer, the screen says so above the last state seen.
     """
     from ingest.cli.watch_loop import watch_job
 

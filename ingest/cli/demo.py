@@ -1,4 +1,4 @@
-"""`tideline demo`: the promise, shown on generated logs. With ``--crash`` the job is killed in the middle."""
+"""`tideline demo`: proves exactly-once ingestion on generated logs. ``--crash`` kills the job in the middle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = ("id", "ts", "host", "method", "path", "status", "ts_date", "_shard", "
 
 
 def run_demo(folder: Path, rows: int, *, crash: bool, console: Console) -> None:
-    """Generate, ingest, (kill, recover, go on,) prove, show.
+    """Generate logs, ingest them (with ``--crash``: kill, recover, go on), prove the result, show it.
 
     Args:
         folder: where to work; an earlier demo in it is removed.
@@ -37,7 +37,7 @@ def run_demo(folder: Path, rows: int, *, crash: bool, console: Console) -> None:
         console: where to print.
 
     Raises:
-        InvariantError: a line is missing, twice, or was never there.
+        InvariantError: a line is missing or duplicated, a row has no line, or `folder` is not empty and holds no demo.
     """
     if folder.exists() and not (folder / "job.yaml").exists() and any(folder.iterdir()):
         raise InvariantError(f"{folder} is not empty and holds no demo: choose another --folder")
@@ -68,7 +68,7 @@ def run_demo(folder: Path, rows: int, *, crash: bool, console: Console) -> None:
 
 
 def line_starts(path: Path) -> list[int]:
-    """Byte offsets at which the lines of a file start, read in the plainest way."""
+    """Byte offsets at which the lines of a file start, by a plain split of its bytes."""
     starts, at = [], 0
     for line in path.read_bytes().splitlines(keepends=True):
         starts.append(at)

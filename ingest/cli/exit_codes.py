@@ -1,6 +1,6 @@
-"""Exit codes of every command, as one table: what each means, what to do, and which errors end a command so.
+"""Exit codes of all commands as one table: the meaning, the advice, and the errors that lead to each code.
 
-`docs/cli.md` has the same rows, and a test holds the two together.
+`docs/cli.md` has the same rows; a test compares the two.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class ExitCode:
 
     Attributes:
         code: the number.
-        brief: for ``--help``.
+        brief: short text for ``--help``.
         meaning: what has happened.
         advice: what to do.
-        errors: classes that end a command so, and their subclasses that have no row of their own.
-        restarts: whether a supervisor may start the command again; otherwise a person has to look first.
+        errors: error classes with this code; it holds for subclasses that have no row of their own.
+        restarts: whether a supervisor may start the command again; otherwise a person has to check first.
     """
 
     code: int
@@ -108,18 +108,18 @@ EXIT_CODES = (
     ExitCode(141, "reader gone", "whoever read the output has closed it, as `head` does"),
     ExitCode(143, "SIGTERM", "ended at once by SIGTERM", "start again"),
 )
-"""The table, by number."""
+"""The table, ordered by code."""
 
 BROKEN_PIPE = 141
-"""128 + SIGPIPE, as a shell shows a program that the signal has ended."""
+"""128 + SIGPIPE, as a shell reports a program that the signal has ended."""
 
 _CODES = {kind: row.code for row in EXIT_CODES for kind in row.errors}
 _WHEREVER = (errors.StoreFullError, errors.StoreRefusedError, errors.UntrustedStoreError)
-"""Errors that end a command in the same way where another one is raised because of them."""
+"""Errors that determine the exit code also where they are only the cause of the raised error."""
 
 
 def exit_code(error: TidelineError) -> int:
-    """The exit code of a command that an error ends: of its own class, or of the store's error that has caused it."""
+    """Exit code of a command that an error ends: of a `_WHEREVER` error in its cause chain, else of its own class."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:  # an error may be raised from itself
@@ -131,5 +131,5 @@ def exit_code(error: TidelineError) -> int:
 
 
 def code_of(kind: type[BaseException]) -> int:
-    """The exit code of a class of errors: its own row's, or that of the nearest class above it."""
+    """Exit code of an error class: that of its own row, or of its nearest base class with a row."""
     return next(_CODES[each] for each in kind.__mro__ if each in _CODES)

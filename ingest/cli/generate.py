@@ -29,7 +29,7 @@ DEMO_COLUMNS = {
 
 
 def log_lines(rows: int, seed: int = 7) -> Iterator[bytes]:
-    """Lines without their line ends; the n-th good one has ``id`` n. The same arguments give the same lines."""
+    """Lines without their line ends; line n, unless malformed, has ``id`` n. The same arguments give the same lines."""
     draw = random.Random(seed)
     moment = datetime(2026, 3, 1, tzinfo=UTC)
     for number in range(rows):
@@ -53,7 +53,14 @@ def log_lines(rows: int, seed: int = 7) -> Iterator[bytes]:
 
 
 def write_logs(folder: Path, rows: int, files: int, seed: int = 7) -> list[Path]:
-    """Write a generated log into consecutive files ``access-<n>.jsonl`` of about equal numbers of lines."""
+    """Write a generated log into consecutive files ``access-<n>.jsonl`` of about equal numbers of lines.
+
+    Args:
+        folder: parent of the files; created where it is missing.
+        rows: lines in all.
+        files: number of files.
+        seed: seed of the generator; the same arguments give the same files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     lines = log_lines(rows, seed)
     paths: list[Path] = []

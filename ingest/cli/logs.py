@@ -1,4 +1,4 @@
-"""Log output of the command line: text for people, one JSON object a line for machines."""
+"""Log output of the command line: human-readable text, or one JSON object a line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rich.text import Text
 from timeline.epoch import EpochRef
 from timeline.redact import shown_trace
 
-# The last one is Python's own, of warnings.
+# The last one is Python's own logger of warnings.
 _LOGGERS = ("timeline", "sinks", "ingest", "py.warnings")
 
 
 class DiscreetFormatter(logging.Formatter):
-    """Shows the steps to an error without texts that may repeat a row or a secret, unless asked for all of it."""
+    """Formats tracebacks without foreign errors' texts, which may hold a row or a secret, unless `is_verbose`."""
 
     is_verbose = False
 
@@ -31,10 +31,9 @@ class DiscreetFormatter(logging.Formatter):
 
 
 class JsonFormatter(DiscreetFormatter):
-    """One JSON object for each record: time (UTC), level, logger, message; of a failure the kind of error.
+    """One JSON object for each record: time (UTC), level, logger, message; for a failure ``kind``, the error's class.
 
-    What is about an epoch has its number and instant as ``epoch`` and ``instant``. Where there is a traceback, it is
-    the object's ``error``.
+    A record about an epoch has its number and instant as ``epoch`` and ``instant``; a traceback is in ``error``.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -56,7 +55,7 @@ class JsonFormatter(DiscreetFormatter):
 
 
 def _ids(record: logging.LogRecord) -> dict[str, object]:
-    """Which epoch a record is about: said by its maker, or by what its message is made of."""
+    """Epoch and instant of a record: from its `extra`, or from an `EpochRef` among its arguments."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     ref = next((each for each in arguments if isinstance(each, EpochRef)), None)
     epoch = getattr(record, "epoch", None if ref is None else ref.epoch)
@@ -81,8 +80,12 @@ class _ConsoleHandler(logging.Handler):
 def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None:
     """Send the project's records to stderr, once for the process.
 
-    On a terminal, transitions are hidden behind the progress line unless asked for; elsewhere they
-    are the progress. `verbose` adds details, and the traceback of an unforeseen error.
+    On a terminal the progress line replaces transitions; elsewhere transitions are the progress.
+
+    Args:
+        console: stderr; a terminal gets text above the progress line.
+        as_json: one JSON object a line.
+        verbose: every transition also on a terminal, details, and the traceback of an unforeseen error.
     """
     handler = _ConsoleHandler(console) if console.is_terminal and not as_json else logging.StreamHandler(sys.stderr)
     formatter: DiscreetFormatter = JsonFormatter()
@@ -94,9 +97,9 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
     level = logging.INFO if as_json or not console.is_terminal else logging.WARNING
     if verbose:
         level = logging.DEBUG
-    # Lines that are no JSON would break who reads the others.
+    # Warnings printed as plain text would break readers of JSON lines.
     logging.captureWarnings(True)
-    # What libraries log beside an error that they also raise would be read twice, and py4j's has a traceback.
+    # Libraries log errors that they also raise: these would appear twice, py4j's with a traceback.
     logging.getLogger().handlers[:] = [handler if verbose else logging.NullHandler()]
     for name in _LOGGERS:
         logger = logging.getLogger(name)
@@ -106,13 +109,13 @@ def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None
 
 
 def report_failure(message: str, kind: str, error: BaseException | None = None, about: EpochRef | None = None) -> None:
-    """The exit message of a command that fails: one line on stderr, a record where those are JSON.
+    """Print the exit message of a failed command: one line on stderr, or a JSON record with JSON logs.
 
     Args:
-        message: what went wrong, for people.
-        kind: the error's class, for machines: it says more than the exit code.
-        error: an error that nobody foresaw; its steps are in the JSON record, its text and theirs only with details.
-        about: the epoch that it has ended.
+        message: what went wrong, human-readable.
+        kind: the error's class, for JSON logs: more specific than the exit code.
+        error: an unforeseen error; the JSON record has its traceback, error texts only with ``--verbose``.
+        about: the epoch that the error has ended.
     """
     logger = logging.getLogger(__name__)
     if any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger(_LOGGERS[-1]).handlers):

@@ -1,4 +1,4 @@
-"""The command line: ``tideline run | recover | …``; commands that look, draw and mend are in `ingest.reports`.
+"""The command line: ``tideline run | recover | …``; further commands are in the modules of `COMMANDS`.
 
 Exit codes are in `ingest.cli.exit_codes`.
 """
@@ -74,14 +74,14 @@ def run(
     try:
         opened = open_timeline(config, is_moved=new_source, is_anew=new_timeline)
         _ingest(opened, console, exit_message, mode=mode, accept_loss=accept_loss)
-    except Exception as error:  # the process's edge: what became of the epoch is known here and not in main
+    except Exception as error:  # the process's edge: `exit_message` knows the epoch's outcome here, main does not
         raise typer.Exit(_report(error, exit_message)) from None
 
 
 def _ingest(
     opened: TimelineHandle, console: Console, exit_message: ExitMessage, *, mode: Mode, accept_loss: bool
 ) -> None:
-    """Run the loop, watched by all that the job file names."""
+    """Run the loop with all listeners that the job file names."""
     config = opened.config
     signals = StopSignals()
     signals.install()
@@ -110,7 +110,7 @@ def _ingest(
             lambda: open_runner(config, start_spark),
             mode=mode,
             stop=signals.stop,
-            # The progress line last: who reads that an epoch is there finds it in the metrics too.
+            # The progress line last: once it shows an epoch, the metrics have the epoch too.
             listeners=(exit_message, *watchers.listeners, progress),
             accept_loss=accept_loss,
         )
@@ -258,8 +258,8 @@ app.registered_commands.sort(key=_place)
 
 
 def main() -> None:
-    """Entry point: whatever goes wrong becomes one message and an exit code."""
-    # gRPC, where a target needs it, has nothing to do in what is forked here: Spark's JVM.
+    """Entry point: every error becomes one message and an exit code."""
+    # gRPC, where a target needs it, needs no fork support: the process forked here is Spark's JVM.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     with unheard_ends():
         try:
@@ -270,7 +270,7 @@ def main() -> None:
 
 
 def _report(error: Exception, exit_message: ExitMessage | None = None) -> int:
-    """Say in one message what went wrong, and what became of the epoch; the exit code."""
+    """Print one message with the error and the epoch's outcome; returns the exit code."""
     kind, about = type(error).__name__, exit_message.ref if exit_message is not None else None
 
     def whole(message: str) -> str:

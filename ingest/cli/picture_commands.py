@@ -1,4 +1,4 @@
-"""Commands that draw: ``plot | report``. No JVM, and nothing is written but the picture or the page."""
+"""Drawing commands: ``plot | report``. No JVM, and nothing is written but the picture or the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAGES = (".html", ".htm")
 
 
 class PictureKind(enum.Enum):
-    """What a picture shows."""
+    """Kinds of pictures."""
 
     GANTT = "gantt"
     THROUGHPUT = "throughput"
@@ -51,8 +51,8 @@ def plot(
 ) -> None:
     """Draw when instants ran and how long their states took, throughput, lag, file sizes, or what recovery did.
 
-    A timeline of which something is gone, or that is older than its tables, ends the command as it ends a start: the
-    picture is written before, of what there is.
+    If objects of the timeline are missing, or it is older than its tables, the command fails as a start does, after it
+    has written the picture of what exists.
     """
     from ingest.config.load import load_config
     from ingest.driver.build import open_timeline
@@ -138,10 +138,10 @@ def _draw(opened: TimelineHandle, kind: PictureKind, wanted: Selection) -> Figur
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Put a file in one step: who looks at it meanwhile sees the one before, or this one.
+    """Write a file atomically: a concurrent reader gets the previous file or this one.
 
     Raises:
-        ConfigError: it is relative to a current directory that is gone.
+        ConfigError: the path is relative to a current directory that was deleted.
     """
     path = Path(absolute(str(path)))
     path.parent.mkdir(parents=True, exist_ok=True)

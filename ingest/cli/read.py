@@ -16,14 +16,14 @@ from timeline.errors import ConfigError
 
 
 def readable_target(opened: TimelineHandle, name: str | None) -> ReadableSink:
-    """The target of a job whose rows are read.
+    """The target whose rows a command reads.
 
     Args:
         opened: the job's timeline.
-        name: which one; None where there is only one.
+        name: name of the target; None where only one can be read.
 
     Raises:
-        ConfigError: there is none whose sink reads its rows, or several, or none of this name.
+        ConfigError: no epoch exists yet, no readable target has this name, or `name` is None and there is not just one.
     """
     if opened.identity is None:
         raise ConfigError(f"{opened.store.url}: no epoch was written yet; tideline run {opened.config.name} first")
@@ -44,7 +44,7 @@ def rows_as_json(sink: ReadableSink, limit: int | None) -> Iterator[str]:
 
 
 def rows_table(sink: ReadableSink, limit: int) -> Table:
-    """The first rows, for people; where there are none, the names of the columns."""
+    """The first rows as a table; without rows, only the column names."""
     rows = pa.Table.from_batches(list(sink.read_rows(limit)), sink.row_schema)
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in rows.column_names:
@@ -55,7 +55,7 @@ def rows_table(sink: ReadableSink, limit: int) -> Table:
 
 
 def column_texts(column: pa.ChunkedArray) -> list[str]:
-    """A column's values for people; as JSON where Python has no such date or time (its years are 1 to 9999)."""
+    """A column's values as text; as JSON where Python cannot represent a date or time (its years are 1 to 9999)."""
     try:
         return ["" if value is None else str(value) for value in column.to_pylist()]
     except (OverflowError, ValueError):

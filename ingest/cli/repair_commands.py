@@ -1,4 +1,4 @@
-"""Commands that check and mend: ``fsck | replay | replay-quarantine``."""
+"""Commands that check and repair: ``fsck | replay | replay-quarantine``."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def replay_quarantine(
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Decode what was rejected by what the job file says now, and commit it as one epoch: each record once.
+    """Decode rejected records with the current job file, and commit them as one epoch: each record once.
 
-    What is rejected again waits for the next replay. Rows that a target refused (a key that exists) are not
+    Records that are rejected again wait for the next replay. Rows that a target refused (a key that exists) are not
     replayed: the other targets have them. No JVM but for a job with a query; the job itself must not run meanwhile.
     """
     from ingest.cli.console import ProgressLine
@@ -123,7 +123,7 @@ def replay_quarantine(
     opened = open_timeline(load_config(conf))
     trial = try_rejected(opened)
     if dry_run or not trial.accepted:
-        # An epoch that only rejects the same records again would help nobody.
+        # An epoch that only rejects the same records again is useless.
         typer.echo(json.dumps(trial.as_json(), indent=2) if as_json else trial.words(is_dry_run=dry_run))
         return
     signals = StopSignals()
@@ -140,7 +140,7 @@ def replay_quarantine(
 
         loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, listeners=(progress,))
         summary = loop.run()
-    # Rows that a target refuses are in the summary's `rows` and `rejected`: the two do not add up to what was read.
+    # Rows that a target refuses are in the summary's `rows` and `rejected`: their sum is not the records read.
     replayed = Trial(summary.read, summary.rows, {})
     if as_json:
         typer.echo(json.dumps(replayed.as_json(), indent=2))
@@ -153,6 +153,6 @@ def replay_quarantine(
 
 
 def _refused(opened: TimelineHandle, summary: Summary) -> str:
-    """Targets that did not write every replayed row, in words."""
+    """Text about the targets that did not write every replayed row."""
     quarantine = opened.config.quarantine.name
     return left_out({target: rows for target, rows in summary.targets.items() if target != quarantine})

@@ -13,24 +13,24 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Sets an event at the first signal and gives the default reaction back for the next one."""
+    """Sets an event at the first signal and restores the default handlers for the next one."""
 
     def __init__(self, first: str = "the open epoch is settled first") -> None:
-        """Nothing is reacted to yet.
+        """Install no handler yet.
 
         Args:
-            first: what happens before the end, for people.
+            first: the work done before the process ends, for the log message.
         """
         self.stop = threading.Event()
         self._first = first
 
     def install(self) -> None:
-        """React from now on; call it again after a library (Spark) has put its own handler in place."""
+        """Install the handlers; call it again after a library (Spark) has installed its own."""
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL if self.stop.is_set() else self._received)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        # First: the event's lock may be held by the very thread that is interrupted here.
+        # Before setting the event: the very thread that is interrupted here may hold the event's lock.
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         self.stop.set()

@@ -1,4 +1,4 @@
-"""stdout and stderr whose reader may go at any time, as `head` does: no noise, and a job goes on."""
+"""stdout and stderr whose reader may close them at any time, as `head` does: no error output, and a job goes on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ingest.cli.exit_codes import BROKEN_PIPE
 
 
 class _Stream:
-    """A text stream that knows what to do once nobody reads it; in all else the stream itself."""
+    """A text stream that handles a closed reader; everything else is the wrapped stream's."""
 
     def __init__(self, stream: TextIO, *, ends: bool) -> None:
         """Wrap a stream.
 
         Args:
             stream: the stream.
-            ends: whether the command ends then; else it goes on, no_listener.
+            ends: whether the command ends once the reader has closed the stream; else it goes on without output.
         """
         self._stream = stream
         self._ends = ends
@@ -43,7 +43,7 @@ class _Stream:
             self._unheard()
 
     def _unheard(self) -> None:
-        # What is left in buffers goes nowhere when the interpreter ends, where it would complain.
+        # At exit the interpreter flushes buffers: to the null device, or it would print an error.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
@@ -53,7 +53,7 @@ class _Stream:
 
 @contextlib.contextmanager
 def unheard_ends() -> Iterator[None]:
-    """End the command with `BROKEN_PIPE` once nobody reads its stdout; without stderr it goes on."""
+    """End the command with `BROKEN_PIPE` once the reader of stdout has closed it; a closed stderr is ignored."""
     out, err = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, _Stream(out, ends=True)), cast(TextIO, _Stream(err, ends=False))
     try:

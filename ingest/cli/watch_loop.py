@@ -1,4 +1,4 @@
-"""`tideline watch`: frames on the screen, or as lines, until somebody ends it."""
+"""`tideline watch`: frames on the screen, or as lines, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from timeline.units import parse_duration
 
 _SHORTEST_S = 0.1
 _RETRY = Retry(attempts=2, deadline_s=5.0)
-"""The next frame asks again: what does not answer is shown at once."""
+"""Few retries: a store that does not answer is shown at once, and the next frame asks again."""
 
 
 def watch_job(conf: Path, *, interval: str, once: bool, as_json: bool) -> None:
@@ -70,7 +70,7 @@ def watch_job(conf: Path, *, interval: str, once: bool, as_json: bool) -> None:
 
 
 def _not_known(opened: TimelineHandle) -> str:
-    """Why the timeline, as it is now, would refuse a start of the job; "" where it would not."""
+    """Reason why a start of the job would be refused now; "" where it would not."""
     try:
         require_known(opened)
     except (InvariantError, TargetRefusedError) as error:
@@ -83,7 +83,14 @@ def _not_known(opened: TimelineHandle) -> str:
 def watch_live(
     watcher: Watcher, console: Console, interval_s: float, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Show frame after frame on a terminal until the process is interrupted; the terminal is left as it was."""
+    """Show frame after frame on a terminal until the process is interrupted; the terminal is left as it was.
+
+    Args:
+        watcher: reads the frames.
+        console: the terminal.
+        interval_s: time between two frames.
+        sleep: waits that time.
+    """
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             frame = watcher.look()

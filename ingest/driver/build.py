@@ -126,7 +126,7 @@ class TimelineHandle:
 
 
 def _source_of(config: JobConfig) -> str:
-    """The place that a job reads from. A link stands for itself, not for its present target."""
+    """The place that a job reads from; a link is not followed."""
     match config.source:
         case FilesOptions(path=path):
             return written_place(path)

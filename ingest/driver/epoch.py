@@ -121,7 +121,7 @@ class NextEpoch:
     """The epoch that a writer is about to ingest.
 
     Attributes:
-        chain: where ingestion stands.
+        chain: the decided epochs before it, with the committed positions.
         ranges: offset ranges of the source's plan.
         applied_through: every target is known to have the epochs up to this one; -1: none.
     """

@@ -50,7 +50,7 @@ class FsckResult:
         epochs: number of completed epochs compared.
         rows: accepted rows of these epochs.
         checked: for each target, a text on what was compared.
-        findings: differences.
+        findings: differences found.
         is_moving: whether the timeline changed during every comparison: some findings may be transient.
         fixed: findings that were repaired.
     """
@@ -305,7 +305,7 @@ def _of_offsets(history: History) -> Iterator[Finding]:
 
 
 def _of_rows(committed: Sequence[Entry]) -> Iterator[Finding]:
-    """Row counts that do not add up: rows read, written and quarantined, in manifest, decision and completed instant."""
+    """Row counts that do not add up in a manifest, or differ between manifest, decision and completed instant."""
     for entry in committed:
         assert entry.manifest is not None
         for detail in _sums(entry.manifest):

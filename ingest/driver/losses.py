@@ -132,7 +132,7 @@ def _is_behind(job: JobContext, epoch: int) -> bool:
 def require_known(opened: TimelineHandle) -> None:
     """Refuse, for read-only commands, a timeline that a start would refuse: their output would be incomplete.
 
-    Checks only targets at a path, and ignores a target that does not answer.
+    Checks only targets at a path, and ends without an error where a store does not answer.
 
     Raises:
         InvariantError: an object of the timeline is missing.
@@ -301,7 +301,7 @@ def _warn_of_doubt(job: JobContext, name: str, target: TargetContents, newest: D
 
 
 def _expected(job: JobContext, target: str, manifest: Manifest) -> Base | None:
-    """State of a target when an epoch was completed; None where it is unknown, or the target was empty."""
+    """State of a target when an epoch was completed; None where it is unknown, or the target had no rows."""
     part = part_of(manifest, target)
     if part is None:
         return None

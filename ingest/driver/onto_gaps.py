@@ -6,7 +6,7 @@
                       └─ are gone ─────────────► completed without the target, which lacks it then as one that lost it
 
 For `tideline replay` only, which puts the missing epochs back at once: a start refuses such epochs. After a kill in
-between, the missing epochs are still known: by the log entry, or by the target's marker, which stands before the epoch.
+between, the missing epochs are still known: by the log entry, or by the target's marker, which is before the epoch.
 """
 
 from __future__ import annotations

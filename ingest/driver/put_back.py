@@ -1,4 +1,4 @@
-"""`tideline replay`: epochs that a target has lost, or was left out of, are put there, each once, or given up for good.
+"""`tideline replay`: puts back epochs that a target has lost, or was left out of, each once, or gives them up for good.
 
 ::
 
@@ -8,8 +8,9 @@
                                                         ├ others: read again by their offsets, written anew
                                                         └ --accept-loss: the rest, as a hole
 
-A replay is an epoch (`ingest.sources.replays`): killed anywhere, it is settled by the next start like any other, and
-of two at once one is decided. Its log entry has all that a target had lost, so no reader sees a part of it.
+A replay is an epoch (`ingest.sources.replays`): after a kill anywhere the next start settles it like any other, and
+of two concurrent replays one is decided. One log entry puts back all lost epochs of a target, so no reader sees a
+part of them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from timeline.units import count
 
 
 class Way(enum.Enum):
-    """How the rows of a lost epoch come back."""
+    """Origin of the rows that put back a lost epoch."""
 
     FILES = "from its data files"
     COPY = "from the data files of another target"
@@ -56,13 +57,13 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True)
 class Lost:
-    """A lost epoch of a target, and how it comes back.
+    """A lost epoch of a target, and the way to put it back.
 
     Attributes:
         target: the target's name.
-        epoch: what was committed.
-        way: how its rows come back.
-        why: what is in the way of a better one; "" where nothing is.
+        epoch: the committed rows.
+        way: where its rows come from.
+        why: the obstacle to a better way; "" where there is none.
         origin: the part of another target whose data files are copied; None where none are.
     """
 
@@ -80,11 +81,11 @@ class Lost:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be done about losses.
+    """Request on lost epochs.
 
     Attributes:
-        epochs: those that are to be put back, first and last; None for all.
-        accept_loss: whether the others are given up.
+        epochs: first and last epoch to put back; None: all, or with `accept_loss` none.
+        accept_loss: whether the other lost epochs are given up.
     """
 
     epochs: Span | None = None
@@ -93,15 +94,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class PutBack:
-    """What a replay found, and did or would do.
+    """Findings and results of a replay, done or only planned.
 
     Attributes:
-        losses: what the targets have lost.
-        back: lost epochs that come back.
-        given_up: lost epochs that do not.
-        refused: why nothing is done, in words; "" where something is.
-        epoch: the epoch that did it; None where none did.
-        before: by target, epochs that were given up before, where nothing is lost now.
+        losses: epochs that the targets have lost.
+        back: lost epochs that are put back.
+        given_up: lost epochs that are not put back.
+        refused: message on why the replay is refused; "" where it is not.
+        epoch: number of the replay's own epoch; None where there is none.
+        before: by target, epochs that were given up earlier; only where nothing is lost now.
     """
 
     losses: Sequence[TargetLoss] = ()
@@ -113,12 +114,12 @@ class PutBack:
 
 
 def examine_losses(opened: TimelineHandle, wanted: Wanted) -> PutBack:
-    """What a replay would do; reads only.
+    """The replay that would run now; reads only.
 
     Raises:
-        InvariantError: something of the timeline is gone.
-        TargetRefusedError: a target has epochs that the timeline has not.
-        StoreUnavailableError: a target or the timeline cannot be looked at.
+        InvariantError: an object of the timeline is missing.
+        TargetRefusedError: a target has epochs that the timeline does not have, or its log names missing data files.
+        StoreUnavailableError: a target or the timeline cannot be read.
     """
     require_whole(opened)
     opened.require_owner()
@@ -135,21 +136,22 @@ def examine_losses(opened: TimelineHandle, wanted: Wanted) -> PutBack:
 def put_back(
     opened: TimelineHandle, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event
 ) -> PutBack:
-    """Put back, or give up, what targets have lost, as this timeline's writer.
+    """Put back, or give up, the epochs that targets have lost, as this timeline's writer.
 
     Args:
         opened: the job's timeline.
-        wanted: which epochs, and whether others may be given up.
-        open_writer: gives what reads the source; called where something is read again.
+        wanted: the epochs to put back, and whether others may be given up.
+        open_writer: returns the writer that reads the source; called only where epochs are read again.
         stop: set by a signal; the epoch is rolled back then.
 
     Raises:
-        InvariantError: something of the timeline is gone; nothing was touched.
+        InvariantError: an object of the timeline is missing; nothing was touched.
         WriterBusyError: another process writes this timeline.
         ConfigError: lost epochs are neither named nor given up, or cannot be put back.
-        TargetRefusedError: a target has epochs that the timeline has not, or was changed meanwhile.
+        TargetRefusedError: a target has epochs that the timeline does not have, its log names missing data files, or
+            it was changed meanwhile.
         SourceError: the source does not have the records any more; the epoch is rolled back.
-        TidelineError: what else ended it; the next start settles its epoch.
+        TidelineError: any other failure; the next start settles the epoch.
     """
     require_whole(opened)
     opened.require_owner()
@@ -180,7 +182,7 @@ def _put_back(
         raise ConfigError(found.refused)
     recover(onto_gaps(job, found.losses), lease)
     chain = load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry, repair=True)
-    # Once more: what was pending is part of it now, and what a killed replay had decided is back.
+    # Again: epochs that were pending count now, and those of a killed, decided replay are back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
     past = _past(job, newest)
     found = _planned(opened, job, _still_lost(job, newest, past, found.losses), wanted)
@@ -200,7 +202,7 @@ def _put_back(
 
 
 def _past(job: JobContext, newest: Decision | None) -> Sequence[Read]:
-    """All of the timeline; what is gone of it is told where a target had rows of it."""
+    """All committed epochs; missing objects are reported only where a target had rows of their epoch."""
     return read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
 
 
@@ -210,12 +212,12 @@ def _without_losses(job: JobContext, found: PutBack, past: Sequence[Read]) -> Pu
 
 
 def _refuse_named_and_gone(job: JobContext) -> None:
-    """Say what to do about data files that are gone from a table that has all epochs by its log.
+    """Refuse a table that has all epochs by its log, but whose log names missing data files.
 
-    Which epochs they are of is not told here: others may have compacted them.
+    The epochs of the files are unknown: other writers may have compacted them.
 
     Raises:
-        TargetRefusedError: contents_of the table and the files.
+        TargetRefusedError: naming the table, one file and the number of others, and the next step.
     """
     for sink in job.sinks:
         contents = contents_of(sink)
@@ -233,10 +235,10 @@ def _refuse_named_and_gone(job: JobContext) -> None:
 def _still_lost(
     job: JobContext, newest: Decision | None, past: Sequence[Read], first: Sequence[TargetLoss]
 ) -> list[TargetLoss]:
-    """What the targets lack now that nothing is pending.
+    """Losses after recovery, with nothing pending.
 
-    What was told first is still lost, unless a replay that was pending has settled it: of an epoch that was applied on
-    a gap the table may tell no more than the gap, and of one that made a table anew nothing of what was before.
+    Epochs lost before the recovery still are, unless a pending replay has settled them: after an epoch applied on a
+    gap, a table may show no more than the gap; after one that created the table anew, no earlier epoch.
     """
     told = {loss.target: loss.how for loss in first if not loss.is_left_out}
     found = [
@@ -261,7 +263,7 @@ def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
 
 
 def _planned(opened: TimelineHandle, job: JobContext, losses: Sequence[TargetLoss], wanted: Wanted) -> PutBack:
-    """Which of the lost epochs come back, and how; or why nothing may be done."""
+    """The lost epochs to put back, with the way for each, and those to give up; or why the replay is refused."""
     ways = [_way(opened, job, loss.target, each) for loss in losses for each in loss.epochs]
     asked = [each for each in ways if wanted.epochs is None or in_spans(each.number, [wanted.epochs])]
     back = [each for each in asked if each.way is not Way.NONE]
@@ -300,7 +302,7 @@ def _way(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRo
     why = ""
     if lost.is_left_out:
         refused = _refused_copies(job, target, lost)
-        if refused:  # as its rows would be, read again
+        if refused:  # rows read again from the source would be refused too
             return Lost(target, lost, Way.NONE, f"it has rows that {target} refuses, and the quarantine not: {refused}")
         origin = _copied_from(job, target, lost)
         if origin is not None:
@@ -335,7 +337,7 @@ def _copied_from(job: JobContext, target: str, lost: CommittedRows) -> Part | No
 
 
 def _refused_copies(job: JobContext, target: str, lost: CommittedRows) -> str:
-    """Why a target takes no copies of the data files that others have of an epoch; "" where it takes them."""
+    """Why a target refuses copies of other targets' data files of an epoch; "" where it accepts them."""
     taker = copies_of(job.sink(target))
     if target == job.quarantine or taker is None:
         return ""
@@ -363,12 +365,12 @@ def _against_reading(opened: TimelineHandle, job: JobContext, target: str, lost:
 
 @dataclass(frozen=True)
 class LostRows:
-    """What writes the epoch of a replay. See `ingest.driver.epoch.EpochWriter`.
+    """Writes the epoch of a replay. See `ingest.driver.epoch.EpochWriter`.
 
     Attributes:
         job: timeline and targets.
-        back: what is put back.
-        open_writer: gives what reads the source.
+        back: the lost epochs to put back.
+        open_writer: returns the writer that reads the source.
     """
 
     job: JobContext
@@ -376,11 +378,12 @@ class LostRows:
     open_writer: Callable[[], EpochWriter]
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
-        """See EpochWriter: files that are there are reported as they are, others are written.
+        """See EpochWriter: existing data files are reported as they are, others are written.
 
         Raises:
             InvariantError: the same offsets do not give the same rows.
-            SourceError: the source does not have them any more.
+            SourceError: the source does not have the records any more.
+            TargetRefusedError: a target refuses rows that were not refused at the commit.
         """
         written: dict[str, list[WriteReport]] = {sink.target: [] for sink in self.job.sinks}
         for each in self.back:
@@ -397,7 +400,7 @@ class LostRows:
 
     @cached_property
     def _writer(self) -> EpochWriter:
-        """One for all epochs, once one is read again."""
+        """The writer for all epochs that are read again, opened with the first."""
         return self.open_writer()
 
     def _copied(self, plan: Plan, lost: Lost, origin: Part) -> WriteReport:
@@ -410,10 +413,10 @@ class LostRows:
     def _read_again(
         self, plan: Plan, outputs: Outputs, lost: Sequence[Lost], stop: threading.Event
     ) -> dict[str, list[WriteReport]]:
-        """Write one epoch's records to the targets that lost it, and check that they are the same."""
+        """Write one epoch's records to the targets that lost it, and check their row counts."""
         epoch, quarantine = lost[0].epoch, self.job.quarantine
         assert epoch.plan is not None
-        # Its own number, for the rows' lineage; this instant's files, which are removed if it is rolled back.
+        # The lost epoch's number, for the rows' lineage; the replay's instant, whose files a rollback deletes.
         own = replace(epoch.plan, ref=replace(plan.ref, epoch=epoch.plan.ref.epoch))
         targets = {each.target for each in lost}
         rejects: PartitionWriter = outputs.quarantine[1] if quarantine in targets else Discarding()
@@ -427,7 +430,7 @@ class LostRows:
         for each in lost:
             mine = [taken.reports[each.target] for taken in reports if taken.reports and each.target in taken.reports]
             self._check_same(each, counts, mine)
-            # What it refuses is in the quarantine since the epoch was committed first.
+            # Rows that the target refuses are in the quarantine since the first commit of the epoch.
             found[each.target] = [replace(report, rejected=0) for report in mine]
         return found
 
@@ -448,7 +451,7 @@ class LostRows:
 
 
 def _reports(written: Mapping[str, Sequence[WriteReport]], quarantine: str) -> list[TaskReport]:
-    """Reports that add up: what one target gets back, another one has, and leaves out."""
+    """Task reports whose counts add up: rows put back in one target count as dropped by the targets that have them."""
     given = {target: sum(one.rows + one.dropped for one in reports) for target, reports in written.items()}
     rejected = given.pop(quarantine, 0)
     accepted = max(given.values(), default=0)

@@ -1,4 +1,4 @@
-"""Decoding in a child process: a record that ends its decoder ends the child, and not the job.
+"""Decoding in a child process: a record that crashes the decoder ends the child, not the job.
 
 ::
 
@@ -7,9 +7,8 @@
                ▼
              halves ── in further children ── … ── one record: once more with all the time ──► refused, with the reason
 
-For epochs whose predecessors were ended by a crash (`timeline.chain.Chain.crashes`): nothing is known of the
-record that is to blame but that it is among those of the epoch. Rows are the same as without a child; a block
-takes longer by its way there and back.
+For epochs whose predecessors were ended by a crash (`timeline.chain.Chain.crashes`): the faulty record is only
+known to be in the epoch. Rows are the same as without a child; each block takes longer by the round trip.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ from timeline.errors import SparkJobError, TidelineError
 from timeline.redact import shown_error
 
 CRASHES = 2
-"""Epochs in a row that a crash ends before records are decoded in a child."""
+"""Epochs in a row that end by a crash before records are decoded in a child."""
 
 _LIMITS = struct.Struct("!dQ")
-"""Before each block: the seconds and the bytes of memory that it may take."""
+"""Header of each block: its limits of time in seconds and of memory in bytes."""
 
 _SIZE = struct.Struct("!Q")
-"""Before each body."""
+"""Header of each body: its size."""
 
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a child may take for one block. The part that grows with the block lets halves that hang end sooner.
+    """Limits of a child for one block. The part that grows with the block ends halves that hang sooner.
 
     Attributes:
-        seconds: for a block, whatever its size.
-        seconds_per_mib: for each MiB of it besides.
-        alone_seconds: for a record alone, before it is refused.
-        memory_bytes: of data (RLIMIT_DATA), modules and buffers included.
-        memory_factor: bytes of data for each byte of the block besides.
+        seconds: time for a block of any size.
+        seconds_per_mib: additional time for each MiB of the block.
+        alone_seconds: time for a single record, before it is refused.
+        memory_bytes: limit of data (RLIMIT_DATA), modules and buffers included.
+        memory_factor: additional bytes of data for each byte of the block.
     """
 
     seconds: float = 5.0
@@ -70,11 +69,11 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Crash:
-    """The end of a decoder.
+    """A crash of the decoder.
 
     Attributes:
-        how: in words.
-        is_dead: whether its process has ended too.
+        how: a text for the rejection reason.
+        is_dead: whether the child process has ended too.
     """
 
     how: str
@@ -84,15 +83,15 @@ class Crash:
 class IsolatedDecoder:
     """A decoder in a child process, which is started for the first block and ends with this object. See `Decoder`.
 
-    Picklable; not for several threads at once.
+    Picklable; not thread-safe.
     """
 
     def __init__(self, decoder: Decoder, limits: Limits = LIMITS) -> None:
         """Start nothing yet.
 
         Args:
-            decoder: picklable by name, as a child imports it anew.
-            limits: of the child.
+            decoder: picklable by name, because the child imports its class.
+            limits: limits of the child.
         """
         self._decoder = decoder
         self._limits = limits
@@ -102,7 +101,7 @@ class IsolatedDecoder:
         return IsolatedDecoder, (self._decoder, self._limits)
 
     def decode(self, block: Block) -> Decoded:
-        """See Decoder; a record that ends the decoder when it is alone, twice, is rejected.
+        """See Decoder; a single record that crashes the decoder twice is rejected.
 
         Raises:
             SparkJobError: no child can be started, or it cannot load the decoder.
@@ -112,7 +111,7 @@ class IsolatedDecoder:
             return found
         if block.rows > 1:
             return _joined([self.decode(half) for half in self._decoder.halves(block)])
-        # A machine that stood still, or ran out of memory for others, is not the record's fault.
+        # Retried once: the machine may have stalled, or run out of memory because of other processes.
         found = self._ask(block, alone=True)
         return (
             found if isinstance(found, Decoded) else self._decoder.refuse(block, f"crashed the decoder ({found.how})")
@@ -139,7 +138,7 @@ class IsolatedDecoder:
 
 
 class _Child:
-    """One child process; it ends when this is collected, when its pipe closes, or by the alarm that it sets itself."""
+    """One child process; it ends when this object is collected, when its pipe closes, or by its own alarm."""
 
     def __init__(self, decoder: Decoder) -> None:
         process = start_child()
@@ -152,7 +151,7 @@ class _Child:
         except (EOFError, BrokenPipeError):
             problem = _how(process.wait(), 0)
         if problem is not None:
-            # Not a word on any record: with a machine that cannot do this, all of them would be refused.
+            # Not a crash of a record: on a machine that cannot start a child, all records would be refused.
             self.end()
             raise SparkJobError(
                 f"a process to decode records in cannot be started with {sys.executable}: {problem}; "
@@ -160,12 +159,12 @@ class _Child:
             )
 
     def ask(self, body: bytes, seconds: float, memory_bytes: int) -> Decoded | Crash:
-        """What the decoder makes of a block, or how that ended it.
+        """Decode a block in the child; return its rows, or the crash.
 
         Args:
             body: the block, pickled.
-            seconds: time that it may take.
-            memory_bytes: data that it may take.
+            seconds: time limit.
+            memory_bytes: limit of data.
 
         Raises:
             TidelineError: the decoder's own, see `Decoder`.
@@ -190,7 +189,7 @@ class _Child:
 
 def start_child() -> subprocess.Popen[bytes]:
     """A new process that runs `serve` on its standard input and output."""
-    # The system's allocator: Arrow's own takes a gigabyte of addresses at once, which would count as data.
+    # The system's allocator: Arrow's own reserves a gigabyte of addresses at once, which would count as data.
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = os.environ | {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system"}
     return subprocess.Popen(
@@ -204,29 +203,29 @@ def start_child() -> subprocess.Popen[bytes]:
 
 
 class _Answer(Enum):
-    """What a child says of a block."""
+    """Kind of a child's answer to a block."""
 
     DECODED = auto()
     REFUSED = auto()
     """The decoder raised an error that stops the job: its class and message."""
     CRASHED = auto()
-    """It raised another one."""
+    """The decoder raised any other error."""
 
 
 def is_crash(error: BaseException) -> bool:
-    """Whether an error that ended an epoch may come from a decoder that a record made fail.
+    """Whether an error that ended an epoch may be a decoder crash caused by a record.
 
-    Tideline's own errors say what was wrong; one of Spark's may stand for a worker that died.
+    Tideline's own errors name their cause; a Spark error may stand for a worker that died.
     """
     return isinstance(error, Exception) and (isinstance(error, SparkJobError) or not isinstance(error, TidelineError))
 
 
 def serve() -> None:
-    """The child: decode block after block until the pipe closes."""
+    """Run the child: decode block after block until the pipe closes."""
     requests, answers = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a decoder prints is no answer
+    os.dup2(2, 1)  # output of a decoder must not mix with answers
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # where memory runs out, this process goes first, and not the job
+        score.write("1000")  # out of memory, the kernel kills this process first, not the job
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     try:
         decoder: Decoder = pickle.loads(_take(requests))
@@ -238,7 +237,7 @@ def serve() -> None:
         seconds, memory_bytes = _LIMITS.unpack(limits)
         body = _take(requests)
         _limit_data(memory_bytes)
-        # By the kernel: it ends a decoder that holds the interpreter, and a child whose parent is gone.
+        # The kernel's alarm ends a decoder that holds the interpreter, and a child whose parent is dead.
         signal.setitimer(signal.ITIMER_REAL, seconds)
         answer = _answer(decoder, body)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -255,13 +254,13 @@ def _answer(decoder: Decoder, body: bytes) -> bytes:
     except MemoryError:
         answer = _Answer.CRASHED, "out of memory"
     except Exception as error:
-        # Its text may repeat the record, and reasons are counted on the timeline.
+        # The error's text may quote the record, and reasons are stored on the timeline.
         answer = _Answer.CRASHED, type(error).__name__
     return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
 
 def _limit_data(memory_bytes: int) -> None:
-    import resource  # there is none on some systems that can read timelines
+    import resource  # missing on some systems that can read timelines
 
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
@@ -278,7 +277,7 @@ def _take(stream: IO[bytes]) -> bytes:
     """The next body of a stream.
 
     Raises:
-        EOFError: it has ended.
+        EOFError: the stream has ended.
     """
     head = stream.read(_SIZE.size)
     size = _SIZE.unpack(head)[0] if len(head) == _SIZE.size else 0
@@ -302,7 +301,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _joined(parts: Sequence[Decoded]) -> Decoded:
-    """What became of consecutive blocks, as of one."""
+    """Results of consecutive blocks, joined as one."""
     offsets = [part.offsets for part in parts if part.offsets is not None]
     return Decoded(
         pa.concat_batches([part.accepted for part in parts]),

@@ -1,4 +1,4 @@
-"""How an epoch's tasks are run: the protocol, the runner that needs no engine, and the one that needs it at times."""
+"""Runners of an epoch's tasks: the protocol, the runner without an engine, and the one that starts it on demand."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from timeline.errors import StoppedError
 
 
 class Runner(Protocol):
-    """Runs tasks somewhere and brings back one report for each, of the attempt that counts.
+    """Runs tasks and returns one report for each, of the accepted attempt.
 
-    Where an epoch has targets with keys, its tasks have two stages, and the reports of both come back:
+    Where an epoch has targets with keys, its tasks have two stages, and the reports of both are returned:
     see `ingest.execution.shuffle`.
     """
 
@@ -32,14 +32,14 @@ class Runner(Protocol):
         """
 
     def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Run independent calls side by side, wherever tasks run. See `sinks.base.ParallelRunner`.
+        """Run independent calls in parallel, wherever tasks run. See `sinks.base.ParallelRunner`.
 
         Args:
             calls: picklable; each may be run several times.
         """
 
     def close(self) -> None:
-        """Give back what the runner holds."""
+        """Release the runner's resources."""
 
 
 class LocalRunner:
@@ -75,7 +75,7 @@ def open_runner(config: JobConfig, start: Callable[[], Runner]) -> Runner:
     """The runner that a job file asks for.
 
     Args:
-        config: the job file; a query (`transform`) is always the engine's.
+        config: the job file; a query (`transform`) always needs the engine.
         start: starts the engine.
     """
     on_demand = config.spark.small_epochs is SmallEpochs.DRIVER and config.transform is None
@@ -85,11 +85,11 @@ def open_runner(config: JobConfig, start: Callable[[], Runner]) -> Runner:
 class EngineOnDemand:
     """Runs small epochs in this process, and starts the engine for the first that is not small.
 
-    A Spark job takes a tenth of a second before it reads anything, and its JVM 5 s to start and 500 MB to be there.
+    A Spark job takes a tenth of a second before it reads anything; its JVM takes 5 s to start, and 500 MB.
     """
 
     def __init__(self, start: Callable[[], Runner]) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
         Args:
             start: starts the engine; called at most once.
@@ -109,7 +109,7 @@ class EngineOnDemand:
         return (self._here if is_small else self._started()).run(specs, stop)
 
     def parallel(self, calls: Sequence[Callable[[], None]]) -> None:
-        """See Runner; on the engine where it runs."""
+        """See Runner; on the engine if it runs, else in this process."""
         (self._engine or self._here).parallel(calls)
 
     def close(self) -> None:

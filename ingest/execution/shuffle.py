@@ -1,4 +1,4 @@
-"""Rows with keys travel: from the tasks that read them to the one task that writes their key.
+"""Shuffle of rows with keys: from the tasks that read them to the one task that writes their key.
 
 ::
 
@@ -8,9 +8,9 @@
     stage 2   chunks ─ write ─ settle ─┬─► targets with keys                  one task for each bucket
                                        └─► quarantine: what they refuse       `receive`
 
-What a task reports of stage 1 goes to a place of its own behind the last bucket, through the same
-exchange as its rows. A failure that no retry can mend goes to every bucket as well, and a bucket
-that has one writes nothing. Runners only carry messages.
+The report of a stage 1 task goes to a number of its own behind the last bucket, through the same
+exchange as its rows. A final failure goes to every bucket as well, and a bucket that receives one
+writes nothing. Runners only carry messages.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from timeline.errors import InvariantError
 from timeline.failpoints import reach
 
 HELD_BYTES = 64 << 20
-"""Rows that a task of either stage keeps in memory for the exchange."""
+"""Bytes of rows that a task of either stage keeps in memory for the exchange."""
 
 CHUNK_BYTES = 4 << 20
-"""The largest chunk; a row that is larger alone travels alone."""
+"""The largest chunk; a single row that is larger is a chunk of its own."""
 
 _MOST_BUCKETS_A_SLOT = 4
-"""More buckets are no faster: each one is a task, and every reading task holds rows for all of them."""
+"""More buckets are no faster: each one is a task, and every reading task buffers rows for all of them."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Staged rows of one bucket on their way.
+    """Staged rows that one task sends to one bucket.
 
     Attributes:
-        target: whose rows.
-        order: number of the task that read them, and of the chunk among those that it sends.
+        target: name of the rows' target.
+        order: number of the sending task, and of the chunk among those that it sends.
         body: one record batch as an Arrow IPC stream.
     """
 
@@ -68,11 +68,11 @@ class Chunk:
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What a task of stage 1 reports.
+    """Outcome of a stage 1 task.
 
     Attributes:
-        task: its number.
-        report: in a bucket's buffer always a failure.
+        task: number of the task.
+        report: the task's report; always a failure where a bucket receives it.
     """
 
     task: int
@@ -80,17 +80,17 @@ class TaskOutcome:
 
 
 ShuffleMessage: TypeAlias = tuple[int, Chunk | TaskOutcome]
-"""The bucket that it goes to, and the content. The number behind the last bucket stands for the driver."""
+"""Destination bucket and content. The number behind the last bucket stands for the driver."""
 
 
 @dataclass(frozen=True)
 class ShuffleConfig:
-    """How rows are cut on their way.
+    """Sizes of a shuffle.
 
     Attributes:
         buckets: tasks of stage 2.
         chunk_bytes: about the largest size of a chunk.
-        held_bytes: rows of one target that wait in a task until their bucket has enough for a chunk.
+        held_bytes: bytes of one target's rows that a task buffers until a bucket has enough for a chunk.
     """
 
     buckets: int
@@ -104,30 +104,30 @@ class ShuffleConfig:
         Args:
             tasks: tasks of stage 1.
             slots: tasks that run at once.
-            chunks_held: chunks that the engine itself keeps in memory before it lets go of any.
+            chunks_held: chunks that the engine itself buffers in memory before it passes any on.
         """
         buckets = max(1, min(tasks, _MOST_BUCKETS_A_SLOT * slots))
         return cls(buckets, min(CHUNK_BYTES, HELD_BYTES // chunks_held))
 
 
 def has_keys(specs: Sequence[TaskSpec]) -> bool:
-    """Whether rows of an epoch have to travel."""
+    """Whether an epoch needs a shuffle."""
     return any(spec.outputs.keyed for spec in specs)
 
 
 def send(
     spec: TaskSpec, attempt: TaskAttempt, task: int, shuffle: ShuffleConfig
 ) -> Generator[ShuffleMessage, None, None]:
-    """Stage 1 of one task: write what needs no key, send the rest on its way, and last the task's report.
+    """Stage 1 of one task: write rows without keys, yield rows with keys, and last the task's report.
 
-    Like `ingest.execution.task.attempt_task`: an attempt that fails or is given up (the engine closes the
-    iterator) removes what it wrote; an error that another attempt would only repeat is reported.
+    Like `ingest.execution.task.attempt_task`: an attempt that fails or is cancelled (the engine closes the
+    iterator) removes its output; a final error is reported.
 
     Args:
-        spec: what to read, and where it goes.
+        spec: the task.
         attempt: this attempt, as the engine numbers it.
         task: the task's number in the epoch, the same for all of its attempts.
-        shuffle: how rows are cut.
+        shuffle: sizes of the shuffle.
     """
     reach("task-started")
     staging = [_Staging(name, writer, task, shuffle) for name, writer in spec.outputs.keyed]
@@ -153,7 +153,7 @@ def send(
 
 
 class _Staging:
-    """Staged rows of one target, until those of a bucket are enough for a chunk."""
+    """Buffers staged rows of one target until a bucket has enough for a chunk."""
 
     def __init__(self, name: str, writer: KeyedWriter, task: int, shuffle: ShuffleConfig) -> None:
         self.name = name
@@ -167,11 +167,11 @@ class _Staging:
 
     @property
     def report(self) -> WriteReport:
-        """What became of rows that do not travel; of the others their bucket reports."""
+        """Report of the rows rejected here; the buckets report all others."""
         return WriteReport(0, 0, rejected=self._rejected)
 
     def add(self, accepted: AcceptedRows) -> pa.RecordBatch:
-        """Stage rows and take them in; what the target can never take comes back, in `REJECTED_SCHEMA`."""
+        """Stage and buffer rows; return the rejected ones, in `REJECTED_SCHEMA`."""
         if accepted.offsets is None:
             raise InvariantError(f"rows of {accepted.shard} came without offsets, and a target with keys needs them")
         staged = self._writer.stage(accepted.rows, accepted.shard, accepted.offsets)
@@ -196,7 +196,7 @@ class _Staging:
                 yield bucket, rows.take(pa.array(order[start:end]))
 
     def full(self) -> Iterator[ShuffleMessage]:
-        """Chunks of buckets that have enough rows; all, where many small ones add up to too much."""
+        """Chunks of buckets that have enough rows; of all buckets, where they exceed `held_bytes` together."""
         if sum(self._bytes) >= self._shuffle.held_bytes:
             yield from self.rest()
             return
@@ -205,7 +205,7 @@ class _Staging:
                 yield from self._chunks(bucket)
 
     def rest(self) -> Iterator[ShuffleMessage]:
-        """Chunks of all rows that still wait."""
+        """Chunks of all buffered rows."""
         for bucket in range(self._shuffle.buckets):
             if self._waiting[bucket]:
                 yield from self._chunks(bucket)
@@ -221,20 +221,20 @@ class _Staging:
 
 
 class BucketBuffer:
-    """All that one bucket gets: kept until the last of it is there, since it may say that nothing is to be written.
+    """Buffers all messages of one bucket, since the last one may be a failure: nothing must be written then.
 
-    Rows come out in the order in which tasks read them, not in that of their arrival: every attempt at a
-    bucket gets the same rows in the same order, so whichever row of a key it keeps, another attempt keeps it too.
-    What does not fit into memory lies in a file without a name, which goes with the process however
-    that ends. Batches are views of memory or file: who keeps one keeps no copy of it.
+    Rows are returned in the order in which tasks read them, not in order of arrival: every attempt at a
+    bucket gets the same rows in the same order, so all attempts keep the same row of a key. Chunks that do
+    not fit into memory are in a file without a name, which is deleted with the process however the process
+    ends. Batches are views of memory or file, not copies.
     """
 
     def __init__(self, held_bytes: int = HELD_BYTES, folder: str | None = None) -> None:
-        """Nothing is there yet.
+        """Start with an empty buffer.
 
         Args:
-            held_bytes: chunks beyond that go to the file.
-            folder: where the file lies; None where temporary files lie.
+            held_bytes: bytes of chunks in memory; further chunks go to the file.
+            folder: directory of the file; None: the directory of temporary files.
         """
         self._left_bytes = held_bytes
         self._folder = folder
@@ -250,12 +250,12 @@ class BucketBuffer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Views of the file stay good: they hold the memory that it is mapped to.
+        # Views of the file stay valid: they hold its memory mapping.
         if self._file is not None:
             self._file.close()
 
     def put(self, content: Chunk | TaskOutcome) -> None:
-        """Keep the content of one message."""
+        """Buffer the content of one message."""
         if isinstance(content, TaskOutcome):
             self.failed = content.report
             return
@@ -271,7 +271,7 @@ class BucketBuffer:
         self._filed_bytes = end
 
     def batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Each chunk's target and rows."""
+        """Target and rows of each chunk, in the order of reading."""
         found = [(chunk.order, chunk.target, pa.py_buffer(chunk.body)) for chunk in self._held]
         if self._file is not None:
             self._file.flush()
@@ -282,13 +282,13 @@ class BucketBuffer:
 
 
 def receive(buffer: BucketBuffer, outputs: Outputs, epoch: int, attempt: TaskAttempt) -> TaskReport:
-    """Stage 2 of one bucket: write its rows to the keyed targets, and what those refuse to the quarantine.
+    """Stage 2 of one bucket: write its rows to the keyed targets, and refused rows to the quarantine.
 
-    Nothing is opened where a task of stage 1 failed for good. Errors are reported or raised as in
+    No writer is opened where a stage 1 task reported a failure. Errors are reported or raised as in
     `ingest.execution.task.attempt_task`.
 
     Args:
-        buffer: all that was sent to the bucket.
+        buffer: all messages of the bucket.
         outputs: the outputs that its rows were staged for.
         epoch: the epoch's number.
         attempt: this attempt, as the engine numbers it.
@@ -319,13 +319,13 @@ def exchange_here(
     folder: str | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> list[TaskReport]:
-    """Both stages in this process, task after task; the reports of stage 1, then those of the buckets.
+    """Run both stages in this process, task after task; return the reports of stage 1, then of the buckets.
 
     Args:
         specs: the tasks of stage 1, of one epoch.
-        shuffle: how rows are cut.
-        attempt: from stage (0, 1) and task to the attempt's numbers.
-        folder: where rows lie that do not fit into memory.
+        shuffle: sizes of the shuffle.
+        attempt: returns the attempt's numbers for a stage (0, 1) and a task.
+        folder: directory for rows that do not fit into memory.
         check: called before each task; may raise to stop.
     """
     reports: list[TaskReport] = []

@@ -1,4 +1,4 @@
-"""What one task does: read its ranges, decode, write to every target, all in one pass. No Spark in here."""
+"""One task: reads its ranges, decodes, writes to every target, all in one pass. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ QUARANTINE_SCHEMA = pa.schema(
         pa.field("target", pa.string()),
     ]
 )
-"""Columns of the quarantine table: the epoch, those of `sinks.base.REJECTED_SCHEMA`, and who refused the row.
+"""Columns of the quarantine table: the epoch, those of `sinks.base.REJECTED_SCHEMA`, and the refusing target.
 
-``target`` is null for a record that could not be decoded: no target has it. A row that one target
+``target`` is null for a record that could not be decoded and is in no target. A row that one target
 refused is in all others.
 """
 
@@ -64,19 +64,19 @@ FINAL_ERRORS = (
     TargetRefusedError,
     UntrustedStoreError,
 )
-"""What another attempt of the same task would only run into again: it is reported, not raised for the engine."""
+"""Errors that a retry of the task would only repeat: they are reported, not raised for the engine."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where an epoch's rows go, picklable.
+    """Writers of an epoch's targets, by kind; picklable.
 
     Attributes:
         accepting: name and writer of each target that takes accepted rows from the task that read them.
         quarantine: name and writer of the target that takes rejected rows.
-        keyed: name and writer of each target whose rows go to the task of their key first, see
+        keyed: name and writer of each target whose rows are first shuffled to the task of their key, see
             `ingest.execution.shuffle`.
-        selective: as `accepting`, of each target that refuses some of its rows.
+        selective: as `accepting`, of each target that may refuse some of its rows.
     """
 
     accepting: tuple[tuple[str, PartitionWriter], ...]
@@ -90,7 +90,7 @@ class Outputs:
 
         Args:
             begun: name and writer of each target of the job, in the order of application.
-            quarantine: which of them takes rejected rows.
+            quarantine: name of the target that takes rejected rows.
         """
         targets = WritersByKind.of({name: writer for name, writer in begun.items() if name != quarantine})
         rejecting = WritersByKind.of({quarantine: begun[quarantine]}).plain
@@ -100,13 +100,13 @@ class Outputs:
 
     @property
     def may_refuse(self) -> bool:
-        """Whether a target may refuse rows that were accepted: then their offsets are needed."""
+        """Whether a target may refuse accepted rows; their offsets are needed then."""
         return bool(self.keyed or self.selective) or any(refusing(writer) for _, writer in self.accepting)
 
 
 @dataclass
 class OpenOutputs:
-    """One task attempt's open writers to every target; as a context, it aborts them where it is left by an error."""
+    """One task attempt's open writers to every target; a context manager that aborts them on an error."""
 
     quarantine: str
     writers: dict[str, BatchWriter] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class OpenOutputs:
 
     @classmethod
     def open(cls, outputs: Outputs, attempt: TaskAttempt) -> Self:
-        """Start writing to every target as this attempt."""
+        """Open writers to every target for this attempt."""
         opened = cls(outputs.quarantine[0])
         try:
             for name, writer in [*outputs.accepting, outputs.quarantine]:
@@ -144,7 +144,7 @@ class OpenOutputs:
             self.abort()
 
     def accept(self, accepted: AcceptedRows, epoch: int) -> None:
-        """Write rows to every target that takes them from the task that read them; what one refuses is set aside."""
+        """Write rows to every target without a shuffle; rows that a target refuses go to the quarantine."""
         for name, writer in self.writers.items():
             if name != self.quarantine:
                 writer.write(accepted.rows)
@@ -159,7 +159,7 @@ class OpenOutputs:
         self.writers[self.quarantine].write(batch)
 
     def close(self) -> dict[str, WriteReport]:
-        """Make everything durable; a report for each target."""
+        """Make everything durable; return a report for each target."""
         return {name: writer.close() for name, writer in self._all.items()}
 
     def abort(self) -> None:
@@ -173,7 +173,7 @@ class OpenOutputs:
 
 
 class _Refusing:
-    """The `SelectiveBatchWriter` of a `RefusingWriter`: what it refuses is taken out before the rest is written."""
+    """The `SelectiveBatchWriter` of a `RefusingWriter`: removes refused rows and writes the rest."""
 
     def __init__(self, rules: RefusingWriter, writer: BatchWriter) -> None:
         self._rules = rules
@@ -185,7 +185,7 @@ class _Refusing:
         if not reasons:
             self._writer.write(rows)
             return pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
-        from sinks.refused import refused_rows  # with what writes JSON, which hardly any task needs
+        from sinks.refused import refused_rows  # loads the JSON writer, which few tasks need
 
         self._refused += len(reasons)
         kept = rows.take(pa.array([at for at in range(rows.num_rows) if at not in reasons], pa.int64()))
@@ -206,13 +206,13 @@ class TaskSpec:
     """Everything a task needs, picklable.
 
     Attributes:
-        ranges: what to read, in order.
-        reader: reads them.
-        decoder: decodes what was read.
-        outputs: where the rows go.
+        ranges: ranges to read, in order.
+        reader: reads the ranges.
+        decoder: decodes the blocks that the reader returns.
+        outputs: writers for the rows.
         epoch: the epoch's number.
         lineage: whether accepted rows carry shard, offset and epoch.
-        is_small: this is all that the epoch has, and less than is worth a task on an engine.
+        is_small: whether this is the whole epoch, and too little for a task on an engine.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -226,12 +226,12 @@ class TaskSpec:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task read and wrote.
+    """Result of a task.
 
     Attributes:
-        counts: for each range, in order, what became of its records; none of a task that reads no source.
-        reports: for each target that this task writes to, what was written.
-        failure: class and message of an error that no retry can mend; nothing was written then.
+        counts: record counts of each range, in order; empty for a task that reads no source.
+        reports: write report of each target of this task.
+        failure: class and message of a final error; nothing was written then.
     """
 
     counts: tuple[ShardCount, ...] = ()
@@ -240,7 +240,7 @@ class TaskReport:
 
     @classmethod
     def failed(cls, error: TidelineError) -> Self:
-        """The report of a task that no retry can mend."""
+        """The report of a task with a final error."""
         return cls(failure=(type(error).__name__, str(error)))
 
 
@@ -251,7 +251,7 @@ def error_of(failure: tuple[str, str]) -> TidelineError:
     """The error that a task reported, to be raised in the driver.
 
     Args:
-        failure: its class and message.
+        failure: class and message of the error.
     """
     name, message = failure
     kind = getattr(errors, name, None)
@@ -276,15 +276,15 @@ def run_task(spec: TaskSpec, attempt: TaskAttempt) -> TaskReport:
 def attempt_task(
     outputs: Outputs, attempt: TaskAttempt, write: Callable[[OpenOutputs], Sequence[ShardCount]]
 ) -> TaskReport:
-    """Do a task's work. An attempt that fails removes what it wrote and may be run again elsewhere.
+    """Run a task's work. An attempt that fails removes its output and may be retried elsewhere.
 
-    An error that says so itself (a range that is gone, a row that must stop the job) is part of the
-    report: trying again would only repeat it. Any other error is raised for the engine to retry.
+    A final error (a range that was deleted, a row that must stop the job) is part of the report: a
+    retry would only repeat it. Any other error is raised for the engine to retry.
 
     Args:
-        outputs: where rows go.
+        outputs: writers for the rows.
         attempt: this attempt, as the engine numbers it.
-        write: writes the task's rows, and says what became of its records.
+        write: writes the task's rows and returns the counts of its records.
     """
     reach("task-started")
     try:
@@ -302,9 +302,9 @@ class AcceptedRows:
     """Accepted rows of one block.
 
     Attributes:
-        rows: in the columns that targets get.
-        shard: whose records they are.
-        offsets: int64, the offset of each row's record; None unless the decoder was asked for them.
+        rows: rows in the targets' columns.
+        shard: shard of the records.
+        offsets: int64, the offset of each row's record; None unless the decoder was asked for offsets.
     """
 
     rows: pa.RecordBatch
@@ -313,15 +313,15 @@ class AcceptedRows:
 
 
 def write_blocks(spec: TaskSpec, outputs: OpenOutputs, counts: list[ShardCount]) -> Iterator[AcceptedRows]:
-    """Read a task's ranges and decode them; every row is written to the open outputs, then handed on.
+    """Read a task's ranges and decode them; every row is written to the open outputs, then yielded.
 
     Args:
-        spec: what to read.
-        outputs: where rows are written.
-        counts: gets what became of each range's records, once it is read.
+        spec: the task.
+        outputs: the open writers.
+        counts: receives the counts of each range once the range is read.
 
     Yields:
-        what was accepted, block by block, for targets that take their rows elsewhere.
+        accepted rows, block by block, for targets behind a shuffle.
     """
     for offsets in spec.ranges:
         read = accepted = rejected = 0
@@ -343,7 +343,7 @@ def write_blocks(spec: TaskSpec, outputs: OpenOutputs, counts: list[ShardCount])
 
 
 def merge_counts(reports: Sequence[TaskReport]) -> list[ShardCount]:
-    """One count for each shard, over all pieces that its range was cut into."""
+    """One count for each shard, summed over the pieces of its range."""
     pieces: dict[str, list[ShardCount]] = {}
     for report in reports:
         for count in report.counts:
@@ -377,7 +377,7 @@ def quarantined(rejected: pa.RecordBatch, epoch: int, target: str | None = None)
     Args:
         rejected: in `sinks.base.REJECTED_SCHEMA`.
         epoch: the epoch's number.
-        target: the target that refused them; None for records that could not be decoded.
+        target: the target that refused the rows; None for records that could not be decoded.
     """
     epochs = pa.repeat(pa.scalar(epoch, pa.int64()), rejected.num_rows)
     targets = pa.repeat(pa.scalar(target, pa.string()), rejected.num_rows)
@@ -396,7 +396,7 @@ def assign(
         ranges: the epoch's ranges.
         split: cuts a range into consecutive pieces of about a number of units.
         slots: tasks that run at once.
-        split_size: how large the pieces are.
+        split_size: bounds of the size of a piece.
     """
     total = sum(offsets.until - offsets.start for offsets in ranges)
     piece = min(split_size.largest, max(split_size.smallest, -(-total // max(1, slots))))

@@ -1,4 +1,4 @@
-"""Calls that are made once an epoch is completed: a POST, or a command. They never hold up or fail the job.
+"""Callbacks after each completed epoch: an HTTP POST or a command. They never delay or fail the job.
 
 ::
 
@@ -6,8 +6,8 @@
                            full: given up                                 ├ failed: again, after a growing wait
                                                                           └ refused, or too often: given up
 
-Delivery is at least once while the process lives; one that is killed loses what was not delivered yet,
-and the timeline is what tells. Each call carries job, epoch and instant as an idempotency key.
+Delivery is at least once while the process lives; a killed process loses undelivered calls, and only the
+timeline has those epochs. Each call carries job, epoch and instant as an idempotency key.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from timeline.units import count
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 100
-"""Calls of one callback that wait; a later one is given up."""
+"""Calls of one callback that may wait; further ones are given up."""
 
 MOST_OFFSETS = 1000
-"""Shards whose offsets a call names."""
+"""Most shards whose offsets a call lists."""
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
@@ -49,14 +49,14 @@ _END_GRACE_S = 2.0
 
 @dataclass(frozen=True)
 class Call:
-    """What a callback is told of one epoch.
+    """One call about an epoch.
 
     Attributes:
         epoch: the epoch.
         instant: its instant.
-        key: the same for every call about this epoch.
+        key: the idempotency key, the same for every call about this epoch.
         body: a JSON object.
-        environment: the ids, for a command.
+        environment: environment variables of a command: ids and counts.
     """
 
     epoch: int
@@ -67,13 +67,13 @@ class Call:
 
 
 class CallCounter(Protocol):
-    """Told what becomes of calls."""
+    """Counts calls by result."""
 
     def called(self, callback: str, *, is_delivered: bool | None) -> None:
-        """A call was delivered, given up, or (None) is made again."""
+        """Count a call: delivered, given up, or (None) retried."""
 
     def expect_calls(self, callback: str) -> None:
-        """There is such a callback."""
+        """Announce a callback before its first call."""
 
 
 def call_of(job: str, completed: Completed, now_ms: int, elapsed_s: float | None) -> Call:
@@ -81,9 +81,9 @@ def call_of(job: str, completed: Completed, now_ms: int, elapsed_s: float | None
 
     Args:
         job: the job's name.
-        completed: the epoch.
+        completed: the event of its completion.
         now_ms: when it was completed, milliseconds since 1970.
-        elapsed_s: since it was planned; None where another process did that.
+        elapsed_s: since it was opened; None where recovery completed it.
     """
     result = completed.result
     epoch, instant = result.decision.epoch, result.decision.instant
@@ -144,7 +144,7 @@ def _iso(epoch_ms: int) -> str:
 
 
 class Deliveries:
-    """One callback: a bounded queue, and a thread that works it off in order."""
+    """One callback: a bounded queue of calls, and a thread that delivers them in order."""
 
     def __init__(
         self,
@@ -156,14 +156,14 @@ class Deliveries:
         first_wait_s: float = _FIRST_WAIT_S,
         most_waiting: int = MOST_WAITING,
     ) -> None:
-        """Nothing runs before the first call.
+        """Start no thread before the first call.
 
         Args:
-            name: the callback, for people and metrics.
-            transport: makes a call.
-            retries: how often a call that failed is made again.
-            counter: told what becomes of each call.
-            first_wait_s: wait before the first retry; it doubles, up to half a minute, and varies by half.
+            name: the callback's name in logs and metrics.
+            transport: delivers a call.
+            retries: most retries of a failed call.
+            counter: counts the result of each call.
+            first_wait_s: back-off before the first retry; it doubles, up to 30 s, with a jitter of ±50 %.
             most_waiting: calls that may wait.
         """
         self._name = name
@@ -179,7 +179,7 @@ class Deliveries:
             counter.expect_calls(name)
 
     def add(self, call: Call) -> None:
-        """Have a call made soon; returns at once."""
+        """Queue a call; returns at once. With a full queue the call is given up."""
         if self._waiting.qsize() >= self._most_waiting:
             self._give_up(call, f"{count(self._most_waiting, 'call')} waiting already")
             return
@@ -190,11 +190,11 @@ class Deliveries:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is under way or waits."""
+        """Whether a call is being delivered or waits."""
         return self._waiting.unfinished_tasks > 0
 
     def end(self, deadline: float) -> None:
-        """Deliver what waits until then, by the monotonic clock; what is left after that is given up."""
+        """Deliver waiting calls until `deadline` (monotonic clock, seconds); the rest is given up."""
         if self._thread is None:
             return
         with contextlib.suppress(queue.Full):
@@ -233,7 +233,7 @@ class Deliveries:
             except NotDeliveredError as error:
                 failed = error
             except Exception as error:
-                # Whatever it is: this thread has the later epochs to tell of. Its words may hold a secret.
+                # Any error: this thread still has later calls to deliver. The error's text may hold a secret.
                 failed = NotDeliveredError(f"unforeseen {type(error).__name__}")
             else:
                 self._count(is_delivered=True)
@@ -267,7 +267,7 @@ class Deliveries:
 
 
 class CommitCallbacks:
-    """All callbacks of a job; a `Listener` that adds a call to each for each completed epoch."""
+    """All callbacks of a job; a `Listener` that queues a call to each of them per completed epoch."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class CommitCallbacks:
         now_ms: Callable[[], int] = wall_clock_ms,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is called yet."""
+        """Make no call yet."""
         self._job = job
         self._monotonic = monotonic
         self._began_s = 0.0
@@ -295,7 +295,7 @@ class CommitCallbacks:
                 each.add(call)
 
     def end(self, wait_s: float) -> None:
-        """Wait at most so long for calls that are not delivered yet."""
+        """Wait at most `wait_s` for undelivered calls."""
         deadline = time.monotonic() + wait_s
         waiting = sum(each.is_busy for each in self._deliveries)
         if waiting:
@@ -310,15 +310,15 @@ class CommitCallbacks:
 def delivering(
     job: str, callbacks: Sequence[CallbackConfig], counter: CallCounter | None = None
 ) -> Iterator[CommitCallbacks]:
-    """The callbacks of a job; at the end what still waits is delivered, within the longest ``drain``.
+    """The callbacks of a job; at the end, waiting calls are delivered within the longest ``drain``.
 
     Args:
         job: the job's name.
         callbacks: the job file's blocks.
-        counter: told what becomes of each call.
+        counter: counts the result of each call.
 
     Raises:
-        ConfigError: a command is not there.
+        ConfigError: a command's program does not exist, or may not be run.
     """
     deliveries = [
         Deliveries(f"on_commit[{number}] {each.place}", courier_of(each), retries=each.retries, counter=counter)
@@ -332,10 +332,10 @@ def delivering(
 
 
 def courier_of(config: CallbackConfig) -> CallbackTransport:
-    """What makes the calls of a job file's block.
+    """Transport for the calls of a job file's block.
 
     Raises:
-        ConfigError: its command is not there.
+        ConfigError: its command's program does not exist, or may not be run.
     """
     if config.url is not None:
         return UrlTransport(config.url, config.headers, timeout_s=config.timeout)

@@ -1,4 +1,4 @@
-"""Those who watch a run because the job file says so: metrics with their endpoint, and callbacks."""
+"""Listeners that a job file configures: metrics with their endpoint, and callbacks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ingest.protocol.events import Listener
 
 @dataclass(frozen=True)
 class Watchers:
-    """Who watches a run.
+    """Listeners of a run.
 
     Attributes:
-        listeners: to be told of every event.
-        metrics_url: where metrics are scraped; None where the job file asks for none.
+        listeners: receive every event.
+        metrics_url: URL of the metrics endpoint; None where the job file configures none.
     """
 
     listeners: tuple[Listener, ...] = ()
@@ -26,20 +26,20 @@ class Watchers:
 
 @contextmanager
 def watched(config: JobConfig, *, accept_loss: bool = False) -> Iterator[Watchers]:
-    """Start what the job file asks for, and end it.
+    """Start the listeners that the job file configures, and end them with the context.
 
     Args:
         config: the job file.
-        accept_loss: as the run goes on behind losses, so does its lag.
+        accept_loss: whether the run goes on behind lost records, and so its lag.
 
     Raises:
-        ConfigError: the metrics' port is taken, or a command is not there; nothing was written.
+        ConfigError: the metrics' port is taken, or a command's program does not exist; nothing was written.
     """
     with ExitStack() as ends:
         listeners: list[Listener] = []
         metrics = url = None
         if config.metrics.port is not None:
-            # On demand: a job without metrics or callbacks does not pay for their libraries.
+            # Imported on demand: a job without metrics or callbacks does not pay for their libraries.
             from ingest.listeners.metrics.job_metrics import JobMetrics
             from ingest.listeners.metrics.lag import LagWatch
             from ingest.listeners.metrics.server import serve

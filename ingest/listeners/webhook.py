@@ -1,7 +1,7 @@
-"""How one call of ``on_commit`` is made: a POST, or a command; each within its timeout, whatever the other side does.
+"""Transports of one call of ``on_commit``: an HTTP POST or a command, each bounded by its timeout in every case.
 
-What either says, and what it was sent (headers, the path of a URL, a command's arguments), is shown nowhere: it may be
-secret. A command's exit code, a server's status and the system's own words for an error are.
+Requests (headers, a URL's path, a command's arguments), responses and output are never shown: they may be secret.
+A command's exit code, a server's status and the operating system's text for an error are shown.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from urllib.parse import urlsplit
 from timeline.errors import ConfigError
 
 _AGAIN = frozenset({408, 425, 429})
-"""Answers below 500 that mean: later. RFC 9110 section 15.5.9, RFC 8470, RFC 6585."""
+"""Statuses below 500 that allow a retry. RFC 9110 section 15.5.9, RFC 8470, RFC 6585."""
 
 
 class NotDeliveredError(Exception):
-    """A call did not arrive.
+    """A call was not delivered.
 
     Attributes:
-        is_final: it would be the same again.
+        is_final: a retry would fail in the same way.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
@@ -39,21 +39,26 @@ class NotDeliveredError(Exception):
 
 
 class CallbackTransport(Protocol):
-    """Makes calls, one at a time."""
+    """Delivers calls, one at a time."""
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
-        """Make a call; returns once it has arrived.
+        """Deliver a call; returns once it has arrived.
+
+        Args:
+            key: the idempotency key.
+            body: a JSON object.
+            environment: environment variables of a command.
 
         Raises:
-            NotDeliveredError: it did not, as far as can be told.
+            NotDeliveredError: the call did not arrive, as far as this side knows.
         """
 
     def cut(self) -> None:
-        """End the call that is under way, from another thread; later ones end at once."""
+        """Abort the running call, from another thread; later calls are aborted at once."""
 
 
 class UrlTransport:
-    """POSTs the body as JSON; any answer of 2xx means that it has arrived."""
+    """POSTs the body as JSON; any 2xx status means that the call has arrived."""
 
     def __init__(self, url: str, headers: Mapping[str, str], *, timeout_s: float) -> None:
         """Connect to nothing yet.
@@ -61,7 +66,7 @@ class UrlTransport:
         Args:
             url: an http or https URL.
             headers: sent with each call.
-            timeout_s: for the whole of one call.
+            timeout_s: limit for one whole call.
         """
         self._parts = urlsplit(url)
         self._headers = dict(headers)
@@ -70,7 +75,7 @@ class UrlTransport:
         self._is_cut = threading.Event()
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
-        """See CallbackTransport; redirects are not followed, they would take the headers elsewhere."""
+        """See CallbackTransport; redirects are not followed: the headers could reach another host."""
         parts = self._parts
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -96,11 +101,11 @@ class UrlTransport:
             if self._is_cut.is_set():
                 raise NotDeliveredError("the job ended before", is_final=True)
             if is_late.is_set():
-                raise TimeoutError  # nobody watches any more: what is sent now would be sent again
+                raise TimeoutError  # the watchdog has ended: a request sent now has no deadline and would be retried
             connection.request("POST", path, body, headers)
             status = connection.getresponse().status
             if is_late.is_set():
-                raise TimeoutError  # to http.client, headers that end with the connection are whole
+                raise TimeoutError  # http.client takes headers cut off by the closed connection for complete
         except (OSError, http.client.HTTPException) as error:
             if is_late.is_set() or isinstance(error, TimeoutError):
                 raise NotDeliveredError(f"no answer within {self._timeout_s:g} s") from error
@@ -122,7 +127,7 @@ class UrlTransport:
 
 
 def _shut(connection: http.client.HTTPConnection) -> None:
-    """Let whoever reads from a connection find its end; one that is being made has a timeout of its own."""
+    """Shut a connection down, so that its reader gets its end; one still being opened has a timeout of its own."""
     opened: socket.socket | None = connection.sock
     if opened is not None:
         with contextlib.suppress(OSError):
@@ -130,14 +135,14 @@ def _shut(connection: http.client.HTTPConnection) -> None:
 
 
 class CommandTransport:
-    """Runs a command with the body on its stdin; exit code 0 means that it has arrived."""
+    """Runs a command with the body on its stdin; exit code 0 means that the call has arrived."""
 
     def __init__(self, command: Sequence[str], *, timeout_s: float) -> None:
         """Start nothing yet.
 
         Args:
             command: program and arguments; no shell reads them.
-            timeout_s: afterwards the command, and what it has started, is killed.
+            timeout_s: afterwards the command and its process group are killed.
         """
         self._command = tuple(command)
         self._timeout_s = timeout_s
@@ -146,10 +151,10 @@ class CommandTransport:
 
     @classmethod
     def found(cls, command: Sequence[str], *, timeout_s: float) -> CommandTransport:
-        """The same for a program that is there.
+        """Transport for a command whose program exists.
 
         Raises:
-            ConfigError: it is not, or may not be run.
+            ConfigError: the program does not exist, or may not be run.
         """
         if shutil.which(command[0]) is None:
             raise ConfigError(
@@ -160,7 +165,7 @@ class CommandTransport:
 
     def deliver(self, key: str, body: bytes, environment: Mapping[str, str]) -> None:
         """See CallbackTransport."""
-        # A file, not a pipe: a command that does not read what it is given must not hold the call.
+        # A file, not a pipe: a command that does not read its stdin must not block the call.
         try:
             with tempfile.TemporaryFile() as stdin:
                 stdin.write(body)
@@ -168,10 +173,10 @@ class CommandTransport:
                 process = subprocess.Popen(
                     self._command,
                     stdin=stdin,
-                    stdout=subprocess.DEVNULL,  # what it prints may be rows or secrets; its own log is its own
+                    stdout=subprocess.DEVNULL,  # its output may hold rows or secrets; logging is up to the command
                     stderr=subprocess.DEVNULL,
                     env={**os.environ, **environment},
-                    start_new_session=True,  # killed as a whole, and not by a Ctrl-C that is meant for the job
+                    start_new_session=True,  # killed as a group, and not by a Ctrl-C that is meant for the job
                 )
         except OSError as error:
             raise NotDeliveredError(_words(error), is_final=isinstance(error, FileNotFoundError)) from error
@@ -199,11 +204,11 @@ class CommandTransport:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command with all that it has started."""
+    """Kill a command's whole process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _words(error: BaseException) -> str:
-    """An error without what was sent or answered."""
+    """Text for an error without any part of the request or response."""
     return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

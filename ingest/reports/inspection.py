@@ -44,7 +44,7 @@ class RecoveryPreview:
     """Step that recovery would take for a pending instant.
 
     Attributes:
-        found: evidence and step of a commit; None where the evidence cannot be read, and for other instants.
+        found: evidence and step of a commit; None without readable evidence, and for other instants.
         words: why there is no step, or how recovery would end a rollback.
         writer: the timeline's latest writer.
     """

@@ -1,1 +1,1 @@
-"""Where records come from: the protocol and its implementations."""
+"""Sources of records: the protocol and its implementations."""

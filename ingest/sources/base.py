@@ -1,12 +1,12 @@
-"""What a source must do so that an epoch can be planned once and read any number of times.
+"""Protocol of a source: an epoch is planned once and can be read any number of times.
 
 ::
 
     driver      plan(after) → offset ranges ── split → tasks
     executors   reader().read(range) → blocks ── decoder().decode(block) → accepted + rejected rows
 
-A plan is replayable: the same range gives the same rows, in the same order, or RangeGoneError. No
-consumer group and no engine checkpoint decides who reads what: positions live in the timeline.
+A plan is replayable: the same range gives the same rows, in the same order, or RangeGoneError.
+Neither a consumer group nor an engine checkpoint assigns ranges: positions live in the timeline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from timeline.holes import Hole
 
 
 class Unit(enum.Enum):
-    """What a source's offsets count."""
+    """Unit of a source's offsets."""
 
     BYTES = "bytes"
     RECORDS = "records"
@@ -32,15 +32,15 @@ class Unit(enum.Enum):
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """What the source has beyond the committed positions, within the limits.
+    """Ranges beyond the committed positions, within an epoch's limits.
 
     Attributes:
-        ranges: at most one for each shard, in the order in which they should be read.
-        behind: units (bytes, records) that are there beyond these ranges and wait for later epochs.
-        behind_shards: shards (files, partitions) that those belong to.
-        settles_in_s: seconds until something that is there but not settled (an unterminated last
-            line) will count; None when nothing waits for that.
-        unit: what offsets count, for people.
+        ranges: at most one per shard, in the order in which they should be read.
+        behind: units (bytes, records) beyond these ranges, left for later epochs.
+        behind_shards: number of shards (files, partitions) that those units belong to.
+        settles_in_s: seconds until unsettled data (an unterminated last line) counts; None where
+            there is none.
+        unit: unit of offsets, for messages.
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -52,14 +52,14 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class ShardEnd:
-    """How far one shard goes now, and how much of it is left to read.
+    """A shard's current end, and how much of it is left to read.
 
     Attributes:
-        start: the committed offset; of a shard that no epoch has read yet, where it will begin.
-        newest: the offset behind the last record that is there; None where the shard is there no more.
-        lag: units (bytes, records) behind `start` that can still be read.
-        lost: records behind `start` that are gone before they were read.
-        note: what a person should know of it; "" where there is nothing to say.
+        start: the committed offset; for a shard that no epoch has read yet, the offset to begin at.
+        newest: the offset after the last record; None where the shard no longer exists.
+        lag: units (bytes, records) after `start` that can still be read.
+        lost: records after `start` that were lost before they were read.
+        note: human-readable remark; "" where there is none.
     """
 
     start: int
@@ -71,12 +71,12 @@ class ShardEnd:
 
 @dataclass(frozen=True)
 class SplitSize:
-    """How a source's ranges are cut into tasks, in its own units (bytes, records).
+    """Limits for cutting ranges into tasks, in the source's units (bytes, records).
 
     Attributes:
         smallest: below this a piece is not worth a task of its own.
         largest: above this a task is cut, so that a retry repeats little.
-        overhead: what a piece costs even if it is empty; without it a thousand tiny ones would end in one task.
+        overhead: cost of an empty piece; without it a thousand tiny pieces would end up in one task.
     """
 
     smallest: int
@@ -89,11 +89,11 @@ class Block:
     """Consecutive records of one shard, as read.
 
     Attributes:
-        shard: whose records.
+        shard: the records' shard.
         start: offset of the first record.
-        rows: records in it, counted by the reader without decoding them.
+        rows: number of records, counted by the reader without decoding them.
         data: the raw records in the form that this source's decoder takes; None where they cannot be read.
-        detail: what the decoder needs to know besides.
+        detail: further input of the decoder.
     """
 
     shard: str
@@ -104,11 +104,11 @@ class Block:
 
 
 def halves_of_batch(block: Block, second: int) -> Sequence[Block]:
-    """A block of rows in a record batch as two, each with its own rows only: a slice is pickled with all of them.
+    """Split a block of a record batch into two, each with copies of its rows: a pickled slice carries all rows.
 
     Args:
-        block: its data is a record batch with a row for each record.
-        second: offset of the record in the middle, with which the second half begins.
+        block: its data is a record batch, one row per record.
+        second: offset of the first record of the second half.
     """
     assert isinstance(block.data, pa.RecordBatch)
     middle = block.rows // 2
@@ -117,7 +117,7 @@ def halves_of_batch(block: Block, second: int) -> Sequence[Block]:
 
 
 def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """These rows in buffers of their own, without the dictionaries of others."""
+    """Copy rows into buffers of their own; dictionary columns are decoded."""
     whole = rows.take(pa.arange(0, rows.num_rows))
     is_coded = [pa.types.is_dictionary(column.type) for column in whole.columns]
     columns = [
@@ -142,18 +142,18 @@ class Decoded:
 
 
 class RangeReader(Protocol):
-    """Picklable: reads ranges on an executor."""
+    """Picklable reader of ranges, for executors."""
 
     def read(self, offsets: OffsetRange) -> Iterator[Block]:
         """The range's records in order, in blocks of bounded size.
 
         Raises:
-            RangeGoneError: the range, or part of it, is no longer there.
+            RangeGoneError: the range, or part of it, no longer exists.
         """
 
 
 class Decoder(Protocol):
-    """Picklable: turns blocks into rows on an executor."""
+    """Picklable decoder of blocks into rows, for executors."""
 
     def decode(self, block: Block) -> Decoded:
         """The block's rows; a record that cannot be decoded is rejected alone, with the reason.
@@ -163,29 +163,29 @@ class Decoder(Protocol):
         """
 
     def halves(self, block: Block) -> Sequence[Block]:
-        """The block as two that follow one another; it has at least two rows. Looks into no record."""
+        """Split a block of at least two rows into two consecutive blocks, without decoding records."""
 
     def refuse(self, block: Block, reason: str) -> Decoded:
-        """The block's rows, all of them rejected for this reason. Looks into no record."""
+        """Reject all rows of the block for one reason, without decoding records."""
 
 
 class QuarantineDecoder(Protocol):
-    """Picklable: brings records that were rejected before back into the blocks that the source's decoder takes."""
+    """Picklable function that turns rejected records back into blocks for the source's decoder."""
 
     def __call__(self, shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
         """Blocks of these records, in any order.
 
         Args:
-            shard: whose records.
-            rejected: ``offset``, ``raw`` and ``context`` of at least one, see `sinks.base.REJECTED_SCHEMA`.
+            shard: the records' shard.
+            rejected: ``offset``, ``raw`` and ``context`` of at least one record, see `sinks.base.REJECTED_SCHEMA`.
         """
 
 
 class Source(Protocol):
-    """One source of a job, seen from the driver."""
+    """A job's source, as the driver uses it."""
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
-        """What is there beyond the committed positions; reads as little of the data as it can.
+        """Plan ranges beyond the committed positions; reads as little of the data as possible.
 
         Args:
             after: committed position of every shard seen so far.
@@ -196,12 +196,12 @@ class Source(Protocol):
         """
 
     def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
-        """How far every shard goes now, known ones and new ones; reads no records. For people: nothing is planned.
+        """Current end of every shard, known or new, for reports; reads no records and plans nothing.
 
-        What would stop a plan because one shard lost records, or shrank, is told of that shard and raises nothing.
+        A shard that lost records, or shrank, would stop a plan; here its `ShardEnd` reports it and raises nothing.
 
         Args:
-            after: committed position of every shard seen so far; each has its entry in the answer.
+            after: committed position of every shard seen so far; each has an entry in the result.
 
         Raises:
             SourceChangedError: a shard changed so that it cannot be recognised.
@@ -210,11 +210,11 @@ class Source(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """What offsets count, for people."""
+        """Unit of offsets, for messages."""
 
     @property
     def split_size(self) -> SplitSize:
-        """How large the pieces are that tasks read."""
+        """Size limits of the pieces that tasks read."""
 
     def split(self, offsets: OffsetRange, most: int) -> Sequence[OffsetRange]:
         """Cut a range into consecutive pieces of about `most` units, where its records allow that."""
@@ -242,10 +242,10 @@ class Source(Protocol):
         """
 
     def quarantine_decoder(self) -> QuarantineDecoder:
-        """What brings rejected records back to the decoder; to send to the executors."""
+        """A `QuarantineDecoder` to send to the executors."""
 
     def completed(self, positions: Mapping[str, Position]) -> None:
-        """Told where the shards of an epoch stand once it is completed; for others to see, never read back.
+        """Publish the positions of a completed epoch's shards to external tools; they are never read back.
 
-        Does not raise: what fails here is logged.
+        Does not raise: failures are logged.
         """

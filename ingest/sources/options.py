@@ -1,4 +1,4 @@
-"""What every ``source`` block of a job file has, and the block of a job whose rows a streaming query brings."""
+"""Keys of every ``source`` block of a job file, and the block of a job whose rows come from a streaming query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNLIMITED = sys.maxsize
 
 
 def _text(value: object) -> object:
-    """Spark's options are text; YAML may have made a number or a truth value of one."""
+    """Text of an option that YAML parsed as a number or boolean: Spark's options are text."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -27,7 +27,7 @@ class SourceBlock(BaseModel):
     """The ``source`` block of a job file; each source type extends it with its own keys.
 
     Attributes:
-        type: which source it is.
+        type: name of the source type.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,25 +36,25 @@ class SourceBlock(BaseModel):
 
     @property
     def place(self) -> str:
-        """Where records come from, for messages; without credentials."""
+        """Location of the source, for messages; without credentials."""
         return self.type
 
     @property
     def added_columns(self) -> pa.Schema:
-        """Columns that the source itself fills, behind those of the records."""
+        """Columns that the source itself fills, after those of the records."""
         return pa.schema([])
 
     @property
     def reading(self) -> dict[str, str]:
-        """The keys of the job file that say what values a record has, as far as they are there, and what they say."""
+        """Job file keys that determine the values of a record, with their settings; only keys that are set."""
         return {}
 
     def unlimited(self) -> Self:
-        """The same without limits for one epoch."""
+        """The same block without limits per epoch."""
         return self
 
 
 class StreamOptions(SourceBlock):
-    """The ``source`` block for ``type: stream``: everything else is said by the query, see `ingest.stream`."""
+    """The ``source`` block for ``type: stream``: the query defines everything else, see `ingest.stream`."""
 
     type: Literal["stream"] = "stream"

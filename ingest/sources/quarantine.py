@@ -3,11 +3,11 @@
 ::
 
     shard      tideline:quarantine
-    offset     number of an epoch: what epochs before it rejected has been replayed
+    offset     number of an epoch: records that earlier epochs rejected have been replayed
     range      [a, e): records that epochs a … e-1 rejected, replayed by epoch e
 
-Each record is replayed once, since a decision moves the shard like any other. What is rejected again
-stands in the quarantine under the epoch that replayed it, so the next replay begins with it. Rows that a
+Each record is replayed once, since a decision advances the shard like any other. A record that is rejected
+again is in the quarantine under the epoch that replayed it, so the next replay begins with it. Rows that a
 target refused are not replayed: the other targets have them.
 """
 
@@ -36,10 +36,10 @@ from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, RangeGoneError
 
 QUARANTINE_SHARD = "tideline:quarantine"
-"""Name of the shard; no source has one like it."""
+"""Name of the shard; no source has a shard of this name."""
 
 OWN_SHARDS = (QUARANTINE_SHARD, REPLAY_SHARD)
-"""Shards that are Tideline's own, and not the source's."""
+"""Shards of Tideline itself, not of a source."""
 
 _COLUMNS = ("shard", "offset", "raw", "context")
 _VERSION = "version"
@@ -47,11 +47,11 @@ _VERSION = "version"
 
 @dataclass(frozen=True)
 class WithQuarantine:
-    """A job's source, and what it gave that was rejected; see `Source`.
+    """A job's source, with its rejected records as a further shard; see `Source`.
 
     Attributes:
-        source: the job's own.
-        quarantine: where rejected records are; None where they cannot be read back.
+        source: the job's own source.
+        quarantine: rows of the quarantine; None where they cannot be read back.
     """
 
     source: Source
@@ -61,7 +61,7 @@ class WithQuarantine:
         """The quarantine's rows.
 
         Raises:
-            ConfigError: its sink does not offer to read them back.
+            ConfigError: the quarantine's sink cannot read rows back.
         """
         if self.quarantine is None:
             raise ConfigError(
@@ -71,11 +71,11 @@ class WithQuarantine:
         return self.quarantine
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
-        """See Source; the quarantine is read only when it is asked for."""
+        """See Source; `plan_rejected` plans the quarantine."""
         return self.source.plan(source_positions(after))
 
     def plan_rejected(self, after: Mapping[str, Position], epoch: int) -> SourcePlan:
-        """A plan of all that was rejected and not replayed; empty where there is nothing.
+        """A plan of all rejected records that were not replayed; empty where there are none.
 
         Args:
             after: committed positions.
@@ -96,7 +96,7 @@ class WithQuarantine:
         return SourcePlan((OffsetRange(QUARANTINE_SHARD, start, epoch, detail={_VERSION: version}),), unit=Unit.RECORDS)
 
     def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
-        """See Source; of the source's own shards."""
+        """See Source; only the source's own shards."""
         return self.source.ends(source_positions(after))
 
     @property
@@ -156,9 +156,9 @@ class _Reader:
 
 
 def _replayable(start: int, until: int) -> pc.Expression:
-    """Which rows of the quarantine epochs ``[start, until)`` have left that can be decoded again."""
+    """Filter for quarantined rows of epochs ``[start, until)`` that can be decoded again."""
     epoch = pc.field("epoch")
-    # Without bytes and without context there is nothing to decode: the source could not read it.
+    # A row without bytes and context cannot be decoded: the source could not read the record.
     has_bytes = pc.field("raw").is_valid() | pc.field("context").is_valid()
     return (epoch >= start) & (epoch < until) & pc.field("target").is_null() & has_bytes
 

@@ -1,14 +1,14 @@
-"""Lost epochs that are put back or given up, as a shard of their own: such a replay is an epoch like any other.
+"""Replays as a shard of their own: an epoch like any other puts lost epochs back, or gives them up.
 
 ::
 
     shard      tideline:replay
-    offset     how many replays there were
-    detail     replayed: {target: [[4, 7]]}    epochs whose rows this one has for a target, instead of them
+    offset     number of replays so far
+    detail     replayed: {target: [[4, 7]]}    epochs whose rows this epoch holds for a target in their place
                lost:     {target: [[2, 3]]}    epochs that were given up for a target: a hole
 
-So a replay is exact for the reasons that an epoch is: one decision, one log entry for each target, settled by whoever
-comes next. The position behind it carries the holes, for good.
+A replay is exact for the same reasons as an epoch: one decision, one log entry for each target, settled by the next
+process. The position after the replay carries the holes permanently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from timeline.epoch import Json, OffsetRange, Plan
 from timeline.holes import Hole, holes_json
 
 REPLAY_SHARD = "tideline:replay"
-"""Name of the shard; no source has one like it."""
+"""Name of the shard; no source has a shard of this name."""
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
 
@@ -29,13 +29,13 @@ _REPLAYED, _LOST = "replayed", "lost"
 
 
 def replay_range(chain: Chain, replayed: Mapping[str, Spans], lost: Mapping[str, Spans], reason: str) -> OffsetRange:
-    """The range of an epoch that puts lost ones back.
+    """The range of an epoch that puts lost epochs back.
 
     Args:
-        chain: where ingestion stands.
-        replayed: by target, epochs that it has the rows of.
+        chain: the current chain.
+        replayed: by target, epochs whose rows the new epoch holds.
         lost: by target, epochs that are given up.
-        reason: why they were lost, for people.
+        reason: why the epochs were lost, human-readable.
     """
     start = chain.positions[REPLAY_SHARD].offset if REPLAY_SHARD in chain.positions else 0
     holes = [
@@ -51,7 +51,7 @@ def replay_range(chain: Chain, replayed: Mapping[str, Spans], lost: Mapping[str,
 
 
 def replayed_by(plan: Plan, target: str) -> Spans:
-    """Epochs whose rows an epoch has for a target, instead of them."""
+    """Epochs whose rows an epoch holds for a target in their place."""
     return _spans(plan, _REPLAYED, target)
 
 
@@ -61,18 +61,18 @@ def given_up_by(plan: Plan, target: str) -> Spans:
 
 
 def given_up_targets(plan: Plan) -> dict[str, Spans]:
-    """By target, epochs that were given up for it."""
+    """Epochs that were given up, by target."""
     targets = [name for offsets in plan.ranges if offsets.shard == REPLAY_SHARD for name in _of(offsets, _LOST)]
     return {target: given_up_by(plan, target) for target in targets}
 
 
 def settled_by(plan: Plan, target: str) -> Spans:
-    """Epochs that a target need not have any more, because of this one."""
+    """Epochs that a target no longer needs, because of this epoch."""
     return [*replayed_by(plan, target), *given_up_by(plan, target)]
 
 
 def is_replay(plan: Plan) -> bool:
-    """Whether an epoch puts lost ones back, or gives them up."""
+    """Whether an epoch puts lost epochs back, or gives them up."""
     return any(offsets.shard == REPLAY_SHARD for offsets in plan.ranges)
 
 

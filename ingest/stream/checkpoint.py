@@ -1,4 +1,4 @@
-"""Reads what a query's checkpoint says of a micro-batch; the files may lie wherever Spark can write."""
+"""Reads a micro-batch's positions from a query's checkpoint, on any file system that Spark can use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CheckpointFiles(Protocol):
 
     @property
     def root(self) -> str:
-        """Where it lies, for messages."""
+        """The checkpoint's location, for messages."""
 
     def read(self, path: str) -> str | None:
         """A file's text; None where there is no such file.
@@ -42,10 +42,10 @@ class CheckpointFiles(Protocol):
 
 
 class HadoopFiles:
-    """A checkpoint's files as Spark sees them: on any file system that it is set up for. See CheckpointFiles."""
+    """A checkpoint's files on any file system that Spark is configured for. See CheckpointFiles."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             spark: the query's session.
@@ -68,7 +68,7 @@ class HadoopFiles:
         """See CheckpointFiles.
 
         Raises:
-            SourceError: it is there and cannot be read.
+            SourceError: the file exists and cannot be read.
         """
         if not self.exists(path):
             return None
@@ -99,14 +99,14 @@ class HadoopFiles:
 
 
 def read_batch(files: CheckpointFiles, number: int) -> Batch:
-    """A batch that Spark has planned: where it begins and where it ends.
+    """A batch that Spark has planned, with its start and end position.
 
-    Spark logs a batch's offsets before it runs the batch, and writes down a query's state before it runs the first
-    one: what is read here does not change while the batch runs.
+    Spark logs a batch's offsets before it runs the batch, and writes a query's state before it runs the first one:
+    the files read here do not change while the batch runs.
 
     Raises:
         FormatError: the checkpoint is not of Spark 4.1.
-        SourceError: it cannot be read, or lacks what a running query has.
+        SourceError: the checkpoint cannot be read, or lacks a file that a running query has.
     """
     query = parse_query_id(f"{files.root}/metadata", _must_read(files, "metadata"))
     is_stateful = files.exists("state")

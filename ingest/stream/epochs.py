@@ -1,4 +1,4 @@
-"""What happens to each micro-batch of a running query."""
+"""Ingestion of each micro-batch of a running query."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BatchIngest:
         Args:
             job: timeline and targets, recovered.
             lease: this process's lease.
-            chain: where the timeline stands.
+            chain: the timeline's committed state.
             files: the query's checkpoint.
             schema: the job's columns.
         """
@@ -48,15 +48,15 @@ class BatchIngest:
         self.failure: TidelineError | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Ingest a micro-batch unless it is committed already; once this returns, it is committed.
+        """Ingest a micro-batch unless it is committed already; on return the batch is committed.
 
         Args:
             batch: its rows.
-            number: Spark's number of it, under which the checkpoint has its offsets.
+            number: Spark's batch id, under which the checkpoint has the batch's offsets.
 
         Raises:
-            SourceChangedError: it does not continue what is committed; nothing was written.
-            TidelineError: see `run_epoch`. It is kept as `failure`: all that Spark hands on is its text.
+            SourceChangedError: the batch does not continue the committed position; nothing was written.
+            TidelineError: see `run_epoch`. It is kept as `failure`: Spark passes on only its text.
         """
         try:
             self._ingest(batch, read_batch(self._files, number))
@@ -107,7 +107,7 @@ class BatchIngest:
 
 
 def committed_place(chain: Chain) -> StreamPosition | None:
-    """Where a stream's timeline stands; None before its first epoch."""
+    """Committed position of a stream's timeline; None before its first epoch."""
     position = chain.positions.get(SHARD)
     return None if position is None else StreamPosition.of(position.detail)
 

@@ -1,14 +1,14 @@
-"""Whether a micro-batch continues what is committed: one pure function, asked before anything is written.
+"""Decides whether a micro-batch continues the committed position: a pure function, called before anything is written.
 
-Batch ids begin again with every checkpoint, and a batch is run again when Spark has not logged its end;
-offsets tell both apart. Two kinds of places are compared in two ways:
+Batch ids begin again with every checkpoint, and Spark reruns a batch whose end it has not logged; offsets
+distinguish both cases. Two kinds of positions are compared in two ways:
 
-- offsets of logs (Kafka's) mean the same in every query, so they are compared by partition;
-- all others mean something in their own checkpoint only, so nothing but the very same place of the
-  same query counts as the same.
+- offsets of logs (Kafka's) are valid in every query, so they are compared by partition;
+- all others are valid in their own checkpoint only, so only the identical position of the same query
+  counts as equal.
 
-What can be neither taken nor left as a whole is refused: rows of a batch cannot be told apart by offset
-any more, so part of it would be twice or lost.
+A batch that can be neither ingested nor skipped as a whole is refused: its rows can no longer be
+distinguished by offset, so part of it would be duplicated or lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_RANGES = 8
 
 
 class BatchVerdict(enum.Enum):
-    """What becomes of a micro-batch."""
+    """Verdict on a micro-batch."""
 
     INGEST = "ingest"
     SKIP = "skip"
@@ -34,14 +34,14 @@ class BatchVerdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and why it is right; of a refusal: which range is in doubt."""
+    """A verdict and its reason; a refusal's reason names the range in doubt."""
 
     verdict: BatchVerdict
     reason: str
 
 
 class _Coverage(enum.Enum):
-    """What of one partition's range is committed."""
+    """Committed part of one partition's range."""
 
     NOTHING = "new"
     ALL = "committed already"
@@ -63,7 +63,7 @@ class _PartitionRange:
 
     @property
     def coverage(self) -> _Coverage | None:
-        """None where the batch has no record of this partition and leaves none out."""
+        """Committed part of the range; None where the batch has no record of this partition and skips none."""
         committed = self.start if self.committed is None else self.committed
         if self.start > committed or self.end < self.start:
             return _Coverage.IN_DOUBT
@@ -85,10 +85,10 @@ class _PartitionRange:
 
 
 def judge(committed: StreamPosition | None, batch: Batch) -> Judgement:
-    """What becomes of a batch. Pure: the same places give the same answer.
+    """Verdict on a batch. Pure: the same positions give the same verdict.
 
     Args:
-        committed: where the timeline stands; None before the first epoch.
+        committed: the timeline's committed position; None before the first epoch.
         batch: the batch as its checkpoint describes it.
     """
     if committed is None:
@@ -109,7 +109,7 @@ def judge(committed: StreamPosition | None, batch: Batch) -> Judgement:
 
 
 def _moved(committed: Sequence[LogOffsets], end: Sequence[LogOffsets]) -> str | None:
-    """A topic that another of the query's sources reads now than the one that the timeline knows it of."""
+    """Text about a topic that moved to another source of the query than the timeline recorded; None without one."""
     for number, topics in enumerate(end):
         for topic in topics:
             before = [of for of, known in enumerate(committed) if topic in known]
@@ -144,7 +144,7 @@ def _judge_ranges(ranges: list[_PartitionRange]) -> Judgement:
             BatchVerdict.REFUSE,
             f"some of it is committed and some is not: {_listed([each for each in ranges if each.coverage])}",
         )
-    # A topic that is not known yet is noted even without records: its beginning is fixed from then on.
+    # A new topic is recorded even without records, which fixes its beginning.
     notes_topic = _Coverage.ALL not in found and any(each.committed is None for each in ranges)
     if _Coverage.NOTHING in found or notes_topic:
         return Judgement(BatchVerdict.INGEST, "it begins where the timeline stands")
@@ -157,10 +157,10 @@ def _ranges(committed: LogOffsets, start: LogOffsets, end: LogOffsets) -> Iterat
         for partition, until in partitions.items():
             yield _PartitionRange(
                 name=f"{topic}/{partition}",
-                # Spark reads a partition that has joined since the batch before from its beginning.
+                # Spark reads a partition added since the previous batch from its beginning.
                 start=start.get(topic, {}).get(partition, 0),
                 end=until,
-                # A partition that joined a topic is read from its beginning, wherever a new query begins.
+                # A partition added to a topic is read from its beginning, wherever a new query begins.
                 committed=None if known is None else known.get(partition, 0),
             )
 

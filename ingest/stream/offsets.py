@@ -1,4 +1,4 @@
-"""Where a streaming query stands between two micro-batches, as its checkpoint and the timeline say it.
+"""Position of a streaming query between two micro-batches, as its checkpoint and the timeline record it.
 
 ::
 
@@ -24,7 +24,7 @@ from timeline.epoch import Json
 from timeline.errors import FormatError
 
 LogOffsets: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Next offset of each partition of each topic: what Kafka's source writes. It means the same in any query."""
+"""Next offset of each partition of each topic: the format of Kafka's source, valid in any query."""
 
 _VERSION = "v1"
 _NOTHING_YET = "-"
@@ -36,7 +36,7 @@ class StreamPosition:
 
     Attributes:
         query: the query's id; a new checkpoint makes a new one.
-        planned_ms: when the batch that led here was planned, by Spark's clock; None where the query began.
+        planned_ms: when the batch that ends here was planned, by Spark's clock; None at the query's beginning.
         sources: offsets of each source as Spark writes them, in its order; None: nothing read yet.
         is_stateful: whether rows also depend on state that is kept in the checkpoint.
     """
@@ -48,22 +48,22 @@ class StreamPosition:
 
     @property
     def logs(self) -> tuple[LogOffsets, ...] | None:
-        """Offsets that any query can go on from; None where only this query's checkpoint can tell what they mean.
+        """Offsets from which any query can continue; None where they are valid in this query's checkpoint only.
 
-        Such are Kafka's, and those of others with the form ``{topic: {partition: number}}``.
+        Such offsets have the form ``{topic: {partition: number}}``, as Kafka's; a stateful query has none.
         """
         logs = tuple(log for log in map(log_offsets, self.sources) if log is not None)
         return logs if len(logs) == len(self.sources) > 0 and not self.is_stateful else None
 
     def after(self, committed: StreamPosition | None) -> StreamPosition:
-        """What is committed once a batch that ends here is: no partition that was read is forgotten."""
+        """Committed position after a batch that ends here; it keeps every partition that was read."""
         mine, theirs = self.logs, committed.logs if committed else None
         if mine is None or theirs is None:
             return self
         return replace(self, sources=tuple(_merged(old, new) for old, new in zip(theirs, mine, strict=True)))
 
     def detail(self) -> dict[str, Json]:
-        """As the detail of the stream's position on the timeline."""
+        """The position as the timeline stores it: a position's detail."""
         return {
             "query": self.query,
             "planned_ms": self.planned_ms,
@@ -73,10 +73,10 @@ class StreamPosition:
 
     @classmethod
     def of(cls, detail: Mapping[str, Json]) -> StreamPosition:
-        """From the detail of the stream's position.
+        """The position from its detail on the timeline.
 
         Raises:
-            FormatError: it is of another source.
+            FormatError: the detail is of another source.
         """
         match detail:
             case {"query": str(query), "planned_ms": int() | None as planned, "sources": list(sources), **rest}:
@@ -86,7 +86,7 @@ class StreamPosition:
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch as the checkpoint describes it: what lies between two places."""
+    """A micro-batch as the checkpoint describes it: the records between two positions."""
 
     number: int
     start: StreamPosition
@@ -102,7 +102,7 @@ class OffsetLogEntry:
 
 
 def parse_entry(path: str, text: str) -> OffsetLogEntry:
-    """A file of the offset log.
+    """Parse a file of the offset log.
 
     Raises:
         FormatError: another version of Spark has written it, or it is damaged.
@@ -123,7 +123,7 @@ def parse_entry(path: str, text: str) -> OffsetLogEntry:
 
 
 def parse_beginning(text: str) -> Json:
-    """Where a source of logs began; None where its file says something else."""
+    """Offsets at which a source of logs began; None where its file holds something else."""
     match text.lstrip("\0").splitlines():
         case [version, line] if version == _VERSION:
             with contextlib.suppress(ValueError):
@@ -136,7 +136,7 @@ def parse_query_id(path: str, text: str) -> str:
     """The query's id from the checkpoint's metadata.
 
     Raises:
-        FormatError: there is none in it.
+        FormatError: the metadata has no id.
     """
     match _json(path, text):
         case {"id": str(query)}:
@@ -146,7 +146,7 @@ def parse_query_id(path: str, text: str) -> str:
 
 
 def log_offsets(offsets: Json) -> LogOffsets | None:
-    """Offsets by topic and partition; None where these are another kind of offsets."""
+    """Offsets by topic and partition; None for offsets of another form."""
     if not isinstance(offsets, dict) or not offsets:
         return None
     logs: dict[str, dict[str, int]] = {}

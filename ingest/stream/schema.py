@@ -10,12 +10,12 @@ from timeline.errors import ConfigError
 
 
 def row_schema(columns: StructType) -> pa.Schema:
-    """The rows that targets get of such a DataFrame, in the order of its columns.
+    """Arrow schema of the rows that targets get, in the order of the DataFrame's columns.
 
-    Nulls are allowed everywhere, as in every job: a query that promises none today may not tomorrow.
+    All columns are nullable, as in every job: a query without nulls today may have some tomorrow.
 
     Raises:
-        ConfigError: a column's name or type has no place in a target.
+        ConfigError: no target can hold a column's name or type.
     """
     if not columns.fields:
         raise ConfigError("the query has no columns; select at least one")
@@ -30,12 +30,12 @@ def row_schema(columns: StructType) -> pa.Schema:
 
 
 def check_same(found: pa.Schema, wanted: pa.Schema, whose: str) -> None:
-    """Refuse a query whose columns are not those that are wanted; their order does not matter.
+    """Refuse a query whose columns differ from `wanted`; their order does not matter.
 
     Args:
         found: the query's columns.
         wanted: the columns that it must have.
-        whose: who wants them, for the message.
+        whose: owner of `wanted`, for the message.
 
     Raises:
         ConfigError: the message has the difference.

@@ -1,1 +1,1 @@
-"""A query over an epoch's decoded rows, and its result as files that Spark writes."""
+"""A query over an epoch's decoded rows; Spark or the target's writer writes its result."""

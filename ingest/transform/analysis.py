@@ -1,4 +1,4 @@
-"""What Spark says about a job's query: its columns, and whether it may be a job's at all."""
+"""Spark's analysis of a job's query: its columns, and whether a job may have it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 VIEW = "source"
-"""What a query calls the decoded rows."""
+"""Name of the decoded rows in a query."""
 
 _NO_NAME = frozenset(" ,;{}()\n\t=")
-"""Characters that Delta's writers allow in no column's name."""
+"""Characters that Delta's writers do not allow in a column's name."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A query that may be a job's.
+    """A query that a job may have.
 
     Attributes:
-        schema: columns of its result, all of which may be null.
-        columns: those of the source that it reads, in the source's order; at least one.
+        schema: columns of its result, all nullable.
+        columns: columns of the source that it reads, in the source's order; at least one.
         leaves_out: whether it may leave rows out.
     """
 
@@ -44,23 +44,23 @@ class Analysis:
 
 
 def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
-    """Look at a query without running it.
+    """Analyze a query without running it.
 
     Args:
-        session: where the view ``source`` is made anew.
+        session: session in which the view ``source`` is replaced.
         query: one SELECT.
-        source: columns of the rows that it is over.
+        source: columns of the rows that the query reads.
 
     Raises:
-        ConfigError: Spark does not understand it, or it is not one that treats each row by itself.
+        ConfigError: Spark refuses the query, or the query does not treat each row by itself.
     """
     from pyspark.errors import PySparkException
 
     try:
-        # The parser takes its settings from the session that has made a frame last.
+        # The parser takes its settings from the session that created a frame last.
         empty = session.createDataFrame(session.sparkContext.emptyRDD(), spark_schema(source))
         empty.createOrReplaceTempView(VIEW)
-        # Only a query gets past this: a command would be run by looking at it.
+        # Refuse anything but a query: `session.sql` would run a command.
         parsed = session._jsparkSession.sessionState().sqlParser().parseQuery(query)
         result = session.sql(query)
     except PySparkException as error:
@@ -68,7 +68,7 @@ def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
     reader = PlanReader(session, int(empty._jdf.queryExecution().analyzed().rdd().id()))
     execution = result._jdf.queryExecution()
     plan = reader.analyzed(execution.analyzed())
-    # Functions that Spark writes as others before it runs them, and with them the last casts of constants.
+    # Spark rewrites some functions before it runs them; only then the last casts of constants appear.
     assert session._jvm is not None
     replaced = session._jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(execution.analyzed())
     written = reader.parsed(parsed, column_names(plan) | {name.lower() for name in source.names})
@@ -86,14 +86,14 @@ def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same columns for Spark."""
+    """The columns as a Spark schema."""
     from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
     return StructType([StructField(field.name, _parse_datatype_string(type_name(field.type))) for field in schema])
 
 
 def _first_paragraph(error: Exception) -> str:
-    """What Spark says about a query, without its plan."""
+    """Spark's message about a query, without the plan."""
     return str(error).strip().split("\n\n")[0].partition(";\n'")[0].strip()
 
 
@@ -117,7 +117,7 @@ def _result_schema(result: DataFrame) -> pa.Schema:
 
 
 def _type_text(kind: DataType) -> str:
-    """A type as `sinks.sql_types` reads it: Spark's own text leaves names of fields as they are."""
+    """A type as `sinks.sql_types` reads it: Spark's own text does not quote names of fields."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     match kind:
@@ -132,7 +132,7 @@ def _type_text(kind: DataType) -> str:
 
 
 def _columns_read(plan: Any, source: pa.Schema) -> tuple[str, ...]:
-    """Columns of the source that an optimized plan looks at."""
+    """Columns of the source that an optimized plan reads."""
     used = _ids(plan.outputSet())
     names: dict[int, str] = {}
     waiting = [plan]
@@ -144,7 +144,7 @@ def _columns_read(plan: Any, source: pa.Schema) -> tuple[str, ...]:
             used |= _ids(node.references())
         waiting += each(node.children())
     read = {name for number, name in names.items() if number in used}
-    # A query of constants reads none, but its rows have to be counted by something.
+    # A query of constants reads none, but a column is needed to count its rows.
     return tuple(name for name in source.names if name in read) or (source.names[0],)
 
 

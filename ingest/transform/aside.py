@@ -1,12 +1,12 @@
-"""Rows of a query's result that cannot be in a folder that Spark makes for them: counted by Spark, set aside here.
+"""Rows of a query's result that no partition folder of Spark's can hold: counted by Spark, set aside here.
 
 ::
 
     result ─┬─ observed: how many do not fit ── none, as a rule: the files stay
             └─ fit ──▶ Spark's files                some: the epoch is written again, through `SetAside`
 
-Spark's folders are named by partition values, and it has no word for rows that it does not write. To have every row
-pass through Python would cost an epoch its speed for rows that hardly any epoch has.
+Spark names folders by partition values, and cannot report rows that it does not write. To pass every row through
+Python would slow down every epoch for rows that hardly any epoch has.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SHARD = "transform"
-"""What stands for the shard of a row that a query made; its offset is its number among its task's rows."""
+"""Shard name of a row of a query's result; the row's offset is its number among its task's rows."""
 
 
 @dataclass(frozen=True)
 class FolderRules:
-    """Which partition values Spark can make folders of that mean the same, and that readers read back.
+    """Rules for partition values: which ones readers read back unchanged from a folder's name made by Spark.
 
     Attributes:
         schema: the query's columns.
-        partition_by: how the table is laid out.
+        partition_by: the table's partition fields.
         takes_empty: whether an empty text may become null.
-        longest_bytes: of a folder's name; None where the store has no such bound.
+        longest_bytes: maximum bytes of a folder's name; None where the store has no such limit.
     """
 
     schema: pa.Schema
@@ -69,16 +69,16 @@ class FolderRules:
 
         Args:
             schema: the query's columns.
-            writer: how its files are laid out.
+            writer: writer of its files.
         """
         takes_empty = writer.on_empty_partition is EmptyPartition.TO_NULL
         return cls(schema, writer.partition_by, takes_empty, writer.store.traits.longest_name_bytes)
 
     def reasons(self, rows: pa.RecordBatch) -> dict[int, str]:
-        """Index and reason of each row that is refused.
+        """Index and reason of each refused row.
 
         Args:
-            rows: in the query's columns.
+            rows: rows in the query's columns.
         """
         reasons: dict[int, str] = {}
         for name in text_columns(self.schema, self.partition_by):
@@ -89,7 +89,7 @@ class FolderRules:
         return unfit_rows(rows, self.partition_by, takes_empty=True) | reasons
 
     def reason(self, column: str, text: str) -> str | None:
-        """Why a row with this text as a partition's value is refused; None where it is not."""
+        """Reason to refuse a row with this text as a partition's value; None where it is accepted."""
         if not text:
             return None if self.takes_empty else empty_reason(column)
         if text == NULL_SEGMENT:
@@ -105,12 +105,12 @@ class FolderRules:
         return None
 
     def refuses(self) -> Column | None:
-        """`reasons` for Spark: whether a row is refused; None where no row can be."""
+        """`reasons` as a Spark condition: whether a row is refused; None where no row can be refused."""
         from pyspark.sql import functions as F
 
         found = [self._refuses_text(name) for name in text_columns(self.schema, self.partition_by)]
         for name in fraction_columns(self.schema, self.partition_by):
-            # The rest has the sign of what is divided. As a double: a decimal is rounded where it is compared with 0.
+            # The remainder has the dividend's sign. As a double: a decimal is rounded in a comparison with 0.
             found.append((F.col(quoted(name)) % F.lit(1)).cast("double") < 0)
         for name in date_columns(self.schema, self.partition_by):
             days = F.unix_date(F.expr(date_expression(self.schema.field(name))))
@@ -133,16 +133,16 @@ class FolderRules:
 
 @dataclass(frozen=True)
 class SetAside:
-    """Takes refused rows out of a task's result and quarantines them; picklable.
+    """Removes refused rows from a task's result and quarantines them; picklable.
 
     Attributes:
-        rules: which rows are refused.
+        rules: rules that refuse rows.
         schema: the query's columns.
-        quarantine: where refused rows go.
-        target: the table that refuses them.
+        quarantine: outputs for refused rows.
+        target: the table that refuses the rows.
         epoch: the epoch's number.
-        write: tells this write's reports from those of another one.
-        reports: gets the report of each task, by its number.
+        write: name of the write, for its reports.
+        reports: collects the report of each task, by its number.
     """
 
     rules: FolderRules
@@ -154,7 +154,7 @@ class SetAside:
     reports: Accumulator[list[Numbered]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that stay."""
+        """The accepted rows."""
         attempt = this_attempt()
         first = refused = 0
         with OpenOutputs.open(self.quarantine, attempt) as opened:

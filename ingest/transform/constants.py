@@ -1,16 +1,16 @@
-"""Constants of a query that fail whatever a row has: they would fail every epoch, so they are looked for at its start.
+"""Finds constants of a query that fail for every row: they would fail each epoch, so a run checks them at its start.
 
 ::
 
     1/0, CAST('x' AS INT)                  Spark evaluates them when it optimizes the query
-    elt(5, 'a', 'b'), raise_error('x')     no row's value in them, though Spark calls them no constants: evaluated once
+    elt(5, 'a', 'b'), raise_error('x')     without a row's value, but no constants to Spark: evaluated once
     encode(host, 'nosuch'), slice(tags, 0, 1)
-        constants beside values of rows: evaluated with samples for each of these. Where all fail with the same words,
-        it is the constant that fails: words about a row's value repeat it
-    id / 0, make_date(2020, 13, id)        the same where each row runs into it; behind CASE, WHERE, ... it may fail for
-                                           the rows that reach it
+        constants beside values of rows: evaluated with samples for these values. If all samples fail with the same
+        message, the constant is at fault: a message about a row's value repeats the value
+    id / 0, make_date(2020, 13, id)        the same where every row reaches the expression; behind CASE, WHERE, ... it
+                                           may fail only for rows that reach it
     from_json(host, …, map('timestampFormat', 'qqq'))
-        gives null and says nothing: the pattern is compiled on its own
+        gives null without an error: the pattern is compiled on its own
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _PARAMETERS = (
     "[ILLEGAL_DAY_OF_WEEK",
     "[UNSUPPORTED_FEATURE.AES_MODE",
 )
-"""How Spark's errors begin for a parameter that no value of a row can help: a pattern, a character set, a zone, ..."""
+"""Prefixes of Spark's errors for a parameter that is wrong for every row: a pattern, a character set, a zone, ..."""
 
 _CRYPTO = "[INVALID_PARAMETER_VALUE.AES_CRYPTO_ERROR"
-"""What Spark says of bytes that a key does not open, among its errors of parameters."""
+"""Prefix of Spark's error for bytes that a key cannot decrypt: a parameter error by name, but about a row's value."""
 
 _CONTENT = (
     _CRYPTO,
@@ -52,26 +52,26 @@ _CONTENT = (
     "[MALFORMED_RECORD_IN_PARSING",
     "The key array and value array of MapData must have the same length",
 )
-"""How errors begin that are about values of rows, though they do not repeat them."""
+"""Prefixes of errors about values of rows whose messages do not repeat the values."""
 
 _JAVA_TEXTS = ("java.lang.RuntimeException: Invalid XPath", "Delimiter cannot be empty")
-"""How Java's own errors of parameters begin, which Spark passes on without a condition."""
+"""Prefixes of Java's own parameter errors, which Spark passes on without a condition."""
 
 _JAVA_PATTERNS = frozenset({"FormatNumber", "FormatString", "StringSplit", "StringToMap"})
-"""Expressions whose patterns Java compiles, with errors that begin in many ways."""
+"""Expressions whose patterns Java compiles; the errors have no common prefix."""
 
 _PARSERS = frozenset({"CsvToStructs", "JsonToStructs", "XmlToStructs"})
 _WITH_OPTIONS = _PARSERS | {"StructsToCsv", "StructsToXml"}
 _OF_PATTERNS = frozenset({"LikeAll", "LikeAny", "NotLikeAll", "NotLikeAny"})
-"""With `_WITH_OPTIONS`: expressions with parameters that are no expressions."""
+"""Like `_WITH_OPTIONS`: expressions with parameters that are not child expressions."""
 
 _FORMATS = frozenset({"dateformat", "timestampformat", "timestampntzformat"})
-"""Options of parsers, in lower case, that are patterns: with a bad one they give null for each row and say nothing."""
+"""Options of parsers, in lower case, that are patterns: a bad one gives null for each row, without an error."""
 
 _GROUPS = frozenset({"RegExpExtract", "RegExpExtractAll"})
 _SHORT_CIRCUITS = frozenset({"And", "Or"})
 _UNSURE = frozenset({"TryEval", "LambdaFunction"})
-"""Expressions whose parts may fail, or are perhaps never evaluated: an array may be empty."""
+"""Expressions whose parts may fail without an error, or may never be evaluated: an array may be empty."""
 
 
 def optimized(session: SparkSession, execution: Any, replaced: Any) -> Any:
@@ -80,10 +80,10 @@ def optimized(session: SparkSession, execution: Any, replaced: Any) -> Any:
     Args:
         session: the session of the query.
         execution: Spark's execution of the query; nothing is run.
-        replaced: the analyzed plan with functions as Spark runs them.
+        replaced: the analyzed plan after ``ReplaceExpressions``.
 
     Raises:
-        ConfigError: a constant fails, or no value of a row can go with it.
+        ConfigError: a constant fails, or is wrong for every value of a row.
     """
     try:
         plan = execution.optimizedPlan()
@@ -109,7 +109,7 @@ def optimized(session: SparkSession, execution: Any, replaced: Any) -> Any:
 
 
 def spark_says(error: Exception) -> str:
-    """The condition and the words of one of Spark's errors, in one line."""
+    """The condition and the message of a Spark error, in one line."""
     from py4j.protocol import Py4JJavaError
 
     text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
@@ -117,7 +117,7 @@ def spark_says(error: Exception) -> str:
 
 
 def _fragment(error: Exception) -> str:
-    """The part of the query that Spark blames; "" where it names none."""
+    """The fragment of the query that Spark's error names; "" where it names none."""
     from pyspark.errors import PySparkException
 
     contexts = (error.getQueryContext() if isinstance(error, PySparkException) else None) or []
@@ -125,7 +125,7 @@ def _fragment(error: Exception) -> str:
 
 
 def _named(node: Any) -> str:
-    """An expression as SQL; as the query has it where its parameters are no expressions."""
+    """An expression as SQL; the query's own text where its parameters are not child expressions."""
     origin = node.origin()
     if kind_of(node) in _WITH_OPTIONS | _OF_PATTERNS and origin.sqlText().isDefined():
         text = str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
@@ -134,12 +134,12 @@ def _named(node: Any) -> str:
 
 
 def _failing(plan: Any, said: str) -> str:
-    """The smallest constant that fails with these words, as SQL; "" where none is found."""
+    """The smallest constant that fails with this message, as SQL; "" where none is found."""
     return next((str(node.sql()) for node in _constants(plan) if _failure(node) == said), "")
 
 
 def _smallest(node: Any, said: str) -> str:
-    """The smallest part of an expression that fails with the same words, as SQL."""
+    """The smallest part of an expression that fails with the same message, as SQL."""
     for child in each(node.children()):
         if _failure(child) == said:
             return _smallest(child, said)
@@ -147,14 +147,14 @@ def _smallest(node: Any, said: str) -> str:
 
 
 def _constants(plan: Any) -> Iterator[Any]:
-    """What Spark evaluates once for all rows; what an expression is made of comes before it."""
+    """Expressions that Spark evaluates once for all rows; children come before their parents."""
     for node in _expressions(plan):
         if node.foldable():
             yield node
 
 
 def _expressions(plan: Any) -> Iterator[Any]:
-    """All expressions of a plan; what one is made of comes before it."""
+    """All expressions of a plan; children come before their parents."""
 
     def of(node: Any) -> Iterator[Any]:
         for child in each(node.children()):
@@ -168,9 +168,9 @@ def _expressions(plan: Any) -> Iterator[Any]:
 
 
 def _before_rows(session: SparkSession, plan: Any) -> Iterator[Any]:
-    """Expressions that every row runs into; of those without a row's value in them, the largest.
+    """Expressions that are evaluated for every row; of those without a row's value, only the largest.
 
-    Those are in operators up to the first filter, and not in what an expression evaluates for some rows only.
+    They are in operators up to the first filter, and not in branches that are evaluated for some rows only.
     """
     jvm = session._jvm
     assert jvm is not None
@@ -203,13 +203,13 @@ def _before_rows(session: SparkSession, plan: Any) -> Iterator[Any]:
 
 
 def _is_of_nulls(node: Any) -> bool:
-    """Whether a condition only asks for values that are not null, as Spark puts it before conditions that need them."""
+    """Whether a condition only checks for non-null values, as Spark adds it before conditions that need them."""
     kind = kind_of(node)
     return kind == "IsNotNull" or (kind == "And" and all(map(_is_of_nulls, each(node.children()))))
 
 
 def _wrong_parameter(session: SparkSession, samples: Samples, node: Any) -> str:
-    """What Spark says of an expression whose constants go with no value of a row; "" where they may."""
+    """Spark's error for an expression whose constants are wrong for every value of a row; "" where they may work."""
     children, kind = each(node.children()), kind_of(node)
     constants = [child.foldable() for child in children]
     if all(constants) or not (any(constants) or kind in _WITH_OPTIONS or kind in _OF_PATTERNS):
@@ -218,7 +218,7 @@ def _wrong_parameter(session: SparkSession, samples: Samples, node: Any) -> str:
     assert jvm is not None
     if kind in _GROUPS:
         if not constants[1]:
-            return ""  # the groups are the row's
+            return ""  # the pattern, and so its groups, is a row's value
         if said := _missing_group(jvm, children):
             return said
     failed = _same_error(samples, node)
@@ -226,15 +226,15 @@ def _wrong_parameter(session: SparkSession, samples: Samples, node: Any) -> str:
 
 
 def _fails_for_each(samples: Samples, node: Any) -> Exception | None:
-    """The error of an expression that fails by its constants, whatever they are; None where rows may be to blame.
+    """The error of an expression that fails because of its constants; None where values of rows may be the cause.
 
-    An error that is about a row's value repeats the value, and so has other words for another one.
+    An error about a row's value repeats the value, so its message differs between values.
     """
     kinds = {kind_of(child) for child in each(node.children())}
     if kinds & _UNSURE or kind_of(node) in _SHORT_CIRCUITS or not has_constant(node):
         return None
     parts = unknown_parts(node)
-    # Bytes have formats of their own, of which no sample is one.
+    # Binary values may need a format that no sample has.
     if not parts or any(part.dataType().typeName() == "binary" for part in parts):
         return None
     failed = _same_error(samples, node)
@@ -244,7 +244,7 @@ def _fails_for_each(samples: Samples, node: Any) -> Exception | None:
 
 
 def _same_error(samples: Samples, node: Any) -> Exception | None:
-    """The error of an expression that has the same words for all samples; None where it works for one, or differs."""
+    """The error of an expression, if it fails with the same message for all samples; None otherwise."""
     found: Exception | None = None
     try:
         count = max((len(samples.of(part.dataType())) for part in unknown_parts(node)), default=1)
@@ -253,13 +253,13 @@ def _same_error(samples: Samples, node: Any) -> Exception | None:
             if failed is None or (found is not None and spark_says(failed) != spark_says(found)):
                 return None
             found = failed
-    except errors_of_spark(LookupError):  # some types have no such value
+    except errors_of_spark(LookupError):  # some types have no sample
         return None
     return found
 
 
 def _wrong_format(session: SparkSession, node: Any) -> str:
-    """What Spark says of a pattern for dates among a parser's options; "" where it can be compiled."""
+    """Spark's error for a date pattern among a parser's options; "" where every pattern compiles."""
     if kind_of(node) not in _PARSERS:
         return ""
     for option in each(node.options().toSeq()):
@@ -283,7 +283,7 @@ def _is_of_parameter(kind: str, said: str) -> bool:
 
 
 def _missing_group(jvm: Any, children: Sequence[Any]) -> str:
-    """What is wrong with the number of a group; Spark looks at it for texts that match only."""
+    """The error of a group number that the pattern does not have; "" for others. Spark checks it on matches only."""
     _, pattern, group = children
     if not group.foldable():
         return ""
@@ -302,13 +302,13 @@ def _missing_group(jvm: Any, children: Sequence[Any]) -> str:
 
 
 def _failure(node: Any) -> str:
-    """What Spark says when it evaluates an expression; "" where that works."""
+    """Message of Spark's error when it evaluates an expression; "" where that works."""
     failed = _error(node)
     return "" if failed is None else spark_says(failed)
 
 
 def _error(node: Any) -> Exception | None:
-    """What Spark raises when it evaluates an expression; None where that works."""
+    """Spark's error when it evaluates an expression; None where that works."""
     try:
         node.eval(None)
     except errors_of_spark() as error:

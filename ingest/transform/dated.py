@@ -1,15 +1,15 @@
-"""Conversions of texts to times in a query, and where the texts come from: each constant one needs a date.
+"""Checks conversions of texts to times in a query, and the sources of the texts: each constant text needs a date.
 
 ::
 
     CAST(array('12:30') AS array<timestamp>)         a constant is evaluated
-    CAST(if(id > 0, '12:30', host) AS timestamp)     each branch by itself; `host` is the row's, and is not looked at
+    CAST(if(id > 0, '12:30', host) AS timestamp)     each branch by itself; `host` is the row's, and is not checked
     CAST(concat(id, ':30') AS timestamp)             no text of the row: evaluated with samples for `id`
     CAST(t.a AS timestamp) FROM (SELECT '12:30' AS a …) t, transform(array('12:30'), t -> CAST(t AS timestamp))
-                                                     names are followed to what they stand for
+                                                     names are resolved to their expressions
     from_json('{"a": "12:30"}', 'a timestamp')       each part of a constant document
 
-Works on an analyzed plan whose functions are replaced by what Spark evaluates.
+Works on an analyzed plan after ``ReplaceExpressions``.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 _NAMES = frozenset({"AttributeReference", "CommonExpressionRef", "NamedLambdaVariable"})
 _FIRST = frozenset({"Alias", "Collate", "ElementAt", "GetArrayItem", "GetMapValue", "LambdaFunction", "With"})
-"""Expressions whose value is their first part, or in it."""
+"""Expressions whose value is their first child, or part of it."""
 
 _BRANCHES = frozenset({"CaseWhen", "Coalesce", "Greatest", "If", "Least"})
 _PIECES = frozenset({"RegExpExtract", "StringLPad", "StringRPad", "StringRepeat", "Substring", "SubstringIndex"})
-"""Expressions that take a piece of their first part, or repeat it, by what the others say."""
+"""Expressions that cut a piece of their first child, or pad or repeat it, as the other children say."""
 
 _PARSERS = frozenset({"CsvToStructs", "JsonToStructs", "XmlToStructs"})
 _PLAIN_OPTIONS = frozenset({"dateformat", "locale", "mode", "timestampntzformat", "timezone"})
-"""Options of parsers that leave their documents' syntax as it is."""
+"""Options of parsers that do not change the syntax of documents."""
 
 _BETWEEN_VALUES = re.compile(r"""["'<>,\[\]{}\n]""")
 _ESCAPES = re.compile(r"[\\&]")
@@ -51,8 +51,8 @@ class _Text:
     """A text that a query converts.
 
     Attributes:
-        text: None where it cannot be known.
-        is_sample: whether samples were put in place of a row's values.
+        text: the text; None where it is unknown.
+        is_sample: whether samples stand in for a row's values.
     """
 
     text: str | None
@@ -60,14 +60,14 @@ class _Text:
 
 
 class _TooManyError(Exception):
-    """An expression has more variants than are looked at."""
+    """An expression has more variants than are checked."""
 
 
 class DatedTexts:
-    """Conversions of one plan."""
+    """Checks the conversions of one plan."""
 
     def __init__(self, session: SparkSession, plan: Any) -> None:
-        """Looks at nothing yet.
+        """Reads nothing yet.
 
         Args:
             session: the session that made the plan.
@@ -79,7 +79,7 @@ class DatedTexts:
         self._known: dict[str, list[Any]] | None = None
 
     def moving(self, node: Any) -> str:
-        """A text that an expression makes another time of each day, in quotes, or the expression; "" for any other.
+        """The quoted text that an expression converts to a moving time, or the SQL of an unknown text; "" if none.
 
         Args:
             node: one of the plan's expressions.
@@ -99,7 +99,7 @@ class DatedTexts:
         return ""
 
     def _parsed(self, node: Any, kind: str) -> str:
-        """The same for a parser of documents."""
+        """As `moving`, for a parser of documents."""
         schema = node.dataType()
         if "timestamp" not in _times(schema) and not (kind == "CsvToStructs" and _has(schema, ("variant",))):
             return ""
@@ -116,7 +116,7 @@ class DatedTexts:
         return ""
 
     def _texts(self, node: Any, seen: frozenset[str] = frozenset()) -> Iterator[_Text]:
-        """Texts that an expression's value has, but for those of the row."""
+        """Texts in an expression's value, except those of the row."""
         if not _has(node.dataType(), ("string", "variant")):
             return
         kind = kind_of(node)
@@ -133,7 +133,7 @@ class DatedTexts:
             yield from self._computed(node)
 
     def _parts(self, node: Any, kind: str) -> Sequence[Any] | None:
-        """Parts of an expression that are its value, or are in it; None where it computes a text of its own."""
+        """Children of an expression that are its value, or part of it; None where it computes a new text."""
         children = each(node.children())
         if kind in _BRANCHES:
             return _branches(children, kind)
@@ -153,7 +153,7 @@ class DatedTexts:
         return None if is_one_text and not any(kind_of(child) == "LambdaFunction" for child in children) else children
 
     def _computed(self, node: Any) -> Iterator[_Text]:
-        """Texts that an expression computes of constants, and of a row's values that are no texts."""
+        """Texts that an expression computes from constants, and from values of a row that are not texts."""
         try:
             variants = self._variants(node, frozenset())
         except _TooManyError:
@@ -173,7 +173,7 @@ class DatedTexts:
                     yield from (_Text(text, bool(rows)) for text in _strings_of(filled))
 
     def _variants(self, node: Any, kept: frozenset[str]) -> list[Any]:
-        """An expression with one branch of each condition, and what names stand for."""
+        """Variants of an expression: each has one branch of every condition, and names replaced by their sources."""
         kind, children = kind_of(node), each(node.children())
         found: list[Any]
         if node.foldable():
@@ -181,7 +181,7 @@ class DatedTexts:
         if kind in _NAMES:
             name = _name(node)
             sources = [] if name in kept else self._sources(name)
-            if kind == "NamedLambdaVariable":  # its sources are arrays, of which it is an element
+            if kind == "NamedLambdaVariable":  # an element of its sources, which are arrays
                 is_text = str(node.dataType().typeName()).startswith("string")
                 texts = (
                     [found.text for found in self._texts(node) if found.text is not None] if is_text and sources else []
@@ -214,13 +214,13 @@ class DatedTexts:
         return self._samples.with_children(node, [self._filled(child, number, kept) for child in children])
 
     def _followed(self, node: Any) -> Any:
-        """What a name stands for, where that is one thing."""
+        """An expression, with names replaced by their source while there is exactly one."""
         while kind_of(node) in _NAMES and len(sources := self._sources(_name(node))) == 1:
             node = sources[0]
         return node
 
     def _sources(self, name: str) -> list[Any]:
-        """What a name stands for; empty for a column of the row."""
+        """Expressions that a name stands for; empty for a column of the row."""
         if self._known is None:
             self._known = {}
             relations: dict[int, Any] = {}
@@ -245,13 +245,13 @@ class DatedTexts:
         for child in children:
             if kind_of(child) == "LambdaFunction":
                 for variable in each(child.arguments()):
-                    # An argument of the function, or what another round of it gave.
+                    # An argument of the function, or a result of its previous call.
                     self._known.setdefault(_name(variable), []).extend(children)
             self._learn(child)
 
 
 def _converted(source: Any, target: Any) -> frozenset[str]:
-    """Times that a conversion makes of texts."""
+    """Time types that a conversion makes of texts."""
     name = str(source.typeName())
     if name == "variant":
         return _times(target)
@@ -262,14 +262,14 @@ def _converted(source: Any, target: Any) -> frozenset[str]:
 
 
 def _times(kind: Any) -> frozenset[str]:
-    """Types of times in a type."""
+    """Time types in a type."""
     name = str(kind.typeName())
     return frozenset({name} & TIMES).union(*map(_times, _inner(kind)))
 
 
 def _has(kind: Any, names: tuple[str, ...], *, is_deep: bool = True) -> bool:
-    """Whether a type is one of these, or has one in it."""
-    # A type may tell more of itself: `string collate UTF8_LCASE`, `char(5)`.
+    """Whether a type is one of these, or contains one."""
+    # A type name may carry parameters: `string collate UTF8_LCASE`, `char(5)`.
     name = str(kind.typeName()).replace("varchar", "string").replace("char", "string")
     return name.startswith(names) or (is_deep and any(_has(part, names) for part in _inner(kind)))
 
@@ -287,7 +287,7 @@ def _inner(kind: Any) -> list[Any]:
 
 
 def _strings_of(node: Any) -> list[str]:
-    """Texts in the value of a constant; none where it fails, which is told as a constant that fails."""
+    """Texts in the value of a constant; none where it fails, which `ingest.transform.constants` reports."""
     try:
         value = node.eval(None)
         return [] if value is None else list(_strings(value, node.dataType()))
@@ -324,7 +324,7 @@ def _json_strings(value: Any) -> Iterator[str]:
 
 
 def _branches(children: Sequence[Any], kind: str) -> Sequence[Any]:
-    """What an expression may take its value from."""
+    """Children that an expression may take its value from."""
     if kind == "If":
         return children[1:]
     if kind == "CaseWhen":
@@ -333,7 +333,7 @@ def _branches(children: Sequence[Any], kind: str) -> Sequence[Any]:
 
 
 def _unbound(node: Any, kept: frozenset[str]) -> list[Any]:
-    """Names in an expression, but for those of its own functions."""
+    """Names in an expression, except variables of its own lambda functions."""
     kind = kind_of(node)
     if kind in _NAMES:
         return [] if _name(node) in kept else [node]
@@ -349,7 +349,7 @@ def _operators(plan: Any) -> Iterator[Any]:
 
 
 def _name(node: Any) -> str:
-    """The number that Spark knows a column, variable or common expression by."""
+    """Spark's id of a column, variable or common expression."""
     if kind_of(node).startswith("CommonExpression"):
         return f"common {node.id().id()}"
     return str(node.exprId().id())

@@ -1,4 +1,4 @@
-"""Whether a row's value made a query fail on Spark, or the machine did: by where in Spark the error was raised.
+"""Tells whether a row's value or the machine made a query fail on Spark, by the place in Spark that raised the error.
 
 ::
 
@@ -6,8 +6,8 @@
                               └ its innermost frames in Spark: an expression, or a parser of texts ──▶ the row
                                                                a Python worker, files, memory     ──▶ the machine
 
-SQLSTATEs do not tell: of Spark's errors about values some are syntax errors (42…) or constraint violations (23…), some
-have none, and some are Java's own.
+SQLSTATEs do not distinguish the two: some of Spark's errors about values are syntax errors (42…) or constraint
+violations (23…), some have none, and some are Java's own.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from timeline.epoch import Plan
 from timeline.errors import DataError, SparkJobError
 
 _VALUE_STATES = ("22", "P0001")
-"""SQLSTATEs that say that a value was wrong wherever they come from: data exceptions, and what raise_error raises."""
+"""SQLSTATEs that mean a wrong value wherever they are raised: data exceptions, and errors of raise_error."""
 
 _SPARK = "org.apache.spark."
 _NO_PLACE = tuple(_SPARK + part for part in ("sql.errors.", "types.", "unsafe.types.", "util."))
-"""Code that makes errors, or is used by all."""
+"""Packages that only create errors, or that all others use."""
 
 _OF_VALUES = tuple(_SPARK + f"sql.catalyst.{part}." for part in ("csv", "expressions", "json", "util", "xml"))
 _COMPILER = _SPARK + "sql.catalyst.expressions.codegen."
 _UNNAMED = "_LEGACY_ERROR_TEMP_"
-"""How conditions begin that say nothing to a person; their words, with names in the place of values, do."""
+"""Prefix of conditions without a meaningful name; their message templates, without values, are shown instead."""
 
 _MOST_CAUSES = 20
 
 
 def failed_row(plan: Plan, error: SparkJobError) -> DataError | None:
-    """What Spark says of a value that the query cannot take; None where something else went wrong.
+    """The error of a row's value that the query fails on; None for any other failure.
 
     Args:
-        plan: the epoch's.
-        error: of the job that ran the query, with Spark's own as its cause.
+        plan: the epoch's plan.
+        error: the error of the Spark job that ran the query, with Spark's own error as its cause.
     """
     from pyspark.errors import PySparkException, QueryContextType
 
@@ -55,7 +55,7 @@ def failed_row(plan: Plan, error: SparkJobError) -> DataError | None:
         parts = [each.fragment() for each in contexts if each.contextType() is QueryContextType.SQL]
     elif not found:
         return None
-    # Spark's own words may repeat the value; its condition or class, and the part of the query, do not.
+    # Spark's message may repeat the value; its condition or class, and the query's fragment, do not.
     said = said or next(filter(None, map(_condition, found)), "") or _class(found[-1])
     where = f" in {', '.join(parts)}" if parts else ""
     return DataError(
@@ -65,13 +65,13 @@ def failed_row(plan: Plan, error: SparkJobError) -> DataError | None:
 
 
 def is_about_a_value(kind: str, frames: Iterable[str]) -> bool:
-    """Whether an error was raised by an expression that looked at a value.
+    """Whether an error was raised by an expression, or a parser of texts, on a value.
 
     Args:
         kind: the error's class in Java.
-        frames: classes of its stack, the innermost first.
+        frames: class names of its stack frames, the innermost first.
     """
-    if kind.endswith("Error"):  # Java's errors are about the machine: its memory, its libraries
+    if kind.endswith("Error"):  # a Java `Error` is about the machine: its memory, its libraries
         return False
     for frame in frames:
         if frame.startswith(_SPARK) and not frame.startswith(_NO_PLACE):
@@ -80,7 +80,7 @@ def is_about_a_value(kind: str, frames: Iterable[str]) -> bool:
 
 
 def _thrown(error: BaseException | None) -> Iterator[Any]:
-    """Java's exceptions behind one of PySpark's, the outermost first."""
+    """Java exceptions behind an exception of PySpark, the outermost first."""
     thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_MOST_CAUSES):
         if thrown is None:
@@ -98,7 +98,7 @@ def _frames(thrown: Any) -> Iterator[str]:
 
 
 def _condition(thrown: Any) -> str:
-    """The condition of one of Spark's own exceptions; "" for others."""
+    """The condition of a Spark exception; "" for other exceptions."""
     from py4j.protocol import Py4JError
 
     try:
@@ -108,7 +108,7 @@ def _condition(thrown: Any) -> str:
 
 
 def _telling(condition: str | None) -> str:
-    """A condition's name, or its words where it has no name that tells."""
+    """A condition's name, or its message template where the name is not meaningful."""
     from pyspark import SparkContext
 
     if condition is None or not condition.startswith(_UNNAMED):

@@ -1,4 +1,4 @@
-"""A table's layout as Spark makes it: the columns that partitioning adds, as Spark's expressions."""
+"""A table's layout in Spark: the columns that partitioning adds, as Spark expressions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HOUR_US = 3_600_000_000
 def added_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> list[Column]:
     """The columns that the partitioning adds to rows, each with its name.
 
-    The values that `sinks.parquet.partition_rows.with_partition_columns` makes, whatever the session's time zone.
+    The values equal those of `sinks.parquet.partition_rows.with_partition_columns`, whatever the session's time zone.
 
     Args:
         schema: columns of the rows.
-        partition_by: how the table is laid out.
+        partition_by: the table's partition fields.
     """
     from pyspark.sql.functions import expr
 
@@ -35,7 +35,7 @@ def added_columns(schema: pa.Schema, partition_by: Sequence[PartitionField]) -> 
 
 
 def quoted(name: str) -> str:
-    """A column's name in a query."""
+    """A column's name, quoted for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -1,7 +1,7 @@
-"""Texts that Spark takes for a time that moves: `now`, `today`, or a time of day without a date.
+"""Texts that Spark converts to a moving time: `now`, `today`, or a time of day without a date.
 
-Whether a text is one is Spark's own answer, and so is where a query's literals are and what is in their quotes:
-comments, escapes and functions over constants change how a query is written, and not what Spark makes of it.
+Spark's own code decides whether a text is one, where a query's literals are, and what text their quotes hold:
+comments, escapes and functions over constants change a query's text, but not Spark's reading of it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
-"""Types that Spark makes of such texts."""
+"""Spark types of moving times."""
 
 
 def moving_literal(session: SparkSession, literal: Any) -> str:
-    """A literal of a parsed plan as the query has it, where its time moves; "" for any other.
+    """The query's text of a literal of a parsed plan, where its time moves; "" for any other literal.
 
-    Spark's parser puts the time of the query in place of ``timestamp'now'``: the plan has a constant, and the
-    place in the query that it came from.
+    Spark's parser replaces ``timestamp'now'`` by the time of the query: the plan has a constant, with its position
+    in the query.
 
     Args:
-        session: the session that parsed it.
+        session: the session that parsed the plan.
         literal: Spark's expression.
     """
     kind = str(literal.dataType().simpleString())
@@ -34,7 +34,7 @@ def moving_literal(session: SparkSession, literal: Any) -> str:
 
 
 def _quoted_text(session: SparkSession, written: str) -> str:
-    """The text in the quotes of a literal with a type in front, as Spark's lexer and parser read it."""
+    """The quoted text of a typed literal (``date'…'``), as Spark's lexer and parser read it."""
     jvm = session._jvm
     assert jvm is not None
     characters = jvm.org.antlr.v4.runtime.CharStreams.fromString(written)
@@ -42,13 +42,13 @@ def _quoted_text(session: SparkSession, written: str) -> str:
     _, *quoted = [
         token.getText()
         for token in parser.SqlBaseLexer(parser.UpperCaseCharStream(characters)).getAllTokens()
-        if token.getChannel() == 0  # comments and white space have another one
+        if token.getChannel() == 0  # comments and white space have another channel
     ]
     return str(session._jsparkSession.sessionState().sqlParser().parseExpression(" ".join(quoted)).eval(None))
 
 
 def moves(session: SparkSession, text: str, kind: str) -> bool:
-    """Whether Spark makes of a text another time each time.
+    """Whether Spark converts a text to a time that depends on when it runs.
 
     Args:
         session: any session.
@@ -66,5 +66,5 @@ def moves(session: SparkSession, text: str, kind: str) -> bool:
         case _:
             special = spark.convertSpecialTimestamp(text, zone)
             if spark.parseTimestampString(jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text))._3():
-                return True  # '12:30' becomes half past twelve on the day of the query
-    return bool(special.isDefined()) and int(special.get()) != 0  # 'epoch' is special too, and always 0
+                return True  # '12:30' becomes 12:30 on the day of the query
+    return bool(special.isDefined()) and int(special.get()) != 0  # 'epoch' is special too, but always 0

@@ -1,4 +1,4 @@
-"""Nodes of Spark's plans and expressions, as the JVM has them."""
+"""Access to nodes of Spark's plans and expressions in the JVM."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def kind_of(node: Any) -> str:
 
 
 def sql_text(text: str) -> str:
-    """A text as SQL has it, in quotes."""
+    """A text as a quoted SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def errors_of_spark(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Errors of a call into the JVM, for `except`; imported late, as a job without a query has no Spark.
+    """Error classes of a call into the JVM, for `except`; imported late, as a job without a query has no Spark.
 
     Args:
-        others: are caught with them.
+        others: further classes to catch.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

@@ -1,6 +1,6 @@
 """Writes an epoch as a query's result: tasks decode, Spark runs the query and writes its files.
 
-A target that takes no files (`sinks.options.QueryRows`) is given rows, see `ingest.transform.to_writer`.
+A target that takes no files (`sinks.options.QueryRows`) gets rows instead, see `ingest.transform.to_writer`.
 
 ::
 
@@ -8,8 +8,8 @@ A target that takes no files (`sinks.options.QueryRows`) is given rows, see `ing
                                        │  └ rejected rows ──▶ quarantine             │
                                        └ counts ──▶ accumulator ──▶ task reports     └ footers ──▶ write report
 
-What the query leaves out is counted twice over: rows that Spark counts behind the query are those that the
-footers tell, and with those that were left out they are those that the tasks accepted.
+Rows that the query leaves out are checked by two counts: Spark's count of the result must equal the rows in the
+footers, and together with the rows left out it must equal the rows that the tasks accepted.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ TResult = TypeVar("TResult")
 _KEPT = "kept"
 _REFUSED = "refused"
 _LOCAL_OPTIONS = {
-    # Else each file gets another one beside it that holds checksums, which no reader of Delta tables looks at.
+    # Otherwise each file gets a checksum file beside it, which no reader of Delta tables reads.
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
 _COMMITTER_OPTIONS = {
-    # A task's files appear when it is committed, and not one by one before: a lost attempt leaves none.
+    # A task's files appear at its commit, not one by one before: a lost attempt leaves none.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
 
 def open_query(runner: Runner, config: JobConfig, decoded: pa.Schema, stop: threading.Event) -> SparkQuery:
-    """Look at a job's query, and make what its epochs share.
+    """Analyze a job's query, and create the objects that its epochs share.
 
     Args:
-        runner: has started Spark.
+        runner: a runner that has started Spark.
         config: the job file, with a query.
         decoded: columns that are decoded.
         stop: set by a signal.
 
     Raises:
-        ConfigError: it cannot be this job's query, or cannot be run here.
+        ConfigError: the query is not allowed for this job, or cannot be run here.
     """
     text, target = config.transform, config.targets[0]
     assert text is not None
@@ -104,13 +104,13 @@ def open_query(runner: Runner, config: JobConfig, decoded: pa.Schema, stop: thre
 
 @dataclass(frozen=True)
 class _Result:
-    """What one write brought back.
+    """Result of one write.
 
     Attributes:
-        reports: of decode tasks.
-        kept: rows that the query gave, as Spark counted them; None where it leaves none out.
-        refused: rows of those that cannot be in the table's folders, and are not in the files.
-        is_closed: whether every attempt of every task has ended.
+        reports: reports of decode tasks, and of `SetAside`.
+        kept: rows of the query's result, as counted by Spark; None where the query leaves no row out.
+        refused: rows of the result that no folder of the table can hold, and that are not in the files.
+        is_closed: whether every attempt of every task has certainly ended.
     """
 
     reports: Sequence[Numbered]
@@ -127,8 +127,8 @@ class QueryPipeline:
         source: where records come from.
         schema: the columns to decode.
         lineage: whether rows carry shard, offset and epoch.
-        runner: runs Spark's jobs.
-        query: what is made of the rows.
+        runner: runs Spark jobs.
+        query: the job's query.
         is_isolated: whether records are decoded in child processes; see `ingest.execution.isolated`.
     """
 
@@ -172,7 +172,7 @@ class QueryPipeline:
         folder.announce()
         result, reports = self._written(plan, write, stop)
         if result.refused and not any(report.failure is not None for report in reports):
-            # What the first tasks set aside has no report: it goes as that of any lost attempt.
+            # Quarantined rows of the first tasks have no report: they are deleted like those of any lost attempt.
             folder.remove()
             again, reports = self._written(plan, replace(write, sets_aside=True, name=uuid.uuid4().hex), stop)
             result = replace(again, is_closed=again.is_closed and result.is_closed)
@@ -209,13 +209,13 @@ class _Write:
     """One write of an epoch.
 
     Attributes:
-        query: the job's.
-        template: all of a decode task but the ranges.
-        ranges: of each task.
-        writer: how the table's files are laid out.
-        target: the table.
-        sets_aside: whether rows that cannot be in the table's folders are quarantined; else they are counted.
-        name: tells this write's reports from those of another one.
+        query: the job's query.
+        template: a decode task without its ranges.
+        ranges: the ranges of each task.
+        writer: writer of the table's files.
+        target: name of the table.
+        sets_aside: whether rows that no folder of the table can hold are quarantined; otherwise they are counted.
+        name: identifies the write's reports.
     """
 
     query: SparkQuery
@@ -233,12 +233,12 @@ class _Write:
 
     @property
     def aside(self) -> str:
-        """Name of the reports of what was set aside."""
+        """Name of the reports of `SetAside`."""
         return f"{self.name}-aside"
 
 
 def _run(write: _Write) -> _Result:
-    """Run the query over what the tasks decode, and have Spark write its files; on the thread that speaks to Spark."""
+    """Run the query over the decoded rows, and have Spark write its files; on the thread that speaks to Spark."""
     query, writer, url = write.query, write.writer, write.folder.url
     query.reports.value = []
     decode = DecodeTask(write.template, write.ranges, query.analysis.columns, write.name, query.reports)
@@ -273,7 +273,7 @@ def _run(write: _Write) -> _Result:
 
 
 def _is_closed(session: SparkSession) -> bool:
-    """Whether each task of the job that has just ended had one attempt, which has ended: only then for certain."""
+    """Whether each task of the job that has just ended had one attempt, and it ended: otherwise one may still run."""
     context = session.sparkContext
     tracker = context.statusTracker()
     stages = [

@@ -1,4 +1,4 @@
-"""Spark's plans as the trees that rules are about; looks at them through the JVM and runs nothing."""
+"""Spark's plans as trees for `ingest.transform.rules`; reads them through the JVM and runs nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class PlanReader:
     """Reads the plans of one query.
 
-    A plan that was only parsed still has the places of literals in the text, and the functions that the analyzer
-    evaluates and takes out (in ``IDENTIFIER(…)``, in the schema of ``from_json``).
+    A plan that was only parsed still has the positions of literals in the text, and the functions that the analyzer
+    evaluates and removes (in ``IDENTIFIER(…)``, in the schema of ``from_json``).
     """
 
     def __init__(self, session: SparkSession, source: int) -> None:
@@ -34,18 +34,18 @@ class PlanReader:
         self._session = session
         self._source = source
         self._identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
-        # Any expression with a plan inside, in whichever class a later Spark puts it.
+        # Base class of all expressions with a plan inside, also of those in later versions of Spark.
         self._query = jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.expressions.PlanExpression")
         self._functions: dict[str, str] = {}
 
     def parsed(self, plan: Any, columns: Container[str]) -> Operator:
-        """A plan that was not analyzed.
+        """The tree of a plan that was not analyzed.
 
         Args:
             plan: Spark's plan.
             columns: names of columns in lower case; any other name without brackets may be a function's.
         """
-        below = [*each(plan.children()), *each(plan.innerChildren())]  # the latter is what WITH names
+        below = [*each(plan.children()), *each(plan.innerChildren())]  # inner children: the queries of WITH
         return Operator(
             str(plan.getClass().getSimpleName()),
             tuple(self._parsed_expression(node, columns) for node in each(plan.expressions())),
@@ -53,11 +53,11 @@ class PlanReader:
         )
 
     def analyzed(self, plan: Any, texts: DatedTexts | None = None) -> Operator:
-        """A plan that was analyzed.
+        """The tree of a plan that was analyzed.
 
         Args:
             plan: Spark's plan.
-            texts: what it makes times of; None where that is not asked.
+            texts: checks its conversions of texts to times; None: not checked.
         """
         kind = str(plan.getClass().getSimpleName())
         if kind == SOURCE and int(plan.rdd().id()) != self._source:
@@ -93,7 +93,7 @@ class PlanReader:
         )
 
     def _class_of(self, function: str) -> str:
-        """The class of a function of that name; "" where there is none."""
+        """The class of the function with this name; "" where there is none."""
         if function not in self._functions:
             registry = self._session._jsparkSession.sessionState().functionRegistry()
             found = registry.lookupFunction(self._identifier(function))
@@ -103,12 +103,12 @@ class PlanReader:
 
 
 def _draws_its_iv(encrypted: Any) -> bool:
-    """Whether `aes_encrypt` takes a random initialization vector for each row, which Spark calls deterministic."""
+    """Whether `aes_encrypt` draws a random initialization vector for each row; Spark calls it deterministic anyway."""
     from py4j.protocol import Py4JJavaError
 
     mode, vector = encrypted.mode(), encrypted.iv()
-    with contextlib.suppress(Py4JJavaError):  # some functions Spark replaces before it evaluates them
+    with contextlib.suppress(Py4JJavaError):  # Spark replaces some functions before it evaluates them
         if mode.foldable() and str(mode.eval(None)).upper() == "ECB":
-            return False  # the one mode that has none
+            return False  # the only mode without a vector
         return bool(vector.foldable() and not vector.eval(None))
     return True

@@ -1,4 +1,4 @@
-"""A job's query in its session: the rows of its result, how many there are, and the reports of its tasks."""
+"""A job's query in its session: the rows of its result, their count, and the reports of its tasks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class SparkQuery:
     Attributes:
         text: the query.
         source: columns of the decoded rows.
-        analysis: what Spark says about it.
-        session: where it runs.
-        reports: gets the reports of decode tasks.
+        analysis: Spark's analysis of the query.
+        session: the session that runs it.
+        reports: collects the reports of decode tasks.
         read_footer: reads a file's metadata, by its path below the table; None where Spark writes no files, and tasks
-            give their rows to the target's writer.
+            pass their rows to the target's writer.
     """
 
     text: str
@@ -45,7 +45,7 @@ class SparkQuery:
 
 
 def result_of(query: SparkQuery, decode: DecodeTask) -> DataFrame:
-    """The query's result, over a view that has all columns of the source but brings only those that it reads."""
+    """The query's result, over a view with all columns of the source; columns that the query does not read are null."""
     tasks = len(decode.ranges)
     read = pa.schema([query.source.field(name) for name in decode.columns])
     schema = spark_schema(query.source)
@@ -64,24 +64,24 @@ def result_of(query: SparkQuery, decode: DecodeTask) -> DataFrame:
 
 
 def observed(observation: Observation, wait_s: float = 60.0) -> dict[str, int]:
-    """Rows behind the query, as Spark has counted them.
+    """Row counts after the query, as observed by Spark.
 
     Args:
-        observation: of a write that has ended.
-        wait_s: Spark tells it by a queue of events that may be long, and that drops events once it is full.
+        observation: the observation of a write that has ended.
+        wait_s: timeout in seconds: Spark reports by an event queue, which may be long, and drops events once full.
 
     Raises:
-        SparkJobError: Spark has not told it.
+        SparkJobError: Spark has not reported the counts in time.
     """
     told: Future[dict[str, int]] = Future()
 
     def ask() -> None:
         try:
             told.set_result({name: int(rows) for name, rows in observation.get.items()})
-        except BaseException as error:  # whatever it is, it is raised below
+        except BaseException as error:  # raised below
             told.set_exception(error)
 
-    # Nobody can end the wait itself.
+    # In a thread: Spark's own wait has no timeout.
     threading.Thread(target=ask, name="tideline-kept-rows", daemon=True).start()
     try:
         return told.result(wait_s)
@@ -93,16 +93,16 @@ def observed(observation: Observation, wait_s: float = 60.0) -> dict[str, int]:
 
 
 def reports_of(plan: Plan, numbered: Sequence[Numbered], write: str, tasks: int) -> list[TaskReport]:
-    """The report of each task, in the order of their numbers.
+    """The report of each task of a write, in the order of the task numbers.
 
     Args:
         plan: the epoch.
-        numbered: what came back, also of other writes.
-        write: which one is meant.
-        tasks: how many tasks it has.
+        numbered: collected reports, those of other writes included.
+        write: name of the write.
+        tasks: the write's number of tasks.
 
     Raises:
-        InvariantError: a task gave none, or several: its rows were not taken to their end, or taken twice.
+        InvariantError: a task has no report, or several: its rows were not read to the end, or read twice.
     """
     found = {number: TASK_REPORT.load("task report", body) for of, number, body in numbered if of == write}
     if sorted(number for of, number, _ in numbered if of == write) != list(range(tasks)):

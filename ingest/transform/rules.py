@@ -1,7 +1,7 @@
-"""Which queries a job may have: those that make of each row, by itself, one row or none.
+"""Rules for a job's query: it must turn each row, by itself, into one row or none.
 
-Where an epoch begins and ends is chance, so the result must not depend on it; and the same records must
-always give the same rows. Pure: Spark's plans go in as trees, the reasons to refuse them come out.
+The bounds of an epoch are arbitrary, so the result must not depend on them; and the same records must
+always give the same rows. Pure: from Spark's plans, as trees, to the reasons to refuse them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 ROW_BY_ROW = frozenset(
     {"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef", "CTERelationRef", "PipeOperator"}
 )
-"""Operators of Spark's analyzed plans that treat each row by itself, or only name what is below them."""
+"""Operators of Spark's analyzed plans that treat each row by itself, or only name their input."""
 
 SOURCE = "LogicalRDD"
-"""The operator that stands for the decoded rows: the only thing that a query may read."""
+"""The operator of the decoded rows: the only relation that a query may read."""
 
 _OPERATORS: Mapping[str, str] = {
     "Aggregate": "GROUP BY or an aggregate function",
@@ -42,7 +42,7 @@ _OPERATORS: Mapping[str, str] = {
     "Window": "a window function (OVER)",
 }
 _OF_THE_QUERY = frozenset({"LocalTimestamp", "Now", "SparkVersion"})
-"""What Spark counts as fixed for one query, beside all that it calls `Current...`: the time, the user, the zone."""
+"""Expressions that Spark fixes for one query, besides all `Current...`: the time, the user, the zone."""
 
 _MOVES = (
     "the same record would give another row the next time (for the time of ingestion select _epoch, with lineage: true)"
@@ -55,11 +55,11 @@ class Expression:
 
     Attributes:
         kind: its class in Spark.
-        name: as a person writes it.
-        is_deterministic: whether the same row gives the same value, as Spark sees it.
-        children: what it is made of.
-        has_query: whether a plan is inside of it.
-        moves: of a date or timestamp that is another one each time, how the query has it, or its text; else "".
+        name: its name in SQL.
+        is_deterministic: whether the same row always gives the same value, as Spark reports it.
+        children: its subexpressions.
+        has_query: whether it contains a plan.
+        moves: text or SQL of a date or timestamp whose value differs each time; "" for any other.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Expression:
     moves: str = ""
 
     def walk(self) -> Iterator[Expression]:
-        """This expression and all that it is made of."""
+        """This expression and all its subexpressions."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -82,8 +82,8 @@ class Operator:
 
     Attributes:
         kind: its class in Spark.
-        expressions: what it computes.
-        children: where its rows come from.
+        expressions: the expressions that it computes.
+        children: the operators that its rows come from.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class Operator:
 
 
 def refusals(plan: Operator) -> list[str]:
-    """Why a query cannot be a job's, in words; empty where it can."""
+    """Reasons to refuse a query as a job's; empty where it is allowed."""
     found: dict[str, None] = {}
     for operator in plan.walk():
         is_known = operator.kind in ROW_BY_ROW or operator.kind == SOURCE
@@ -111,7 +111,7 @@ def refusals(plan: Operator) -> list[str]:
 
 
 def by_chance(plan: Operator) -> list[str]:
-    """Values that do not follow from the row, in words."""
+    """Reasons to refuse expressions whose values do not follow from the row."""
     reasons = (reason for operator in plan.walk() for each in operator.expressions for reason in _of_expression(each))
     return list(dict.fromkeys(reasons))
 
@@ -128,7 +128,7 @@ def leaves_out(plan: Operator) -> bool:
 
 
 def _is_by_chance(expression: Expression) -> bool:
-    """Whether this very expression, and not what it is made of, may give another value for the same row."""
+    """Whether this expression itself, and not a subexpression, may give another value for the same row."""
     if expression.kind in _OF_THE_QUERY or (expression.kind.startswith("Current") and expression.kind != "CurrentRow$"):
         return True
     return not expression.is_deterministic and all(child.is_deterministic for child in expression.children)
@@ -139,7 +139,7 @@ def _of_expression(expression: Expression) -> Iterator[str]:
         yield "a query inside of an expression: where an epoch ends is chance, and the result would depend on it"
     elif _is_by_chance(expression):
         yield f"{expression.name}: the same record would give another row the next time"
-    elif expression.moves:  # maybe unasked: `at < 'now'` casts too
+    elif expression.moves:  # perhaps by an implicit cast: `at < 'now'`
         yield f"{expression.moves}: {_MOVES}"
     else:
         for child in expression.children:

@@ -1,4 +1,4 @@
-"""Values that stand for a row's: several of each type, so that an error that is about a value differs among them."""
+"""Sample values in place of a row's: several of each type, so that an error about a value differs among them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 TEXTS = (" ", "a", "2020-01-01", "<a>1</a>", "1")
-"""Texts that functions read as they are: a word, a date, XML, a number. None has a time of day."""
+"""Texts that functions can parse: a word, a date, XML, a number. None has a time of day."""
 
 _NUMBERS = ("0", "1", "2", "100")
 _DAYS = ("1900-01-01", "1970-01-01", "2020-02-29")
@@ -23,10 +23,10 @@ class Samples:
     """Sample values by type, as Spark's expressions; asks Spark once for each type."""
 
     def __init__(self, session: SparkSession) -> None:
-        """Has none yet.
+        """Start with an empty cache.
 
         Args:
-            session: the session that makes them.
+            session: evaluates the samples.
         """
         assert session._jvm is not None
         self._session = session
@@ -35,7 +35,7 @@ class Samples:
         self._known: dict[str, list[Any]] = {}
 
     def of(self, kind: Any) -> Sequence[Any]:
-        """Samples of a type: one where Spark's default value is all that is known, none where there is not even that.
+        """Samples of a type: only Spark's default value where no others are known, none where it has no default.
 
         Args:
             kind: Spark's type.
@@ -46,7 +46,7 @@ class Samples:
         return self._known[key]
 
     def at(self, kind: Any, number: int) -> Any:
-        """One sample of a type; the numbers go around.
+        """One sample of a type; numbers beyond the last sample start over.
 
         Raises:
             LookupError: the type has none.
@@ -61,12 +61,12 @@ class Samples:
 
         Args:
             value: the text.
-            kind: Spark's type, which has the collation.
+            kind: Spark's type with the collation.
         """
         return self._literal.create(value, kind)
 
     def with_children(self, node: Any, children: Sequence[Any]) -> Any:
-        """The same expression, made of others."""
+        """The expression with other children."""
         return node.withNewChildren(self._to_seq(list(children)))
 
     def filled(self, node: Any, number: int) -> Any:
@@ -79,7 +79,7 @@ class Samples:
         for child in each(node.children()):
             if child.foldable():
                 children.append(child)
-            elif kind_of(child) in _CONSTRUCTORS:  # its size, and perhaps its keys, are the query's
+            elif kind_of(child) in _CONSTRUCTORS:  # the query fixes its size, and perhaps its keys
                 children.append(self.filled(child, number))
             else:
                 children.append(self.at(child.dataType(), number))
@@ -97,12 +97,12 @@ class Samples:
             frame = self._session.sql("SELECT " + ", ".join(f"{value} AS v{at}" for at, value in enumerate(written)))
             made = [alias.child() for alias in each(frame._jdf.queryExecution().analyzed().expressions())]
             return [value for value in made if value.eval(None) is not None]
-        except errors_of_spark(ValueError):  # some types have no value at all
+        except errors_of_spark(ValueError):  # some types have no values
             return []
 
 
 def unknown_parts(node: Any) -> list[Any]:
-    """What `Samples.filled` puts samples in place of."""
+    """Parts of an expression that `Samples.filled` replaces with samples."""
     parts: list[Any] = []
     for child in each(node.children()):
         if not child.foldable():
@@ -111,14 +111,14 @@ def unknown_parts(node: Any) -> list[Any]:
 
 
 def has_constant(node: Any) -> bool:
-    """Whether an expression is made of a constant, in an array, map or struct too."""
+    """Whether a constant is among an expression's children, directly or in an array, map or struct."""
     return any(
         child.foldable() or (kind_of(child) in _CONSTRUCTORS and has_constant(child)) for child in each(node.children())
     )
 
 
 def _written(kind: DataType) -> list[str]:
-    """Values of a type in SQL; empty for types that only have a default."""
+    """Sample values of a type in SQL; empty for types with a default only."""
     from pyspark.sql import types
 
     match kind:
@@ -136,7 +136,7 @@ def _written(kind: DataType) -> list[str]:
             parts = _written(kind.elementType)
             if not parts:
                 return []
-            none = f"slice(array({parts[0]}), 2, 1)"  # array() has another type
+            none = f"slice(array({parts[0]}), 2, 1)"  # the type of array() differs
             return [none, *(f"array({', '.join(of_size)})" for of_size in (parts[:1], parts[1:3], parts[:3]))]
         case types.MapType():
             keys, values = _written(kind.keyType), _written(kind.valueType)

@@ -1,4 +1,4 @@
-"""Spark's session of a job's query: a session of its own, with the settings that its files need."""
+"""The Spark session of a job's query: a session of its own, with the settings that its files need."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TResult = TypeVar("TResult")
 
 @runtime_checkable
 class SessionRunner(Protocol):
-    """A runner with a Spark session, which a query needs; see `ingest.execution.runner.Runner` for what else it has."""
+    """A runner with a Spark session, which a query needs; otherwise as `ingest.execution.runner.Runner`."""
 
     def with_session(
         self, work: Callable[[SparkSession], Sequence[TResult]], tasks: int, stop: threading.Event
     ) -> Sequence[TResult]:
-        """Do something with the session, on the one thread that speaks to Spark.
+        """Call `work` with the session, on the one thread that speaks to Spark.
 
         Args:
             work: runs at most one Spark job.
-            tasks: how many tasks that job has.
-            stop: cancels them.
+            tasks: number of tasks of this job.
+            stop: set from outside to cancel the tasks.
 
         Raises:
             StoppedError: `stop` was set while tasks were running; they were cancelled.
@@ -35,23 +35,23 @@ class SessionRunner(Protocol):
 
 
 _NEEDED = {
-    # Delta's log has no statistics of Spark's old INT96, and readers of other kinds mistake it.
+    # Delta's log has no statistics of Spark's old INT96, and other readers misread it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
-    # A query that names a file would have it looked into before it is refused.
+    # Otherwise Spark reads a file that a query names before the query is refused.
     "spark.sql.runSQLOnFiles": "false",
-    # Else ${env:HOME} in a query is what the machine has there: a query is what the job file says.
+    # Otherwise ${env:HOME} in a query is replaced by the machine's value: the query must be the job file's text.
     "spark.sql.variable.substitute": "false",
 }
 _DEFAULTS = {
-    # Rows go to the files of so many partitions at once; for more than these they are sorted first.
+    # Partitions whose files are open at once in a task; for more partitions Spark sorts the rows first.
     "spark.sql.maxConcurrentOutputFileWriters": "32",
 }
 
 
 _ARROW = {
-    # Of batches that Tideline itself has made: these looks at every value took 10 % of what the JVM does for a query.
+    # Tideline itself makes the batches: checks of every value took 10 % of the JVM's work for a query.
     "arrow.enable_unsafe_memory_access": "true",
     "arrow.enable_null_check_for_get": "false",
 }
@@ -59,16 +59,16 @@ _ARROW = {
 
 
 def open_session(started: SparkSession) -> SparkSession:
-    """A session for one job's query on Spark as it was started; its views and settings are its own."""
+    """A new session for one job's query, with its own views and settings, on the Spark that is already started."""
     from pyspark.logger import PySparkLogger
 
-    # What is wrong with a query is raised; PySpark logs it besides, with the whole of Java's stack.
+    # Errors of a query are raised; PySpark would also log them, with the whole Java stack.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     session = started.newSession()
     assert session._jvm is not None
     system = session._jvm.java.lang.System
     for key, value in _ARROW.items():
-        # Where tasks run in this JVM; those of a cluster have spark.executor.extraJavaOptions.
+        # For tasks in this JVM; executors of a cluster have spark.executor.extraJavaOptions.
         if system.getProperty(key) is None:
             system.setProperty(key, value)
     given = {key for key, _ in started.sparkContext.getConf().getAll()}
@@ -85,7 +85,7 @@ _S3A_PROVIDERS = "fs.s3a.aws.credentials.provider"
 
 
 def s3a_settings(storage: Mapping[str, Any]) -> dict[str, str]:
-    """The job's storage options for S3 under Hadoop's names; may hold secrets. What is not given, Hadoop finds."""
+    """The job's S3 storage options under Hadoop's names; may hold secrets. Hadoop finds options that are not given."""
     given = {**storage, **(storage.get("client_kwargs") or {})}
     names = {
         "key": "fs.s3a.access.key",
@@ -109,10 +109,10 @@ def s3a_settings(storage: Mapping[str, Any]) -> dict[str, str]:
 
 
 def prepare_s3a(session: SparkSession, storage: Mapping[str, Any]) -> None:
-    """Let Spark write to S3 as the job file says; what ``spark.conf`` says itself stays.
+    """Configure Spark to write to S3 with the job file's options; settings in ``spark.conf`` take precedence.
 
     Raises:
-        ConfigError: Hadoop's client for S3 is not there.
+        ConfigError: Hadoop's client for S3 is missing.
     """
     from py4j.protocol import Py4JJavaError
 

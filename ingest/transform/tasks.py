@@ -1,4 +1,4 @@
-"""What runs on executors for a query: read, decode, set rejected rows aside, and hand accepted ones to Spark.
+"""Decode tasks of a query on executors: read, decode, quarantine rejected rows, and pass accepted ones to Spark.
 
 A task's report cannot come back as a row, for its rows are the query's input. It goes into an accumulator, which
 Spark merges once for each task, from the attempt whose files it has committed.
@@ -18,11 +18,11 @@ from timeline.epoch import OffsetRange, ShardCount
 from timeline.failpoints import reach
 
 Numbered = tuple[str, int, bytes]
-"""A report on its way back: of which write, of which task, its body."""
+"""A task's report in the accumulator: name of the write, number of the task, body."""
 
 
 class Collected(AccumulatorParam[list[Numbered]]):
-    """Reports, one after the other."""
+    """Accumulator of reports, as a list."""
 
     def zero(self, value: list[Numbered]) -> list[Numbered]:
         """See AccumulatorParam."""
@@ -39,11 +39,11 @@ class DecodeTask:
     """Decodes the tasks of one write, each by its number; picklable.
 
     Attributes:
-        template: all but the ranges; its outputs are the quarantine alone.
-        ranges: of each task.
-        columns: of the rows, those that the query reads.
-        write: tells this write's reports from those of another one.
-        reports: gets the report of each task.
+        template: a task without its ranges; its only output is the quarantine.
+        ranges: the ranges of each task.
+        columns: columns that the query reads.
+        write: name of the write, for its reports.
+        reports: collects the report of each task.
     """
 
     template: TaskSpec
@@ -53,13 +53,13 @@ class DecodeTask:
     reports: Accumulator[list[Numbered]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of the tasks whose numbers are in the batches' only column; there is one in each partition."""
+        """Rows of the tasks whose numbers are in the batches' only column; each partition has one number."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._rows_of(number)
 
     def _rows_of(self, number: int) -> Iterator[pa.RecordBatch]:
-        """One task's rows. Whoever stops to take them gets no report, and what was set aside is removed."""
+        """One task's rows. If they are not read to the end, there is no report, and quarantined rows are removed."""
         reach("task-started")
         counts: list[ShardCount] = []
         spec = replace(self.template, ranges=self.ranges[number])
@@ -70,6 +70,6 @@ class DecodeTask:
                 report = TaskReport(tuple(counts), opened.close())
             reach("task-written")
         except FINAL_ERRORS as error:
-            # The rows end here, as if there were no more: the driver looks for this before it takes any.
+            # The rows end here as if complete: the driver checks the reports for failures before it uses any rows.
             report = TaskReport.failed(error)
         self.reports.add([(self.write, number, TASK_REPORT.dump(report))])

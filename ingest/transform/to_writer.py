@@ -1,12 +1,12 @@
-"""Rows of a query's result for a target that takes no files of Spark's: tasks give them to the target's own writer.
+"""Rows of a query's result for a target that takes no files of Spark's: tasks pass them to the target's own writer.
 
 ::
 
     result ── mapInArrow ──▶ each task: batches in the query's columns ──▶ the target's writer ──▶ one report
                                                                    └ rows that it refuses ──▶ quarantine
 
-A query takes each row by itself, so its result has the tasks of the decoder. Rows that Spark counts behind the query
-have to be those that the target took, and with those that the query left out those that the tasks accepted.
+A query treats each row by itself, so its result has the tasks of the decoder. Spark's count of the result must equal
+the rows that the target took; with the rows that the query left out, it must equal the rows that the tasks accepted.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _KEPT = "kept"
 
 @dataclass(frozen=True)
 class GivenRows:
-    """What Spark brought back.
+    """Reports and row count of a write by `give_rows`.
 
     Attributes:
-        reports: of decode tasks and of tasks that gave rows.
-        kept: rows that the query gave, as Spark counted them; None where it leaves none out.
+        reports: reports of decode tasks and of `GiveTask`.
+        kept: rows of the query's result, as counted by Spark; None where the query leaves no row out.
     """
 
     reports: Sequence[Numbered]
@@ -60,11 +60,11 @@ class WriterWrite:
     """One epoch's write.
 
     Attributes:
-        query: the job's.
-        template: all of a decode task but the ranges.
-        ranges: of each task.
-        outputs: the target's writer, and the quarantine's for rows that it refuses.
-        name: tells the reports of the decode tasks from others.
+        query: the job's query.
+        template: a decode task without its ranges.
+        ranges: the ranges of each task.
+        outputs: the target's writer, and the quarantine's for rows that the target refuses.
+        name: identifies the reports of this write's decode tasks.
     """
 
     query: SparkQuery
@@ -74,10 +74,10 @@ class WriterWrite:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        """Refuse a target whose rows would have to travel to the task of their key.
+        """Refuse a target whose rows would have to be shuffled to the task of their key.
 
         Raises:
-            InvariantError: its options do not say so.
+            InvariantError: the target is keyed, and its options do not say `QueryRows.REFUSED`.
         """
         if self.outputs.keyed:
             raise InvariantError(
@@ -87,14 +87,14 @@ class WriterWrite:
 
     @property
     def given(self) -> str:
-        """Name of the reports of tasks that gave rows."""
+        """Name of the reports of `GiveTask`."""
         return f"{self.name}-given"
 
     def task_reports(self, plan: Plan, given: GivenRows) -> list[TaskReport]:
-        """A report for each task, with the rows that the query left out in one of them.
+        """A report for each task; the first report of rows counts all that the query left out as dropped.
 
         Raises:
-            InvariantError: a task gave none, or several.
+            InvariantError: a task has no report, or several.
         """
         decoded = reports_of(plan, given.reports, self.name, len(self.ranges))
         if any(report.failure is not None for report in decoded):
@@ -113,14 +113,14 @@ class WriterWrite:
 
 @dataclass(frozen=True)
 class GiveTask:
-    """Gives a task's rows of the result to the target's writer; picklable.
+    """Passes a task's rows of the result to the target's writer; picklable.
 
     Attributes:
         schema: the query's columns.
         outputs: see `WriterWrite`.
         epoch: the epoch's number.
-        write: tells this write's reports from those of another one.
-        reports: gets the report of each task, by its number.
+        write: name of the write, for its reports.
+        reports: collects the report of each task, by its number.
     """
 
     schema: pa.Schema
@@ -130,7 +130,7 @@ class GiveTask:
     reports: Accumulator[list[Numbered]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the rows in; none comes out."""
+        """Write the rows to the outputs; yields none."""
         attempt = this_attempt()
 
         def write(opened: OpenOutputs) -> Sequence[ShardCount]:
@@ -149,10 +149,10 @@ class GiveTask:
 
 
 def give_rows(write: WriterWrite) -> GivenRows:
-    """Run the query over what the tasks decode, and have each task give its rows; on the thread that speaks to Spark.
+    """Run the query over the decoded rows, and have each task write its rows; on the thread that speaks to Spark.
 
     Raises:
-        SparkJobError: a task failed more often than Spark retries it, or Spark has not told its counts.
+        SparkJobError: a task failed more often than Spark retries it, or Spark has not reported its counts.
     """
     query = write.query
     query.reports.value = []

@@ -1,9 +1,9 @@
-"""Statistics of a file in the form in which none of Delta's readers passes over a row by them.
+"""File statistics in a form by which no reader of Delta skips a matching row.
 
-delta-rs makes an expression for Arrow of a file's bounds, and takes a bound that the statistics lack for null. Nothing
-is equal to null, so a filter on such a column finds no row of the file, and its opposite finds too many. It looks
-for the bounds of each top-level column that the table indexes, and finds all of them missing only where `minValues` and
-`maxValues` are missing themselves; then it makes no expression.
+delta-rs converts a file's bounds to an Arrow expression, and takes a missing bound as null. Nothing is equal to null,
+so a filter on that column finds no row of the file, and its negation finds too many. delta-rs expects the bounds of
+each top-level column that the table indexes. Only if `minValues` and `maxValues` themselves are missing does it make no
+expression.
 
 Source: delta-rs 1.6, `filestats_to_expression_next`; Delta Transaction Log Protocol, section "Per-file Statistics".
 """
@@ -25,12 +25,12 @@ _WITHOUT_BOUNDS = frozenset({"binary"})
 def indexed_columns(
     schema_json: str, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
 ) -> dict[str, bool]:
-    """The top-level columns whose bounds readers may look for, and for each whether it is a struct.
+    """Top-level columns whose bounds readers may expect, and for each whether it is a struct.
 
     Args:
-        schema_json: the table's schema, as the log has it.
-        partition_columns: they have no statistics.
-        configuration: the table's properties, which may say how many columns have statistics, or which.
+        schema_json: the table's schema, as in the log.
+        partition_columns: columns without statistics.
+        configuration: the table's properties, which may set the number or the names of columns with statistics.
     """
     fields = [field for field in json.loads(schema_json)["fields"] if field["name"] not in partition_columns]
     left = _indexed_leaves(configuration)
@@ -46,7 +46,7 @@ def indexed_columns(
 
 
 def _indexed_leaves(configuration: Mapping[str, str | None]) -> int | None:
-    """How many leaf columns may have statistics, from the left; None where any of them may."""
+    """Number of leaf columns, from the left, that may have statistics; None for all."""
     if configuration.get(_INDEXED_NAMES):
         return None
     given = configuration.get(_INDEXED_COUNT) or str(INDEXED_LEAVES)
@@ -54,7 +54,7 @@ def _indexed_leaves(configuration: Mapping[str, str | None]) -> int | None:
 
 
 def _leaves(kind: Any) -> Iterator[Any]:
-    """Types of the leaf columns of one type; a list or map is one of them."""
+    """Types of the leaf columns of one type; a list or map is one leaf."""
     if isinstance(kind, dict) and kind.get("type") == "struct":
         for field in kind["fields"]:
             yield from _leaves(field["type"])
@@ -65,18 +65,18 @@ def _leaves(kind: Any) -> Iterator[Any]:
 def with_all_bounds_or_none(
     stats: Mapping[str, Json], indexed: Mapping[str, bool], written: Collection[str]
 ) -> dict[str, Json]:
-    """A file's statistics, without any bounds where they lack those of one column.
+    """A file's statistics, without any bounds if those of one column are missing.
 
     Args:
-        stats: what the file's writer found.
+        stats: statistics from the file's writer.
         indexed: see `indexed_columns`.
-        written: the columns that the file has; all rows are null in others.
+        written: columns that the file has; other columns are null in all rows.
     """
     least, greatest, nulls = (_object(stats, key) for key in ("minValues", "maxValues", "nullCount"))
     rows = stats.get("numRecords")
     for name, is_struct in indexed.items():
         if is_struct:
-            # A struct needs none: an empty one says nothing, where a missing one would be null.
+            # A struct needs no bounds: an empty object bounds nothing, but a missing one would be null.
             least.setdefault(name, {})
             greatest.setdefault(name, {})
         elif name not in written:

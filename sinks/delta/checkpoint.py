@@ -1,7 +1,7 @@
-"""Checkpoints of a Delta table's log, made by a process of their own beside the epochs.
+"""Checkpoints of a Delta table's log, made by a child process beside the epochs.
 
-A checkpoint lists all files of the table, so delta-rs needs time and memory that grow with it. In a
-process of its own neither holds an epoch up, and what it took is given back.
+A checkpoint lists all files of the table, so delta-rs needs time and memory that grow with it. In a child process
+neither delays an epoch, and the memory is given back.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dataclasses import asdict, dataclass, field
 
 _LOG = logging.getLogger(__name__)
 
-# By -c and with this process's path, so that it also runs where Tideline is a zip that was shipped.
+# By -c and with this process's path, so that it also runs if Tideline is a shipped zip.
 _PROGRAM = "import json, sys; given = json.load(sys.stdin); sys.path[:] = given.pop('path'); "
 _PROGRAM += f"from {__name__} import CheckpointRequest, make; make(CheckpointRequest(**given))"
 
 
 @dataclass(frozen=True)
 class CheckpointRequest:
-    """Which checkpoint is wanted.
+    """One checkpoint to make.
 
     Attributes:
         location: the table's place as delta-rs takes it.
         storage_options: as delta-rs takes them; may hold secrets.
-        authorities: whom its clients trust, see `sinks.delta.location.trusting`.
-        version: up to which version.
+        authorities: certificate file that clients trust, see `sinks.delta.location.trusting`.
+        version: the version that it covers.
     """
 
     location: str
@@ -40,30 +40,30 @@ class CheckpointRequest:
 
 @dataclass
 class Checkpoints:
-    """The checkpoints that one process has made, one at a time. What fails is logged: they only help readers."""
+    """Makes a process's checkpoints, one at a time. A failure is only logged: checkpoints only help readers."""
 
     _running: threading.Thread | None = field(default=None, init=False, repr=False)
 
     def start(self, request: CheckpointRequest) -> None:
         """Make a checkpoint in the background, unless the last one is still being made.
 
-        This process does not end before it is done.
+        This process does not exit before the checkpoint is done.
         """
         if self._running is None or not self._running.is_alive():
             self._running = threading.Thread(target=_run, args=(request,), name="tideline-checkpoint")
             self._running.start()
 
     def wait(self) -> None:
-        """Return once none is being made."""
+        """Return once no checkpoint is being made."""
         if self._running is not None:
             self._running.join()
 
 
 def make(request: CheckpointRequest) -> None:
-    """Make a checkpoint, and remove log entries that the table no longer keeps.
+    """Make a checkpoint, and delete log entries beyond the table's retention.
 
     Raises:
-        StoreUnavailableError: it was not made.
+        StoreUnavailableError: the checkpoint was not made.
     """
     from sinks.delta.table import foreign_errors, open_table
 
@@ -75,7 +75,7 @@ def make(request: CheckpointRequest) -> None:
 
 
 def _run(request: CheckpointRequest) -> None:
-    # By stdin: what stands on a command line is for everyone to see.
+    # By stdin: everyone can see a command line.
     given = json.dumps({**asdict(request), "path": sys.path})
     ended = subprocess.run([sys.executable, "-c", _PROGRAM], input=given, capture_output=True, text=True, check=False)
     if ended.returncode:

@@ -21,7 +21,7 @@ def naming_target(target: str, before: str = "", after: str = "") -> Iterator[No
     Args:
         target: the target's name.
         before: text between the name and the message.
-        after: text behind the message.
+        after: text after the message.
     """
     try:
         yield
@@ -38,7 +38,7 @@ class DeltaContents:
         store: the table's folder.
         log: the table's log.
         retry: bounds of each read.
-        base: the table as the next epoch relies on it; None before the first look.
+        base: the table's state that the next epoch relies on; None before the first `held`.
     """
 
     target: str
@@ -53,7 +53,7 @@ class DeltaContents:
         return self.log.location
 
     def load(self) -> TableSnapshot | None:
-        """The table's newest snapshot; None where there is no table.
+        """The table's newest snapshot; None if there is no table.
 
         Raises:
             TargetRefusedError: the log cannot be read, or asks for more than this version knows.

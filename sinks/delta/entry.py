@@ -1,4 +1,4 @@
-"""The text of a Delta log entry: one that appends files is written, others' are read for what concerns a job.
+"""Text of Delta log entries: those that append files are written, others' are read for what concerns a job.
 
 Source: Delta Transaction Log Protocol, section "Actions"; paths are URIs there, percent-encoded.
 """
@@ -29,22 +29,22 @@ MISSING = "tideline.missing"
 """Key of ``commitInfo``: epochs that were known to be missing, as JSON; a later epoch replays them or gives them up."""
 
 _ROW_BY_ROW = frozenset({"DELETE", "UPDATE", "MERGE", "OPTIMIZE", "TRUNCATE", "REORG", "VACUUM START", "VACUUM END"})
-"""Operations that take out rows on purpose, one by one or by a condition: what people do with their table."""
+"""Operations that remove rows on purpose, one by one or by a condition: normal use of a table."""
 
 _WHOLE = ("REPLACE TABLE", "CREATE OR REPLACE TABLE", "STREAMING UPDATE", "CLONE")
-"""How operations begin that put other rows in the place of all of a table's."""
+"""Prefixes of operations that replace all rows of a table."""
 
 
 @dataclass(frozen=True)
 class DeltaLogEntry:
-    """One commit: files, the value of the job's marker, and words for people.
+    """One commit: files, the value of the job's marker, and human-readable metadata.
 
     Attributes:
         epoch: the marker's value.
         files: data files that become visible.
         metadata: what ``DESCRIBE HISTORY`` shows.
         written_ms: when the files were written, milliseconds since 1970.
-        job: whose timeline it belongs to; None where that is not told.
+        job: marker of the job's timeline; None to leave it out.
     """
 
     epoch: int
@@ -56,14 +56,14 @@ class DeltaLogEntry:
 
 @dataclass(frozen=True)
 class TableOverwrite:
-    """What an entry of somebody else did to the rows before it: it put older ones in their place, or others.
+    """Replacement of a table's rows by another writer's entry: by older rows, or by others.
 
     Attributes:
-        words: what it did, for people.
-        is_restore: whether the table is again as it was at another version.
-        version: that version, where the entry tells it.
-        at_ms: that version's time, where the entry tells a time instead.
-        is_unclear: whether it may have left some of the rows.
+        words: human-readable description.
+        is_restore: whether the table was restored to another version.
+        version: the restored version, if the entry names it.
+        at_ms: time of the restored version in milliseconds since 1970, if the entry names a time instead.
+        is_unclear: whether some of the rows may remain.
     """
 
     words: str
@@ -75,16 +75,16 @@ class TableOverwrite:
 
 @dataclass(frozen=True)
 class Seen:
-    """What an entry says that a later append has to know.
+    """Facts of a log entry that a later append depends on.
 
     Attributes:
-        marker: the epoch that it gives the job's marker; None where it leaves that alone.
+        marker: new value of the job's marker; None if the entry does not set it.
         metadata: its action ``metaData``: the table's schema and properties; None where it has none.
         protocol: its action ``protocol``; None where it has none.
-        instant: the instant of the epoch that the marker names; None where the entry does not tell it.
+        instant: the instant of the epoch that the marker names; None if the entry does not record it.
         missing: epochs that the job knew to be missing when it put the marker.
-        taken: what it did to rows that were there; None where it only added some, or changed them row by row.
-        written_ms: when it was written, as its writer says; None where it does not.
+        taken: replacement of earlier rows; None if the entry only added rows, or changed rows one by one.
+        written_ms: time of the entry in milliseconds since 1970, from its writer; None if it has none.
     """
 
     marker: int | None = None
@@ -97,11 +97,11 @@ class Seen:
 
     @property
     def changes_rules(self) -> bool:
-        """Whether it changes the table's schema, properties or protocol."""
+        """Whether the entry changes the table's schema, properties or protocol."""
         return self.metadata is not None or self.protocol is not None
 
     def then(self, later: Seen) -> Seen:
-        """What both say together."""
+        """The facts of this entry and a later one together."""
         return Seen(
             self.marker if later.marker is None else later.marker,
             later.metadata or self.metadata,
@@ -113,11 +113,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class JobMarker:
-    """The marker by which a table knows a job's timeline, whatever is left of that timeline.
+    """The marker that identifies a job's timeline in a table, even if the timeline itself was deleted.
 
     Attributes:
-        key: made of the job's name.
-        version: a number made of the timeline's id.
+        key: derived from the job's name.
+        version: a number derived from the timeline's id.
     """
 
     key: str
@@ -129,7 +129,7 @@ class JobMarker:
 
         Args:
             job: the job's name.
-            app_id: the key of its own markers, which is made of the timeline's id.
+            app_id: key of the job's epoch markers, derived from the timeline's id.
         """
         return cls(f"tideline-job-{job}", int(hashlib.sha256(app_id.encode()).hexdigest()[:_ID_DIGITS], 16))
 
@@ -139,7 +139,7 @@ def append_text(app_id: str, entry: DeltaLogEntry, partition_by: Sequence[str]) 
 
     Args:
         app_id: key of the job's marker.
-        entry: what is added.
+        entry: the files to add.
         partition_by: the table's partition columns.
     """
     info: dict[str, Json] = {
@@ -168,13 +168,13 @@ def append_text(app_id: str, entry: DeltaLogEntry, partition_by: Sequence[str]) 
 
 
 def creation_text(app_id: str, entry: DeltaLogEntry, partition_by: Sequence[str], schema_json: str) -> bytes:
-    """The entry that makes a table with timestamps without a zone in it, and adds files to it.
+    """The entry that creates a table with timestamps without a zone, and adds files to it.
 
     Args:
         app_id: key of the job's marker.
-        entry: what is added.
+        entry: the files to add.
         partition_by: the table's partition columns.
-        schema_json: its columns, as the log has them.
+        schema_json: the table's schema, as in the log.
     """
     protocol: dict[str, Json] = {
         "minReaderVersion": 3,
@@ -194,7 +194,7 @@ def creation_text(app_id: str, entry: DeltaLogEntry, partition_by: Sequence[str]
 
 
 def withdrawal_text(entry: DeltaLogEntry) -> bytes:
-    """The entry that takes an entry's files out of a table again, which is not the one that they were meant for."""
+    """The entry that removes an entry's files again from a table for which they were not meant."""
     info: Json = {
         "timestamp": entry.written_ms,
         "operation": "DELETE",
@@ -207,15 +207,15 @@ def withdrawal_text(entry: DeltaLogEntry) -> bytes:
 
 
 def read_entry(where: str, body: bytes, app_id: str) -> Seen:
-    """What somebody's entry says that a later append has to know.
+    """Facts of any writer's log entry that a later append depends on.
 
     Args:
-        where: the entry's place, for messages.
+        where: path of the entry, for messages.
         body: the entry.
         app_id: key of the job's marker.
 
     Raises:
-        StoreUnavailableError: it is not written to its end yet, or damaged.
+        StoreUnavailableError: the entry is still being written, or damaged.
     """
     seen = Seen()
     info: Mapping[str, Any] = {}
@@ -235,7 +235,7 @@ def read_entry(where: str, body: bytes, app_id: str) -> Seen:
 
 
 def _taken(info: Mapping[str, Any], takes_rows: bool) -> TableOverwrite | None:
-    """What an entry without the job's marker did to rows that were there, by what it says of itself."""
+    """Replacement of earlier rows by an entry without the job's marker, according to its ``commitInfo``."""
     operation = str(info.get("operation") or "").upper()
     given = info.get("operationParameters") or {}
     if operation == "RESTORE":
@@ -259,7 +259,7 @@ def _number(given: object) -> int | None:
 
 
 def removed_paths(where: str, body: bytes) -> frozenset[str]:
-    """Data files that somebody's entry takes out of the table, as they are stored; otherwise as `read_entry`."""
+    """Paths of data files, as stored, that any writer's entry removes from the table; otherwise as `read_entry`."""
     with _readable(where):
         return frozenset(unquote(action["remove"]["path"]) for action in _actions(body) if "remove" in action)
 
@@ -282,13 +282,13 @@ def stats_text(file: WrittenFile) -> str:
 
 
 def _lines(actions: Iterable[dict[str, Json]]) -> bytes:
-    # Half a surrogate pair has no UTF-8: alone it is written as JSON's escape.
+    # A lone surrogate has no UTF-8: it is written as a JSON escape.
     return "".join(f"{_json(action)}\n" for action in actions).encode(errors="backslashreplace")
 
 
 def _json(value: Json) -> str:
-    # Characters beyond ASCII are no escapes: arrow-json, with which delta-rs reads a log, decodes those of the planes
-    # 2, 4, … 16 wrongly.
+    # Characters beyond ASCII are not escaped: arrow-json, with which delta-rs reads a log, decodes escapes of the
+    # planes 2, 4, … 16 wrongly.
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 

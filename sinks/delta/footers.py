@@ -1,4 +1,4 @@
-"""Footers of Parquet files that others have written, without reading the files."""
+"""Footers of Parquet files that others have written, read without the rest of the files."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from timeline.errors import StoreUnavailableError
 
 
 def footer_reader(path: str, storage: Mapping[str, Any]) -> Callable[[str], pq.FileMetaData]:
-    """Reads metadata of files below a table's folder, by their paths below it; may be called by several threads.
+    """A thread-safe reader of metadata of files, by their paths below a table's folder.
 
-    It raises StoreUnavailableError where a file is not there, or is none of Parquet's.
+    The reader raises StoreUnavailableError if a file is missing or is not Parquet.
 
     Args:
         path: the table's folder in the job file.
         storage: the job's storage options.
 
     Raises:
-        ConfigError: it is a place that Delta tables cannot have.
-        StoreUnavailableError: no client can be made for it.
+        ConfigError: a Delta table cannot lie there.
+        StoreUnavailableError: no client can be created for the folder.
     """
     location = delta_location(path)
     files = table_files(location, delta_storage_options(location, storage), trusted_authorities(location, storage))

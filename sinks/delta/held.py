@@ -1,4 +1,4 @@
-"""Which epochs a Delta table still has, by what came into its log behind the job's newest entry.
+"""Epochs that a Delta table still has, by the log entries behind the job's newest one.
 
 ::
 
@@ -9,9 +9,9 @@
       files taken out        nobody knows, where the entry does not say by what operation
       anything else          the one before it
 
-An own entry is only ever put on a table that was looked at like this, so what is behind it need not be looked at
-again. Mostly the newest entry is the job's own, and nothing is read. Rows that others delete or change one by one,
-compaction and VACUUM are no loss: they are what a table is for.
+The job's own entry is only put on a table that was checked like this, so entries before it are not checked again.
+Usually the newest entry is the job's own, and nothing is read. Rows that others delete or change one by one, compaction
+and VACUUM are no loss but normal use of a table.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sinks.delta.entry import Seen, TableOverwrite
 from sinks.held import Base, Held, Span
 
 _MOST_RESTORES = 100
-"""Restores to versions behind restores that are followed; a log with more of them is not of this world."""
+"""Maximum depth of restores to versions behind restores that is followed; no real log has more."""
 
 
 @dataclass(frozen=True)
 class LogWalk:
-    """A log, entry by entry.
+    """Access to a log, entry by entry.
 
     Attributes:
-        entry: what a version's entry says; None where it was cleaned up.
-        marker_at: the job's marker at a version; None where it has none, or the version cannot be opened any more.
+        entry: reads a version's entry; None if the entry was cleaned up.
+        marker_at: reads the job's marker at a version; None if there is none, or the version can no longer be opened.
     """
 
     entry: Callable[[int], Seen | None]
@@ -41,7 +41,7 @@ class LogWalk:
 
 @dataclass(frozen=True)
 class _State:
-    """Epochs of the table at a version: all up to `newest` but those that are missing."""
+    """Epochs of the table at a version: all up to `newest` except `missing`."""
 
     newest: int
     missing: tuple[Span, ...] = ()
@@ -54,11 +54,11 @@ def held_in(walk: LogWalk, table_id: str, version: int, applied: int | None, kno
     """The job's epochs in the table.
 
     Args:
-        walk: its log.
-        table_id: its id.
-        version: its newest version.
-        applied: the epoch that the job's marker names there.
-        known: as it was known to be in order; see `HoldingSink.held`.
+        walk: the table's log.
+        table_id: the table's id.
+        version: the table's newest version.
+        applied: the epoch that the job's marker names at that version; None if there is no marker.
+        known: the table's last state known to be in order; see `TargetContents.held`.
     """
     if applied is None:
         return Held(table_id, version)
@@ -87,21 +87,21 @@ def _state_at(walk: LogWalk, top: int, floor: int | None, base: Base | None, res
 def _before(
     walk: LogWalk, version: int, taken: TableOverwrite, floor: int | None, base: Base | None, restores: int
 ) -> _State:
-    """The epochs that somebody's entry has left."""
+    """The epochs that remain after another writer's entry has replaced rows."""
     how = f"{taken.words} by version {version}"
     if not taken.is_restore:
         return _State(-1, how=how, doubt=f"{how}, which took out some files, or all" if taken.is_unclear else "")
     target = taken.version if taken.version is not None else _version_of(walk, version, taken.at_ms)
     if target is None or target >= version or restores == 0:
         return _State(-1, how=how, doubt=f"{how}: which epochs that version had cannot be told from the log any more")
-    # Below what was known to be in order the job's own entries tell; at it and behind it the walk ends there.
+    # Below the floor the job's own entries tell the epochs; at it and above it the walk ends at the floor.
     is_above = floor is not None and target >= floor
     state = _state_at(walk, target, floor if is_above else None, base if is_above else None, restores - 1)
     return _State(state.newest, state.missing, how, state.doubt)
 
 
 def _version_of(walk: LogWalk, before: int, at_ms: int | None) -> int | None:
-    """The newest version that was written by then."""
+    """The newest version written at or before a time; None if the log does not tell."""
     for version in range(before - 1, -1, -1):
         seen = walk.entry(version)
         if at_ms is None or seen is None or seen.written_ms is None:
@@ -112,7 +112,7 @@ def _version_of(walk: LogWalk, before: int, at_ms: int | None) -> int | None:
 
 
 def _unread(walk: LogWalk, top: int, gone: int) -> _State:
-    """The entries were cleaned up behind a checkpoint: its marker tells, and others may have taken rows meanwhile."""
+    """The epochs by the marker alone: entries were cleaned up behind a checkpoint, and others may have removed rows."""
     marker = walk.marker_at(top)
     doubt = f"version {gone} of the log was cleaned up, and with it what others did before the versions behind it"
     return _State(-1 if marker is None else marker, doubt=doubt)

@@ -1,4 +1,4 @@
-"""How a table's place and the job's storage options are called in delta-rs.
+"""A table's place and the job's storage options, translated for delta-rs.
 
 The object store takes fsspec's options, delta-rs takes the names of its own object store crate;
 both must mean the same place with the same rights, and the same trust in its certificate.
@@ -41,12 +41,12 @@ def delta_location(path: str) -> str:
         ConfigError: delta-rs cannot write there.
     """
     scheme, rest = path.split("://", 1) if "://" in path else ("file", path)
-    # delta-rs 1.6 decodes a percent sign in a table's own path twice and looks in another folder.
+    # delta-rs 1.6 decodes a percent sign in a table's own path twice and opens another folder.
     if "%" in rest or "\\" in rest:
         raise ConfigError(
             f"delta target {without_credentials(path)!r}: a table's path cannot hold '%' or '\\'; choose another"
         )
-    # It takes an S3 path as a URL, and what URLs have behind a path, or resolve in it, for no part of a key.
+    # delta-rs parses an S3 path as a URL: query, fragment and resolved segments are no part of a key.
     if scheme in ("s3", "s3a") and ("#" in rest or "?" in rest):
         raise ConfigError(
             f"delta target {without_credentials(path)!r}: a table's path on S3 cannot hold '#' or '?'; choose another"
@@ -68,8 +68,8 @@ def is_delta_place(path: str) -> bool:
 def delta_storage_options(location: str, storage: Mapping[str, Any]) -> dict[str, str]:
     """The job's fsspec options for S3 as delta-rs takes them; none for local files.
 
-    What is not given is left to the environment, where both find it by themselves. The result holds
-    secrets: keep it out of messages.
+    Missing options come from the environment, which both libraries read. The result holds secrets: keep it out of
+    messages.
     """
     if not location.startswith("s3://"):
         return {}
@@ -81,13 +81,13 @@ def delta_storage_options(location: str, storage: Mapping[str, Any]) -> dict[str
         options["AWS_SKIP_SIGNATURE"] = "true"
     if given.get("verify") is False:
         options["AWS_ALLOW_INVALID_CERTIFICATES"] = "true"
-    # Without it delta-rs refuses S3, or renames: two writers could both win a version.
+    # Without this option delta-rs refuses S3, or renames: two writers could both win a version.
     options["aws_conditional_put"] = "etag"
     return options
 
 
 def trusted_authorities(location: str, storage: Mapping[str, Any]) -> str | None:
-    """The file of certificates that s3fs trusts at a location; None where that is up to the system."""
+    """The certificate file that s3fs trusts at a location; None for the system's certificates."""
     if not location.startswith("s3://"):
         return None
     verify = (storage.get("client_kwargs") or {}).get("verify")
@@ -98,10 +98,10 @@ def trusted_authorities(location: str, storage: Mapping[str, Any]) -> str | None
 
 @contextlib.contextmanager
 def trusting(authorities: str | None) -> Iterator[None]:
-    """Let clients that delta-rs makes meanwhile trust these authorities only; a client keeps its trust.
+    """Let clients that delta-rs creates in this context trust these authorities only; a client keeps its trust.
 
-    delta-rs 1.6 has no option for it: it reads the environment when it makes a client. So the process's
-    environment is changed for that moment, and for nothing that is started or opened later.
+    delta-rs 1.6 has no option for it: it reads the environment when it creates a client. So the process's environment
+    is changed inside this context only, and processes and clients created later are not affected.
 
     Args:
         authorities: a file of PEM certificates; None leaves everything to the environment.

@@ -1,4 +1,4 @@
-"""A Delta table's log: read it, put the next version.
+"""A Delta table's log: reads it, and puts the next version.
 
 ::
 
@@ -6,12 +6,12 @@
               later: the newest entry is there still ─→ entries behind it, one by one
     append    our own entry, put-if-absent as version + 1 ── every 100th ─→ a checkpoint, by a process of its own
 
-delta-rs keeps a view of all of a table's files, and looks it through for each commit: 6 ms at 10
-versions, 67 at 2,000. What an epoch adds needs none of it: a blind append conflicts with nothing but a
-change of the table's rules, and that is in the entries that came between.
+delta-rs keeps a list of all of a table's files, and scans it for each commit: 6 ms at 10 versions, 67 at 2,000. An
+epoch does not need the list: a blind append conflicts only with a change of the table's rules, which the entries in
+between show.
 
-Every failure is one error, StoreUnavailableError: what is said about a put that did not return says
-too little to tell whether it landed. Only the log itself tells.
+Every failure of the store is a StoreUnavailableError: the error of a failed put does not tell whether the put landed.
+Only the log itself does.
 
 Source: Delta Transaction Log Protocol, sections "Delta Log Entries" and "Actions".
 """
@@ -64,26 +64,26 @@ _LOG = logging.getLogger(__name__)
 
 _CHECKPOINT_EVERY = 100
 _MOST_FOLLOWED = 100
-"""Entries that are read one by one before opening the table anew, from its checkpoint, is cheaper."""
+"""Number of entries read one by one; beyond it, opening the table anew from its checkpoint is cheaper."""
 
 _IN_SIGHT_S = 600.0
-"""For so long the newest entry that was seen is the newest one, or the one behind it can be read. Entries are cleaned
-up behind checkpoints once they are older than a table's retention: who comes back after that may find the entry that
-it knows before a gap, and a version put into the gap is seen by nobody."""
+"""A cached snapshot is valid this long: its entry is the newest one, or the next entry can be read. Entries are cleaned
+up behind checkpoints once they are older than a table's retention: after that, a known entry may lie before a gap, and
+no reader sees a version that is put into the gap."""
 
 
 @dataclass
 class DeltaLog:
-    """The log of the table at one place; keeps what it has read, so that the next load reads only what is new.
+    """The log of the table at one place; caches its snapshot, so that the next load reads only new entries.
 
     Attributes:
         location: the table's place as delta-rs takes it.
-        store: the same place.
+        store: the table's folder.
         app_id: key of the job's marker.
         storage_options: as delta-rs takes them; may hold secrets.
-        authorities: whom its clients trust, see `trusting`.
-        wall_clock: seconds since 1970; it goes on while the process or its machine is stopped.
-        checkpoints: those that this process makes.
+        authorities: certificate file that its clients trust, see `trusting`.
+        wall_clock: seconds since 1970; continues while the process or its machine is stopped.
+        checkpoints: checkpoints that this process makes.
     """
 
     location: str
@@ -98,23 +98,23 @@ class DeltaLog:
     _entries: dict[int, Seen] = field(default_factory=dict, init=False, repr=False)
 
     def load(self) -> TableSnapshot | None:
-        """The table as its log is now; None where there is no log.
+        """The table's current snapshot; None if there is no log.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
-            TargetRefusedError: entries of it are gone.
+            TargetRefusedError: entries of the log are missing.
         """
         known, self._known = self._in_sight(), None  # whatever fails below, the next call starts from the log
         looked_at = self.wall_clock()
         self._known = self._followed(known) if known is not None else None
         if self._known is None:
-            self._entries.clear()  # of another log, where the table was made anew
+            self._entries.clear()  # entries of another log, if the table was created anew
             self._known = self._opened()
         self._looked_at = looked_at
         return self._known
 
     def cached_snapshot(self) -> TableSnapshot | None:
-        """What was loaded lately, if it is still there. Others may have put versions behind it; then `append` fails.
+        """The last snapshot, if it is recent and its entry exists. If others have put later versions, `append` fails.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
@@ -124,7 +124,7 @@ class DeltaLog:
         return self._known
 
     def version_of(self, app_id: str) -> int | None:
-        """What a marker of whatever key says; None where there is none, or no table.
+        """The version of the marker with any key; None if there is no such marker, or no table.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
@@ -140,7 +140,7 @@ class DeltaLog:
     def held(self, snapshot: TableSnapshot, known: Base | None) -> Held:
         """The job's epochs in the table; see `sinks.delta.held`.
 
-        Reads what was not read yet of the entries behind the job's newest one: nothing where that is the newest of all.
+        Reads the entries behind the job's newest one that were not read yet: nothing if that is the newest of all.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
@@ -170,7 +170,7 @@ class DeltaLog:
         return held
 
     def files(self, snapshot: TableSnapshot) -> dict[str, int | None]:
-        """Rows of each data file that readers see, by its path as it is stored; None where the log tells none.
+        """Number of rows of each data file that readers see, by its path as stored; None if the log has no number.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
@@ -180,7 +180,7 @@ class DeltaLog:
         return {unquote(action["path"]): action["num_records"] for action in actions.to_pylist()}
 
     def removed(self) -> frozenset[str] | None:
-        """Paths of all files that were ever taken out of the table; None where the log does not go back to its begin.
+        """Paths of all files ever removed from the table; None if the log does not reach back to version 0.
 
         Reads every log entry.
 
@@ -200,13 +200,18 @@ class DeltaLog:
         return frozenset(found)
 
     def create(self, schema: pa.Schema, partition_columns: Sequence[str], entry: DeltaLogEntry) -> None:
-        """Put version 0; fails where there is a table. On a file system it is durable.
+        """Create the table by putting version 0, durable on a file system too; fails if there is a table.
+
+        Args:
+            schema: columns of the table.
+            partition_columns: names of the partition columns, in order.
+            entry: the first files to add.
 
         Raises:
-            StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
+            StoreUnavailableError: another writer was faster, or it is unknown whether the put landed.
         """
         if hides_timestamp_ntz(schema):
-            # delta-rs 1.6 does not look into maps for them, and makes a table that it refuses to read.
+            # delta-rs 1.6 does not find timestamp_ntz in maps, and creates a table that it refuses to read.
             text = creation_text(self.app_id, entry, partition_columns, delta_schema(schema).to_json())
             try:
                 self.store.put_if_absent(entry_path(0), text)
@@ -228,17 +233,17 @@ class DeltaLog:
                     app_transactions=_transactions(self.app_id, entry),
                 ),
             )
-        # On a file system delta-rs leaves it to the system's cache.
+        # On a file system delta-rs leaves the entry in the system's cache.
         self.store.make_durable([entry_path(0), LOG_FOLDER, ""])
 
     def append(self, after: TableSnapshot, entry: DeltaLogEntry) -> None:
         """Put the version that follows `after`, and no other.
 
-        Nothing is compared here, neither markers nor schemas: compare them on `after` before.
+        Neither markers nor schemas are compared here: compare them on `after` before.
 
         Raises:
-            StoreUnavailableError: someone else was faster, or it is unknown whether it landed.
-            TargetRefusedError: the table was deleted or made anew since `after` was read; no reader sees the rows.
+            StoreUnavailableError: another writer was faster, or it is unknown whether the put landed.
+            TargetRefusedError: the table was deleted or created anew since `after` was read; no reader sees the rows.
         """
         known, self._known = self._known, None
         put_at = self.wall_clock()
@@ -249,7 +254,7 @@ class DeltaLog:
         except AlreadyExistsError as error:
             self._known = known
             raise StoreUnavailableError(f"{self.location}: someone else has put version {version}") from error
-        self._entries.clear()  # the next look ends at this one
+        self._entries.clear()  # the next `held` ends at this entry
         self._refuse_replaced(after, body, entry)
         self._confirm(version, entry)
         self._known, self._looked_at = after.after(body, Seen(marker=entry.epoch)), put_at
@@ -257,14 +262,15 @@ class DeltaLog:
             self.checkpoints.start(CheckpointRequest(self.location, self.storage_options, self.authorities, version))
 
     def _refuse_replaced(self, after: TableSnapshot, body: bytes, entry: DeltaLogEntry) -> None:
-        """Look whether an entry that was put stands behind the one that it was put for.
+        """Check that an entry that was put follows the entry that it was put for.
 
-        Alone it makes a log that nobody can open, also not who makes a table anew beside it: then it is taken back,
-        which takes nothing from readers. A table whose entries are copied back just then has an epoch less than its
-        timeline, which the next look tells. In a table that was made anew the rows go as rows of any table go.
+        An entry alone makes a log that nobody can open, not even to create the table anew beside it: then the entry is
+        deleted, which takes nothing from readers. If the table's entries are copied back just then, the table lacks an
+        epoch of its timeline, which the next `held` reports. From a table that was created anew, a further entry
+        removes the rows.
 
         Raises:
-            TargetRefusedError: it does not.
+            TargetRefusedError: the entry does not follow it.
             StoreUnavailableError: the log cannot be read.
         """
         before = stored_entry(self.store, after.version) if after.newest is not None else None
@@ -291,7 +297,7 @@ class DeltaLog:
         return any((checkpoint_version(path) or -1) >= version for path in listed)
 
     def _broken(self, error: StoreUnavailableError) -> TargetRefusedError | StoreUnavailableError:
-        """What to raise of a log that cannot be opened: that entries are gone from it, where they are."""
+        """The error for a log that cannot be opened: missing entries, if there are any, else the given error."""
         listed = [info.path for info in self.store.list(LOG_FOLDER)]
         entries = {version for path in listed if (version := entry_version(path)) is not None}
         first = max((version for path in listed if (version := checkpoint_version(path)) is not None), default=-1) + 1
@@ -307,10 +313,10 @@ class DeltaLog:
         )
 
     def _confirm(self, version: int, entry: DeltaLogEntry) -> None:
-        """Look again where an entry was put long after its writer had looked: its process or machine was stopped.
+        """Read the log again if an entry was put long after the last read: the process or its machine was stopped.
 
         Raises:
-            StoreUnavailableError: nobody sees it; or the log cannot be read.
+            StoreUnavailableError: no reader sees the entry, or the log cannot be read.
         """
         if self._is_recent():
             return
@@ -327,7 +333,7 @@ class DeltaLog:
         return 0 <= self.wall_clock() - self._looked_at <= _IN_SIGHT_S
 
     def _followed(self, known: TableSnapshot) -> TableSnapshot | None:
-        """What was known, and the entries behind it; None where the table has to be opened anew."""
+        """The known snapshot and the entries behind it; None if the table has to be opened anew."""
         if not self._is_there(known):
             return None
         first = known.version + 1
@@ -343,7 +349,7 @@ class DeltaLog:
         raise AssertionError("unreachable: versions end")
 
     def _is_there(self, known: TableSnapshot) -> bool:
-        # Who only looks for higher versions would see nothing of a table that was deleted and made again.
+        # A search for higher versions alone would miss that a table was deleted and created anew.
         return known.newest is not None and stored_entry(self.store, known.version) == known.newest
 
     def _opened(self) -> TableSnapshot | None:
@@ -360,7 +366,7 @@ class DeltaLog:
         try:
             handle = open_table(self.location, self.storage_options, self.authorities)
         except StoreUnavailableError as error:
-            # Says so too when the table is just being created, or its log is damaged.
+            # delta-rs reports no table also while the table is being created, or if its log is damaged.
             if not is_missing(error) or any(info.path.endswith(".json") for info in self.store.list(LOG_FOLDER)):
                 raise self._broken(error) from error
             return None

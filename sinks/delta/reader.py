@@ -1,6 +1,6 @@
-"""Rows of a Delta table as a task reads them: of one version, by delta-rs.
+"""Reads rows of one version of a Delta table in a task, by delta-rs.
 
-Tasks of each job load this module, and hardly one of them reads a table: delta-rs comes with the first that does.
+Tasks of every job import this module, but few read a table: delta-rs is imported by the first read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sinks.parquet.markers import is_of_another
 from timeline.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
-    # Both take a tenth of a second at every start of the command line; datasets bring pandas along.
+    # Both take a tenth of a second at every start of the command line; datasets import pandas.
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
@@ -26,11 +26,11 @@ class DeltaRows:
     """A table to read. See `sinks.reading.SnapshotRows`.
 
     Attributes:
-        location: as delta-rs takes it.
+        location: the table's place as delta-rs takes it.
         storage_options: as delta-rs takes them; may hold secrets.
-        authorities: whom its clients trust, see `trusting`.
-        app_id: key of the job's marker in the table: rows in data files of other jobs and timelines are left out;
-            None for all rows.
+        authorities: certificate file that its clients trust, see `trusting`.
+        app_id: key of the job's marker in the table: rows in data files of other jobs and timelines are left out. None:
+            all rows.
     """
 
     location: str
@@ -39,7 +39,7 @@ class DeltaRows:
     app_id: str | None = None
 
     def newest(self) -> int | None:
-        """The newest version; None where there is no table.
+        """The newest version; None if there is no table.
 
         Raises:
             StoreUnavailableError: the log cannot be read.
@@ -57,12 +57,12 @@ class DeltaRows:
         """Rows of one version, in no particular order.
 
         Args:
-            version: which one.
-            columns: which, in order.
-            where: of which rows.
+            version: the version to read.
+            columns: names of the columns to read, in order.
+            where: filter of the rows.
 
         Raises:
-            StoreUnavailableError: the version is not there any more, or cannot be read.
+            StoreUnavailableError: the version no longer exists, or cannot be read.
         """
         from deltalake.exceptions import DeltaError
 
@@ -71,7 +71,7 @@ class DeltaRows:
         table = open_table(self.location, self.storage_options, self.authorities, version)
         with trusting(self.authorities):
             dataset = self._own(table.to_pyarrow_dataset())
-        # The process's environment is not held while a reader waits: clients keep their trust.
+        # The process's environment is not locked while a reader waits: clients keep their trust.
         try:
             yield from dataset.to_batches(columns=list(columns), filter=where)
         except (DeltaError, OSError, pa.ArrowInvalid) as error:

@@ -1,8 +1,8 @@
-"""Whether an existing Delta table can take a job's rows, decided from its log's own words.
+"""Whether an existing Delta table can take a job's rows, decided from the table's log.
 
-Pure: the protocol, metadata and schema of the table go in, the differences come out. What is not
-known to be right for files that nobody checks row by row (constraints, generated columns, row ids,
-other names in the file) is refused, and so is every feature that this page does not list.
+Pure: the protocol, metadata and schema of the table go in, the differences come out. Rules that files without a check
+of each row may break (constraints, generated columns, row ids, other names in the file) are refused, and so is every
+feature that this module does not list.
 
 Source: Delta Transaction Log Protocol, sections "Requirements for Writers" and "Valid Feature Names
 in Table Features".
@@ -35,8 +35,8 @@ APPENDABLE_FEATURES = frozenset(
         "variantType",
     }
 )
-"""Features of a table that plain appended files obey. Those that bind a writer only where they are in
-use (constraints, generated columns, column mapping) are looked for where they are kept."""
+"""Features of a table that plain appended files obey. Features that bind a writer only if they are in use (constraints,
+generated columns, column mapping) are checked where the log keeps them."""
 
 _COLUMN_RULES = {
     "delta.invariants": "has an invariant",
@@ -66,7 +66,7 @@ _OFF = frozenset({"", "none", "false"})
 
 @dataclass(frozen=True)
 class TableState:
-    """What a table's log says about it.
+    """Schema, properties and features of a table, from its log.
 
     Attributes:
         schema_json: the schema string of its metadata.
@@ -74,7 +74,7 @@ class TableState:
         configuration: its table properties.
         writer_features: of a table with writer version 7, else empty.
         reader_features: of a table with reader version 3, else empty.
-        table_id: the id of its metadata: a table that is made anew has another one.
+        table_id: the id of its metadata; a table that is created anew has another id.
     """
 
     schema_json: str
@@ -86,10 +86,10 @@ class TableState:
 
 
 def differences(table: TableState, rows: pa.Schema, partition_by: Sequence[str]) -> list[str]:
-    """Why the table cannot take such rows, a line each; empty when it can.
+    """Reasons why the table cannot take these rows, a line each; empty if it can.
 
-    The table may have further columns that allow null, and may allow null where the rows never hold
-    it. The order of columns does not matter: files are read by name.
+    The table may have further columns that allow null, and may allow null in columns that never hold it in the rows.
+    The order of columns does not matter: files are read by name.
 
     Args:
         table: the table as it is.
@@ -123,7 +123,7 @@ def _feature_differences(table: TableState) -> Iterator[str]:
 
 
 def _seconds(interval: str) -> float:
-    """Of an interval of less than a day; infinity for every other."""
+    """Seconds of an interval in units of hours or less; infinity for every other."""
     given = _SHORT_INTERVAL.fullmatch(interval.strip())
     return int(given[1]) * _SECONDS.get(given[2].lower(), math.inf) if given else math.inf
 
@@ -157,7 +157,7 @@ def _inner(wanted: Any, have: Any) -> str:
 
 
 def _fits(wanted: Any, have: Any) -> bool:
-    """Whether values of one Delta type can be read as another: the same but for nulls, which `have` may allow."""
+    """Whether values of one Delta type can be read as another: the same, except that `have` may allow more nulls."""
     if isinstance(wanted, str) or isinstance(have, str) or wanted["type"] != have["type"]:
         return bool(wanted == have)
     match wanted["type"]:

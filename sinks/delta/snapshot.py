@@ -1,14 +1,14 @@
-"""A Delta table as its log is: version, marker, schema and rules, and nothing about its files.
+"""Snapshot of a Delta table from its log: version, marker, schema and rules, without its files.
 
 ::
 
     _last_checkpoint ─► txn, metaData and protocol of that checkpoint ─► the entries behind it, in order
 
-delta-rs takes every file of a table into memory to open it: 25 MB for 10,000 of them. A job appends; which files
-there are is nothing to it, and a checkpoint keeps what it has to know in columns of their own.
+delta-rs loads the list of all files into memory to open a table: 25 MB for 10,000 files. A job that appends does not
+need this list, and a checkpoint keeps the other actions in columns of their own.
 
-Only logs are read here as nearly all are: whole entries, classic checkpoints in one file. Whatever else a log may
-hold (checkpoints in parts, with sidecars) is for delta-rs.
+Only the usual form of a log is read here: whole entries, classic checkpoints in one file. Logs of another form
+(checkpoints in parts, with sidecars) are left to delta-rs.
 
 Source: Delta Transaction Log Protocol, sections "Delta Log Entries", "Checkpoints", "Last Checkpoint File", "Actions".
 """
@@ -42,25 +42,25 @@ _ENTRY = re.compile(rf"{LOG_FOLDER}/(?P<version>\d{{20}})\.json")
 _CHECKPOINT = re.compile(rf"{LOG_FOLDER}/(?P<version>\d{{20}})\.checkpoint\b.*")
 _ACTIONS = ("txn", "metaData", "protocol", "sidecar")
 _ROWS_AT_ONCE = 1 << 10
-"""Nearly all rows are files: most batches hold nothing else, and are passed over."""
+"""Nearly all rows are files: most batches hold only files, and are skipped."""
 
 _READER_VERSION = 3
 _WRITER_VERSION = 7
 
 
 class UnfamiliarLogError(Exception):
-    """A log that is not as nearly all are; it may be damaged."""
+    """A log that does not have the usual form; it may be damaged."""
 
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """The table as its log was when it was loaded.
+    """The state of a table when its log was read.
 
     Attributes:
         version: of the newest log entry.
         applied: the newest epoch that the job's marker names; None where it has none.
         state: what the log says about the table.
-        newest: the newest entry as it is stored; None where it was cleaned up behind a checkpoint.
+        newest: the newest entry as it is stored; None if it was cleaned up behind a checkpoint.
     """
 
     version: int
@@ -69,7 +69,7 @@ class TableSnapshot:
     newest: bytes | None = field(repr=False)
 
     def after(self, body: bytes, seen: Seen) -> TableSnapshot:
-        """The same with one more entry, which changes nothing but the marker."""
+        """The snapshot with one more entry, which changes nothing but the marker."""
         applied = self.applied if seen.marker is None else seen.marker
         return replace(self, version=self.version + 1, applied=applied, newest=body)
 
@@ -80,12 +80,12 @@ def entry_path(version: int) -> str:
 
 
 def entry_version(path: str) -> int | None:
-    """The version whose log entry is at a path; None where that is none."""
+    """The version of the log entry at a path; None if the path is no log entry."""
     return _version(_ENTRY, path)
 
 
 def checkpoint_version(path: str) -> int | None:
-    """The version whose checkpoint, or a part of it, is at a path; None where that is none."""
+    """The version of the checkpoint, or of a part of it, at a path; None if the path is neither."""
     return _version(_CHECKPOINT, path)
 
 
@@ -95,7 +95,7 @@ def _version(pattern: re.Pattern[str], path: str) -> int | None:
 
 
 def stored_entry(store: ObjectStore, version: int) -> bytes | None:
-    """A version's log entry; None where it is not there yet, was cleaned up, or went with the table."""
+    """A version's log entry; None if it does not exist yet, was cleaned up, or was deleted with the table."""
     try:
         return store.get(entry_path(version))
     except NotFoundError:
@@ -103,16 +103,16 @@ def stored_entry(store: ObjectStore, version: int) -> bytes | None:
 
 
 def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem], app_id: str) -> TableSnapshot | None:
-    """The table as its log is now; None where there is no log.
+    """The table's current snapshot; None if there is no log.
 
     Args:
         store: the table's folder.
-        open_files: the same, to read parts of large files; called where there is one.
+        open_files: opens the same folder to read parts of files; called if there is a checkpoint.
         app_id: key of the job's marker.
 
     Raises:
-        UnfamiliarLogError: it has to be opened by delta-rs, or is no table.
-        StoreUnavailableError: the log cannot be read, or its newest entry is not written to its end yet.
+        UnfamiliarLogError: delta-rs has to open the log, or there is no table.
+        StoreUnavailableError: the log cannot be read, or its newest entry is still being written.
     """
     checkpoint = _last_checkpoint(store)
     listed = [info.path for info in store.list(LOG_FOLDER, after=entry_path(checkpoint) if checkpoint >= 0 else "")]
@@ -123,7 +123,7 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
     if behind != list(range(checkpoint + 1, last + 1)) or last < 0:
         raise UnfamiliarLogError("entries are missing")
     if any((_version(_CHECKPOINT, path) or 0) > last for path in listed):
-        # What tells of the last checkpoint may be older than it; then entries may be gone that nobody misses here.
+        # `_last_checkpoint` may be older than the last checkpoint; then missing entries go unnoticed here.
         raise UnfamiliarLogError(f"a checkpoint behind version {last}")
 
     def look(version: int) -> tuple[Seen, bytes | None]:
@@ -148,7 +148,7 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
 
 
 def _last_checkpoint(store: ObjectStore) -> int:
-    """The version of the newest checkpoint that the log tells of; -1 where it tells of none."""
+    """The version of the newest checkpoint according to ``_last_checkpoint``; -1 if there is none."""
     try:
         told = json.loads(store.get(f"{LOG_FOLDER}/_last_checkpoint"))
         if told.get("parts") is not None:

@@ -1,4 +1,4 @@
-"""One instant's folder of files that Spark writes: announced as a whole, taken stock of, removed as a whole.
+"""One instant's folder of files that Spark writes: announced, listed and deleted as a whole.
 
 ::
 
@@ -6,9 +6,9 @@
     <folder>/[<column>=<value>/…]part-….parquet                       what Spark has committed
     <folder>/_temporary/…                                             what it has not, or not any more
 
-Spark names its files itself, so no marker can name them. It names nothing outside of the folder, whose name
-tells instant and job: ``<t>-<owner>``. So whatever a killed or lost task wrote, and whenever, lies in there; the
-marker stays until nothing can be written there any more.
+Spark names its files itself, so no marker can name them. Spark writes only into the folder, whose name holds instant
+and job: ``<t>-<owner>``. So all files of killed or lost tasks, however late, lie in the folder; its marker stays until
+no task can write into it any more.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ CLOSED_DETAIL = "is_closed"
 """Key of a part's detail: whether no task can write into that folder any more."""
 
 READ_AT_ONCE = 16
-"""Footers that are read side by side."""
+"""Number of footers that are read concurrently."""
 
 _ANNOUNCED = re.compile(r"(?P<instant>\d{17})-(?P<owner>[0-9a-f]{12})/folder-(?P=owner)-0_(?P=instant)")
 _ESCAPED = re.compile("%([0-9a-fA-F]{2})")
 
 
 def without_folders(paths: Iterable[str]) -> list[str]:
-    """Announced paths that are data files, and not what announces a folder."""
+    """Announced paths that are data files, without announcements of folders."""
     return [path for path in paths if not _ANNOUNCED.fullmatch(path)]
 
 
 @dataclass(frozen=True)
 class SparkFolder:
-    """Where Spark writes an instant's files of one job.
+    """The folder into which Spark writes one job's files of an instant.
 
     Attributes:
         markers: the job's markers in the table.
@@ -74,7 +74,7 @@ class SparkFolder:
 
     @property
     def announcement(self) -> str:
-        """The path whose marker announces the folder; there is never such a file."""
+        """The path whose marker announces the folder; a file of this name never exists."""
         return f"{self.path}/folder-{owner_of(self.markers.app_id)}-0_{self.instant}"
 
     def announce(self) -> None:
@@ -82,7 +82,7 @@ class SparkFolder:
         self.markers.announce(self.instant, self.announcement)
 
     def remove(self, keep: Iterable[str] = ()) -> list[str]:
-        """Delete everything in the folder but some files; returns what went."""
+        """Delete all files in the folder except some; returns the paths of the deleted files."""
         kept = set(keep)
         listed = self.markers.retry.call(partial(self.markers.store.list, self.path, recursive=True))
         lost = [info.path for info in listed if info.path not in kept]
@@ -91,23 +91,23 @@ class SparkFolder:
         return lost
 
     def forget(self) -> None:
-        """Remove the marker: nothing can be written into the folder any more."""
+        """Delete the marker: no task can write into the folder any more."""
         self.markers.retry.call(partial(self.markers.store.delete, [marker_path(self.instant, self.announcement)]))
 
     def report(
         self, schema: pa.Schema, partition_by: Sequence[PartitionField], read_footer: Callable[[str], pq.FileMetaData]
     ) -> WriteReport:
-        """What Spark has committed here, made durable; anything else in the folder is removed.
+        """Report the files that Spark has committed, made durable; other files in the folder are deleted.
 
-        Call it once Spark's write has ended, and before anything else writes here.
+        Call it after Spark's write has ended, and before anything else writes into the folder.
 
         Args:
             schema: columns of the rows.
-            partition_by: how Spark was told to lay them out.
+            partition_by: partitioning that Spark was given.
             read_footer: reads a file's metadata.
 
         Raises:
-            InvariantError: a file is not laid out as it was to be.
+            InvariantError: a file does not lie in the folders of its partition.
             StoreUnavailableError: the store failed.
         """
         listed = self.markers.retry.call(partial(self.markers.store.list, self.path, recursive=True))
@@ -117,7 +117,7 @@ class SparkFolder:
         files = [
             self._written(path, sizes[path], footer, table, partition_by)
             for path, footer in footers.items()
-            if footer.num_rows  # Spark leaves one without rows where there are none at all
+            if footer.num_rows  # Spark writes one file without rows if there are no rows at all
         ]
         self.remove(keep=[file.path for file in files])
         self._make_durable([file.path for file in files])
@@ -145,14 +145,14 @@ class SparkFolder:
         return WrittenFile(path, size, footer.num_rows, partition, file_statistics(footer, held))
 
     def _make_durable(self, paths: Sequence[str]) -> None:
-        """On a file system Spark leaves its files to the system's cache; everywhere else they are durable."""
+        """Flush files that Spark has left in a file system's cache; in other stores they are durable."""
         folders = {os.path.dirname(path) for path in paths}
         above = {self.path, ""} if paths else set()
         self.markers.store.make_durable([*paths, *sorted(folders | above, key=len, reverse=True)])
 
 
 def abort(markers: Markers, epoch: EpochRef, part: Part | None) -> Sequence[str]:
-    """See `Markers.abort`; a folder that was announced goes with all that is in it."""
+    """See `Markers.abort`; an announced folder is deleted with all its files."""
     gone = markers.abort(epoch, part)
     folder = SparkFolder(markers, epoch.instant)
     if folder.announcement not in gone:
@@ -161,7 +161,7 @@ def abort(markers: Markers, epoch: EpochRef, part: Part | None) -> Sequence[str]
 
 
 def release(markers: Markers, epoch: EpochRef, part: Part | None, *, final: bool) -> None:
-    """See `Markers.release`; also for files that came late into a folder, and for its marker."""
+    """See `Markers.release`; also deletes late files of a folder, and its marker."""
     folder = SparkFolder(markers, epoch.instant)
     is_closed = part is not None and bool(part.detail.get(CLOSED_DETAIL))
     if (part is None or FOLDER_DETAIL in part.detail) and not is_closed:
@@ -172,7 +172,7 @@ def release(markers: Markers, epoch: EpochRef, part: Part | None, *, final: bool
 
 
 def escaped_by_spark(name: str) -> str:
-    """A column's name as Spark writes it into a folder's: `ExternalCatalogUtils.escapePathName`."""
+    """A column's name as Spark writes it into a folder's name: `ExternalCatalogUtils.escapePathName`."""
     return "".join(f"%{ord(each):02X}" if each in ESCAPED_BY_SPARK else each for each in name)
 
 

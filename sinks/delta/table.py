@@ -1,7 +1,6 @@
-"""Delta tables as delta-rs opens them: the one place that does, and that reads its errors.
+"""The one place that opens Delta tables by delta-rs, and that translates its errors.
 
-Every failure is one error, StoreUnavailableError: what delta-rs says about a put that did not return
-says too little to tell whether it landed.
+Every failure is a StoreUnavailableError: delta-rs's error of a failed put does not tell whether the put landed.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ def open_table(
     """A table as delta-rs sees it.
 
     Args:
-        location: as delta-rs takes it.
+        location: the table's place as delta-rs takes it.
         storage_options: as delta-rs takes them; may hold secrets.
-        authorities: whom its clients trust, see `trusting`.
-        version: which one; None for the newest.
+        authorities: certificate file that its clients trust, see `trusting`.
+        version: the version to open; None for the newest.
 
     Raises:
-        StoreUnavailableError: it cannot be opened; `is_missing` tells whether that is for there being none.
+        StoreUnavailableError: the table cannot be opened; `is_missing` tells whether it does not exist.
     """
     with foreign_errors(location), trusting(authorities):
         return DeltaTable(location, version=version, storage_options=dict(storage_options) or None)
 
 
 def table_files(location: str, storage_options: Mapping[str, str], authorities: str | None) -> pafs.FileSystem:
-    """A table's folder as pyarrow reads parts of files in it; may be used by several threads.
+    """A table's folder as a thread-safe pyarrow file system that reads parts of files.
 
     Args:
-        location: as delta-rs takes it.
+        location: the table's place as delta-rs takes it.
         storage_options: as delta-rs takes them; may hold secrets.
-        authorities: whom its clients trust, see `trusting`.
+        authorities: certificate file that its clients trust, see `trusting`.
 
     Raises:
-        StoreUnavailableError: no client can be made of this.
+        StoreUnavailableError: no client can be created.
     """
     import pyarrow.fs as pafs
     from deltalake.fs import DeltaStorageHandler
@@ -61,13 +60,13 @@ def table_files(location: str, storage_options: Mapping[str, str], authorities: 
 
 
 def is_missing(error: StoreUnavailableError) -> bool:
-    """Whether a table could not be opened because delta-rs finds none."""
+    """Whether a table could not be opened because delta-rs finds no table."""
     return isinstance(error.__cause__, TableNotFoundError)
 
 
 @contextmanager
 def foreign_errors(location: str) -> Iterator[None]:
-    """Turn whatever delta-rs raises into the one error that is known here."""
+    """Translate errors of delta-rs into StoreUnavailableError."""
     try:
         yield
     except (DeltaError, OSError) as error:
@@ -76,7 +75,7 @@ def foreign_errors(location: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what delta-rs says, and the system's error below it; the rest may quote a whole answer."""
+    """The first line of delta-rs's message, and the system's error below it; the rest may quote a whole response."""
     first, _, rest = str(error).partition("\n")
     found = re.search(r"[A-Z][\w ,'-]+ \(os error \d+\)", rest)
     return f"{first.rstrip()}: {found[0]}" if found else first

@@ -1,4 +1,4 @@
-"""Which columns of a Parquet file get a dictionary, judged by the first rows that go into it."""
+"""Choice of the columns of a Parquet file that get a dictionary, by the first rows of the file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MOST_DISTINCT = 0.6
 
 
 def dictionary_columns(rows: pa.Table) -> list[str]:
-    """Columns, as Parquet spells them, whose values repeat so often that a dictionary pays.
+    """Columns, as Parquet spells them, with enough repeated values for a dictionary to pay.
 
-    A dictionary of values that hardly repeat (request ids, addresses, durations) is given up by the encoder once it
-    is too large. Up to there it cost a third of the time that a file takes to write, and made the file larger.
-    Floats get none: a dictionary tells -0.0 from 0.0, and Spark would skip row groups with rows that match.
+    The encoder gives up a dictionary of values that hardly repeat (request ids, addresses, durations) once it is too
+    large. Until then the dictionary cost a third of a file's write time, and made the file larger.
+    Floats get none: a dictionary distinguishes -0.0 from 0.0, and Spark would skip row groups with matching rows.
 
     Args:
-        rows: the first of a file, at least one.
+        rows: the first rows of a file, at least one.
     """
     sample = rows.slice(0, _SAMPLE_ROWS).combine_chunks().to_batches()[0]
     return [".".join(leaf.path) for leaf in leaves(rows.schema) if not leaf.is_float and _repeats(sample, leaf)]

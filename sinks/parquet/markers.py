@@ -4,11 +4,11 @@
 
     .hoodie/.temp/<instant>/<folder>/<file>.marker.CREATE    put before <folder>/<file> is opened
 
-So what an instant may have left is known without listing the table, whoever died or is still
-writing. Markers go last: as long as one is there, something may have to be deleted.
+So the possible files of an instant are known without listing the table, even if tasks died or are still writing.
+Markers are deleted last: while one exists, a file may have to be deleted.
 
-Two jobs may write one table, each with a timeline of its own, and their instants may bear the same
-time. The file's id tells whose it is: its last group is made of the job's key.
+Two jobs may write one table, each with a timeline of its own, and their instants may have the same time. A file's id
+identifies its job: the last group is derived from the job's key.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ def owner_of(app_id: str) -> str:
 
 
 def draw_file_id() -> str:
-    """The first four groups of a UUID: what tells a job's files apart."""
+    """The first four groups of a new UUID, which distinguish a job's files."""
     return str(uuid.uuid4())[:-13]
 
 
 DATA_FILE = re.compile(
     r"(?:.*/)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-(?P<owner>[0-9a-f]{12})-0_\d+-\d+-\d+_(?P<instant>\d{17})\.parquet"
 )
-"""Names of data files, whoever's they are."""
+"""Names of data files of any job."""
 
 
 def is_of_another(path: str, app_id: str) -> bool:
-    """Whether a data file is another job's or timeline's, by its name; of one that others have compacted none tells."""
+    """Whether a data file's name has another job or timeline as owner; False for a file without owner (compacted)."""
     match = DATA_FILE.fullmatch(path)
     return match is not None and match["owner"] != owner_of(app_id)
 
 
 def file_id(app_id: str, drawn: str) -> str:
-    """A data file's id: what was drawn, and whose it is; together a UUID."""
+    """A data file's id, a UUID: the drawn groups and the owner."""
     return f"{drawn}-{owner_of(app_id)}"
 
 
@@ -74,9 +74,9 @@ class Markers:
         store: the table's folder.
         app_id: the job's key; markers of other jobs are left alone.
         retry: bounds of every call.
-        on_deleted: called with number and bytes of data files that were deleted; None where nobody counts them, so that
-            sizes are not asked for.
-        already_cleaned: instants whose unreported files this process has deleted, and which it has not released yet:
+        on_deleted: callback with number and bytes of deleted data files; None if nobody counts them: then no sizes are
+            requested.
+        already_cleaned: instants that this process has not released yet, but whose unreported files it has deleted:
             their release skips the listing.
     """
 
@@ -97,7 +97,7 @@ class Markers:
         return [path for _, path in self._own(self.retry.call(partial(self.store.list, folder, recursive=True)))]
 
     def instants(self) -> list[str]:
-        """Instant times of which markers of this job are left, sorted."""
+        """Times of instants that still have markers of this job, sorted."""
         found: set[str] = set()
         after = ""
         while True:
@@ -112,11 +112,11 @@ class Markers:
                 raise StoreUnavailableError(
                     f"{self.store.url}/{TEMP_FOLDER} cannot be listed: behind {after!r} it lists what is before"
                 )
-            # One marker tells it: what else an instant has is passed over ("0" sorts right behind "/").
+            # One marker of an instant is enough: its others are skipped ("0" sorts right behind "/").
             after = f"{TEMP_FOLDER}/{instant}0" if instant in found else last
 
     def damaged(self, files: Iterable[WrittenFile]) -> list[str]:
-        """What is wrong with prepared files, in words: those that are gone or have another size."""
+        """Damage of prepared files, human-readable: missing files and files of another size."""
         files = list(files)
         sizes = self.retry.call(partial(self.store.sizes, [file.path for file in files]))
         found: list[str] = []
@@ -129,17 +129,17 @@ class Markers:
         return found
 
     def delete_unreported(self, instant: str, reported: Iterable[str]) -> Sequence[str]:
-        """Delete what lost attempts and speculative copies wrote: announced, but in no report. Markers stay."""
+        """Delete files of lost attempts and speculative copies: announced, but in no report. Markers stay."""
         lost = self._unreported(instant, reported)
         self.delete_files(lost)
         self.already_cleaned.add(instant)
         return lost
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
-        """Delete every file that an epoch has announced or prepared; returns them all. See `sinks.base.Sink`.
+        """Delete every file that an epoch has announced or prepared; returns their paths. See `sinks.base.Sink`.
 
-        A task that is still writing one of them fails when it closes it. A part that puts lost epochs back names
-        their files too, which bear their instants: those stay.
+        A task that is still writing a file fails when it closes the file. A part that replays lost epochs also names
+        files of those epochs, with their instants in the name: these stay.
         """
         self.retry.call(self.store.remove_stale_uploads)
         prepared = [file.path for file in part.files if epoch.instant in file.path] if part else []
@@ -156,15 +156,15 @@ class Markers:
         lost = [] if is_already_cleaned else self._unreported(epoch.instant, reported)
         if lost:
             self.retry.call(partial(self.store.abandon, lost))
-            # Mostly there is none: what was there went when the epoch was prepared, or rolled back.
+            # Usually there is none: preparing or rolling back the epoch has deleted them.
             late = self.retry.call(partial(self.store.sizes, lost))
             self._delete_counted([*late], late)
         self._delete([marker_path(epoch.instant, path) for path in [*reported, *(lost if final else ())]])
 
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Delete data files that were decided against, finished or not.
+        """Delete data files that must not become visible, finished or not.
 
-        Uploads go first: one that is closed later would make its file anew.
+        Uploads are abandoned first: an upload that is closed later would create its file again.
         """
         if paths:
             self.retry.call(partial(self.store.abandon, paths))
@@ -173,7 +173,7 @@ class Markers:
             )
 
     def _delete_counted(self, paths: Sequence[str], sizes: Mapping[str, int]) -> None:
-        # In pieces, so that what was deleted before an error is counted all the same.
+        # In pieces, so that files deleted before an error are counted.
         for first in range(0, len(paths), _DELETED_AT_ONCE):
             some = paths[first : first + _DELETED_AT_ONCE]
             self._delete(some)
@@ -190,7 +190,7 @@ class Markers:
             self.retry.call(partial(self.store.delete, paths))
 
     def _own(self, listed: Iterable[ObjectInfo]) -> Iterator[tuple[str, str]]:
-        """Instant and data file of each of these markers that is this job's."""
+        """Instant and data file of each of these markers that belongs to this job."""
         mine = f"{owner_of(self.app_id)}-0"
         for info in listed:
             instant = _instant_of(info.path)

@@ -1,4 +1,4 @@
-"""Rows by partition: the columns that a layout adds, and a batch cut into one piece for each partition."""
+"""Rows by partition: the columns that the partitioning adds, and a batch split into one piece for each partition."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from timeline.errors import DataError
 
 _EPOCH = datetime.date(1970, 1, 1)
 FIRST_DAY = (datetime.date.min - _EPOCH).days
-"""Days since 1970 of the first date that readers take as a partition's value."""
+"""Days since 1970 of the first date that readers accept as a partition's value."""
 
 LAST_DAY = (datetime.date.max - _EPOCH).days
-"""The same of the last."""
+"""Days since 1970 of the last date that readers accept as a partition's value."""
 
 
 def with_partition_columns(batch: pa.RecordBatch, partition_by: Sequence[PartitionField]) -> pa.RecordBatch:
-    """The rows with the columns that the partitioning adds, and no empty string in a partition column.
+    """The rows with the columns that the partitioning adds, and with null for empty strings in partition columns.
 
-    Delta's log cannot tell an empty string from null in a partition value, and its readers differ;
+    Delta's log cannot distinguish an empty string from null in a partition value, and its readers differ;
     Delta's own writer stores null, so that file and log agree.
 
     Raises:
-        DataError: an empty string in a partition column that is declared not null, or a date that readers do not take.
+        DataError: an empty string in a partition column that is declared not null, or a date that readers do not
+            accept.
     """
     for field in partition_by:
         source = batch.column(field.source)
@@ -53,7 +54,7 @@ def with_partition_columns(batch: pa.RecordBatch, partition_by: Sequence[Partiti
 
 
 def unfit_rows(batch: pa.RecordBatch, partition_by: Sequence[PartitionField], *, takes_empty: bool) -> dict[int, str]:
-    """Index and reason of each row with a partition value that a reader would not read back.
+    """Index and reason of each row with a partition value that readers cannot read back.
 
     Args:
         batch: the rows.
@@ -78,14 +79,14 @@ def _places(condition: pa.Array | None) -> list[int]:
 
 
 def _empty(texts: pa.Array) -> pa.Array | None:
-    """Which texts are empty; None where none is."""
-    # By lengths: to compare with a text Arrow loads pandas, which takes a new worker 0.4 s.
+    """Mask of the empty texts; None if there are none."""
+    # By lengths: for a comparison with a text Arrow loads pandas, which takes a new worker 0.4 s.
     lengths = pc.binary_length(texts)
     return pc.invert(pc.cast(lengths, pa.bool_())) if pc.min(lengths).as_py() == 0 else None
 
 
 def _broken(decimals: pa.Array) -> pa.Array | None:
-    """Which decimals are negative with a fraction, which delta-rs 1.6 hands to Arrow as "-1.-5"; None where none is."""
+    """Mask of negative decimals with a fraction, which delta-rs 1.6 passes to Arrow as "-1.-5"; None if none is."""
     least = pc.min(decimals).as_py()
     if least is None or least >= 0:
         return None
@@ -94,7 +95,7 @@ def _broken(decimals: pa.Array) -> pa.Array | None:
 
 
 def _beyond(dates: pa.Array) -> pa.Array | None:
-    """Which dates are of no year from 1 to 9999; None where none is."""
+    """Mask of dates outside the years 1 to 9999; None if there are none."""
     days = dates.cast(pa.int32())
     found = pc.min_max(days)
     least, greatest = found["min"].as_py(), found["max"].as_py()
@@ -104,10 +105,10 @@ def _beyond(dates: pa.Array) -> pa.Array | None:
 
 
 def _readable(dates: pa.Array, name: str) -> pa.Array:
-    """The dates, all of years that readers take.
+    """The dates, all of years that readers accept.
 
     Raises:
-        DataError: one is not; tasks that know where their rows are from have refused it before.
+        DataError: a date is not; tasks that know the offsets of their rows have refused its row before.
     """
     for at in _places(_beyond(dates)):
         raise DataError(date_reason(name, _text(dates[at])))
@@ -123,7 +124,7 @@ def _without_empty_strings(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
     column, field = batch.column(index), batch.schema.field(index)
     if not pa.types.is_string(field.type):
         return batch
-    # By lengths: to compare with a text Arrow loads pandas, which takes a new worker 0.4 s.
+    # By lengths: for a comparison with a text Arrow loads pandas, which takes a new worker 0.4 s.
     if pc.min(pc.binary_length(column)).as_py() != 0:
         return batch
     if not field.nullable:
@@ -146,10 +147,10 @@ def _hours(column: pa.Array) -> pa.Array:
 
 
 def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-    """The batch's rows by partition, in their order, each with its values as Delta's log writes them.
+    """The batch's rows by partition, in their order, each piece with its partition values as Delta's log writes them.
 
-    A piece never shares memory with its batch unless it is the whole batch: what waits in one
-    partition must not hold the rows of all others.
+    A piece never shares memory with its batch unless it is the whole batch: waiting rows of one partition must not keep
+    the rows of all others in memory.
     """
     if batch.num_rows == 0:
         return

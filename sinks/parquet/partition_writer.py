@@ -1,4 +1,4 @@
-"""Opens a task's writer of Parquet files; see `sinks.parquet.writer`."""
+"""The `PartitionWriter` of Parquet files; see `sinks.parquet.writer`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ParquetPartitionWriter(TableFiles):
     """Opens a writer for one task attempt; picklable, so it reaches the executors. See PartitionWriter.
 
     Attributes:
-        on_empty_partition: what becomes of rows with an empty text in a partition column.
+        on_empty_partition: treatment of rows with an empty text in a partition column.
     """
 
     on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
 
     @property
     def may_refuse(self) -> bool:
-        """See RefusingWriter. Dates that readers do not take are refused too, but no source decodes any."""
+        """See RefusingWriter. Dates that readers do not accept are refused too, but no source decodes one."""
         texts = [] if self._takes_empty else text_columns(self.schema, self.partition_by)
         return bool(texts or fraction_columns(self.schema, self.partition_by))
 
@@ -47,14 +47,14 @@ class ParquetPartitionWriter(TableFiles):
 
 
 def parquet_writer(target: str, writer: PartitionWriter) -> ParquetPartitionWriter:
-    """The writer of a target that takes files of Spark's; see `sinks.options.QueryRows`.
+    """The writer of a target that takes files written by Spark; see `sinks.options.QueryRows`.
 
     Args:
         target: the target's name in the job.
-        writer: given by its sink's `begin`.
+        writer: returned by the sink's `begin`.
 
     Raises:
-        InvariantError: the sink says that it takes files, and its writer does not tell how they are laid out.
+        InvariantError: the sink's options say that it takes files, and its writer is no `ParquetPartitionWriter`.
     """
     if not isinstance(writer, ParquetPartitionWriter):
         raise InvariantError(

@@ -1,14 +1,13 @@
-"""Column statistics of a Parquet file as Delta wants them, read from the file's own footer.
+"""Column statistics of a Parquet file for Delta's log, read from the file's own footer.
 
 A reader skips a file when its bounds say that no row can match, so a bound may be too wide but
-never too narrow. Whatever cannot be bounded for certain is left out: a reader then reads the file.
+never too narrow. A bound that is not certain is left out: a reader then reads the file.
 
-Floats are the exception to the footer: it passes over NaN, which Spark SQL sorts above every
-number, so that Spark would skip row groups with rows that match. Our files hold no such statistics
-for floats, and none for row groups with a text of more than 4 KiB at one end; `ValueStatistics` looks at the values
-instead.
+Floats are the exception: a footer's statistics ignore NaN, which Spark SQL sorts above every number, so Spark would
+skip row groups with matching rows. Our files hold no footer statistics for floats, and none for row groups with a least
+or greatest text of more than 4 KiB; `ValueStatistics` computes them from the values instead.
 
-Readers have further wishes, which depend on the table; see `sinks.delta.bounds`.
+Further demands of readers depend on the table; see `sinks.delta.bounds`.
 
 Source: Delta Transaction Log Protocol, section "Per-file Statistics".
 """
@@ -33,7 +32,7 @@ STRING_PREFIX = 32
 """Characters of a string bound that are kept, as Delta's own writer does."""
 
 _LONGEST_IN_FOOTER_BYTES = 4096
-"""Of a bound: Arrow's writer leaves out both of a row group where one is longer."""
+"""Longest bound: Arrow's writer leaves out both bounds of a row group if one is longer."""
 
 _LAST_CODE_POINT = "\U0010ffff"
 _EXACT_DIGITS = 15
@@ -50,7 +49,7 @@ class Leaf:
     Attributes:
         path: names from the top-level column down, as Parquet spells them.
         type: its Arrow type.
-        around: path of the outermost list or map that it is inside of; None where there is none.
+        around: path of the outermost list or map that contains the column; None if there is none.
     """
 
     path: tuple[str, ...]
@@ -59,7 +58,7 @@ class Leaf:
 
     @property
     def repeated(self) -> bool:
-        """Whether it is inside a list or map, where a bound or null count per row has no meaning."""
+        """Whether the column is inside a list or map, where a bound or null count per row has no meaning."""
         return self.around is not None
 
     @property
@@ -96,13 +95,13 @@ def values_of(rows: pa.RecordBatch | pa.Table, path: tuple[str, ...]) -> pa.Arra
 
 
 class ValueStatistics:
-    """Null counts and bounds of columns outside lists and maps, from the values, where a footer does not tell them.
+    """Null counts and bounds that a footer lacks, computed from values, of columns outside lists and maps.
 
-    These are floats, and texts in row groups with one that is too long for a footer.
+    These are floats, and texts in row groups with a text that is too long for a footer.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Nothing is known of any row yet."""
+        """Start without rows."""
         found = [leaf for leaf in leaves(schema) if not leaf.repeated]
         self._floats = [leaf.path for leaf in found if leaf.is_float]
         self._texts = [leaf.path for leaf in found if _is_text(leaf.type)]
@@ -113,7 +112,7 @@ class ValueStatistics:
         self._groups = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Take the rows of the next row group into account."""
+        """Add the rows of the next row group."""
         for path in self._floats:
             self._add_floats(path, values_of(rows, path))
         for path in self._texts:
@@ -135,13 +134,13 @@ class ValueStatistics:
         self._ranges[path] = min(least, found["min"].as_py()), max(greatest, found["max"].as_py())
 
     def bounds(self, path: tuple[str, ...]) -> Bounds | None:
-        """Bounds of a float column, None where an order of all values cannot say them, or all is null."""
+        """Bounds of a float column; None if it holds NaN, or nothing but nulls."""
         if path in self._with_nan or path not in self._ranges:
             return None
         return _float_bounds(*self._ranges[path])
 
     def texts(self, path: tuple[str, ...], group: int) -> tuple[bytes, bytes] | None:
-        """The least and greatest text of a row group, in UTF-8; None where the footer has bounds of it."""
+        """The least and greatest text of a row group, in UTF-8; None if the footer has its bounds."""
         return self._long.get((path, group))
 
 
@@ -157,8 +156,8 @@ def file_statistics(
     Args:
         footer: the file's metadata.
         schema: its columns in the file's order.
-        partition_columns: columns that get none, since their values are in the log entry itself.
-        values: what the writer saw of all its rows; without it float columns get no bounds.
+        partition_columns: columns without statistics, since the log entry itself has their values.
+        values: statistics of all rows from the file's writer; without them float columns get no bounds.
     """
     nulls: dict[str, Json] = {}
     least: dict[str, Json] = {}
@@ -213,7 +212,7 @@ def _null_count(chunks: list[pq.Statistics | None]) -> int | None:
 def _bounds(
     chunks: list[pq.Statistics | None], footer: pq.FileMetaData, leaf: Leaf, values: ValueStatistics | None
 ) -> Bounds | None:
-    """Bounds over all row groups; None where one that holds values does not tell, or all is null."""
+    """Bounds over all row groups; None if a row group with values has none, or all values are null."""
     raw_least: list[object] = []
     raw_greatest: list[object] = []
     for group, chunk in enumerate(chunks):
@@ -243,7 +242,7 @@ def _unscaled(raw: object) -> int:
 
 
 def delta_bounds(kind: pa.DataType, least: object, greatest: object) -> Bounds | None:
-    """Bounds in Delta's JSON types that hold whatever lies between two Parquet bounds.
+    """Bounds in Delta's JSON types that enclose all values between two Parquet bounds.
 
     Args:
         kind: the column's Arrow type.
@@ -252,13 +251,13 @@ def delta_bounds(kind: pa.DataType, least: object, greatest: object) -> Bounds |
         greatest: upper bound, the same.
 
     Returns:
-        None where Delta keeps no bounds for the type, or where they cannot be said for certain.
+        None if Delta keeps no bounds for the type, or the bounds are not certain.
     """
     match least, greatest:
         case bytes(), bytes():
             return _string_bounds(least, greatest) if _is_text(kind) else None
         case bool(), bool():
-            return least, greatest  # not in the protocol, but delta-rs looks for them; Spark does not
+            return least, greatest  # not in the protocol, but delta-rs expects them; Spark does not
         case int(), int():
             return _int_bounds(kind, least, greatest)
         case _:
@@ -282,12 +281,12 @@ def _int_bounds(kind: pa.DataType, least: int, greatest: int) -> Bounds | None:
             scale = _MICROSECONDS[kind.unit]
             return _instant(least * scale // 1000 * 1000, kind), _instant_above(greatest * scale, kind)
     except OverflowError:
-        return None  # before year 1 or after 9999, which the text form cannot say
+        return None  # before year 1 or after 9999, which the text form cannot express
     return None
 
 
 def _instant_above(microseconds: int, kind: pa.TimestampType) -> str:
-    """Bounds have milliseconds: the lower one goes down, the upper one up; but there is none above 9999's last."""
+    """An upper bound, rounded up to milliseconds unless that is beyond year 9999; lower bounds are rounded down."""
     try:
         return _instant(-(-microseconds // 1000) * 1000, kind)
     except OverflowError:
@@ -306,7 +305,7 @@ def _float_bounds(least: float, greatest: float) -> Bounds:
 
 
 def _float(value: float) -> Json:
-    """JSON has no infinities: they are texts, as Spark writes and reads them."""
+    """JSON has no infinities: as in Spark, they are texts."""
     if math.isfinite(value):
         return value
     return "Infinity" if value > 0 else "-Infinity"
@@ -315,7 +314,7 @@ def _float(value: float) -> Json:
 def _decimal_bounds(kind: pa.Decimal128Type, least: int, greatest: int) -> Bounds | None:
     """Numbers with up to 15 digits are exact; longer ones are rounded outwards to 15 digits.
 
-    The log holds JSON numbers, which many readers take as doubles: 15 digits survive that.
+    The log holds JSON numbers, which many readers parse as doubles: 15 digits survive that.
     """
     lower = _outward(least, kind.scale, ROUND_FLOOR)
     upper = _outward(greatest, kind.scale, ROUND_CEILING)
@@ -346,10 +345,10 @@ def _string_bounds(least: bytes, greatest: bytes) -> Bounds | None:
 
 
 def _above(text: str) -> str:
-    """The text, or at most its prefix with one more character that sorts above whatever follows.
+    """An upper bound of a text: the text, or its prefix with one more character that sorts above any continuation.
 
-    Delta compares by UTF-8 bytes, which is the order of code points. Where the text goes on with
-    the last code point itself, the prefix has to go on until something smaller follows.
+    Delta compares by UTF-8 bytes, which is the order of code points. If the text continues with the last code point
+    itself, the prefix continues until a smaller one follows.
     """
     cut = STRING_PREFIX
     while cut < len(text) and text[cut] == _LAST_CODE_POINT:

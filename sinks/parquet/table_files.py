@@ -1,4 +1,4 @@
-"""How the Parquet files of one epoch in a table are named, laid out and cut."""
+"""Names, partitioning and sizes of the Parquet files of one epoch in a table."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ INDEXED_LEAVES = 32
 
 @dataclass(frozen=True)
 class ParquetSettings:
-    """How files are cut, and what bounds a task's memory.
+    """Sizes of files, and the bounds of a task's memory.
 
-    A task holds at most `waiting_bytes` of rows, one batch, one row group being encoded (at its end those
-    of several partitions, together no more than what waited), and the upload buffers of `max_open_files`
-    files (1 MiB each on a file system, up to 16 MiB each on S3, and as much again for each that is just being
-    closed). More partitions at a time than that are written too, to more and smaller files.
+    A task holds at most `waiting_bytes` of rows, one batch, one row group being encoded (at its end those of several
+    partitions, together no more than the waiting rows), and the upload buffers of `max_open_files` files (1 MiB each on
+    a file system, up to 16 MiB each on S3, and as much again for each file that is being closed). More partitions at a
+    time than `max_open_files` are written to more and smaller files.
 
     Attributes:
         target_file_bytes: a file is closed once it has reached this size.
-        row_group_bytes: rows of one partition that are written together, as Arrow's size in memory.
-        waiting_bytes: bound of all rows that wait, over all partitions.
+        row_group_bytes: rows of one partition that are written as one row group, by Arrow's size in memory.
+        waiting_bytes: bound of all waiting rows, over all partitions.
         max_open_files: uploads open at once.
         compression: Parquet codec.
     """

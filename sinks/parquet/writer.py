@@ -43,10 +43,10 @@ from timeline.stores.refusals import store_error
 from timeline.units import count
 
 _PIECE_OVERHEAD_BYTES = 4096
-"""What a waiting piece costs beside its values; makes many tiny pieces count."""
+"""Memory of a waiting piece besides its values; makes many tiny pieces count."""
 
 _SMALL_PIECE_BYTES = 64 << 10
-"""To encode a piece costs some 50 µs beside its values: smaller ones are copied together first."""
+"""Encoding a piece costs some 50 µs besides its values: smaller pieces are merged first."""
 
 Partition = tuple[str | None, ...]
 
@@ -60,7 +60,7 @@ class _Waiting:
 
 
 class _Valve(io.RawIOBase):
-    """Counts and sums up what passes, and once shut swallows it: a dropped encoder still writes its footer."""
+    """Forwards bytes with count and CRC-32; drops them once shut: a discarded encoder still writes its footer."""
 
     def __init__(self, upload: ObjectWriter) -> None:
         self._upload = upload
@@ -117,20 +117,20 @@ class _OpenFile:
         """Leave no object behind."""
         self.valve.shut()
         with contextlib.suppress(pa.ArrowException, OSError, RuntimeError):
-            self.parquet.close()  # else it is closed whenever it is collected, and complains then
+            self.parquet.close()  # else it is closed when it is garbage-collected, and fails then
         self.upload.discard()
 
 
 class ParquetBatchWriter:
-    """One task attempt's open writer; see the module for how rows travel, and BatchWriter for the contract."""
+    """One task attempt's open writer; see the module for the path of rows, and BatchWriter for the contract."""
 
     def __init__(self, writer: TableFiles, attempt: TaskAttempt) -> None:
-        """Nothing is opened before there are rows to write."""
+        """No file is opened before there are rows to write."""
         self._writer = writer
         self._attempt = attempt
         self._columns = [field.column for field in writer.partition_by]
         self._schema = partitioned_schema(writer.schema, writer.partition_by).remove_metadata()
-        # Statistics pass over NaN: Spark would skip row groups with rows that match.
+        # Statistics ignore NaN: Spark would skip row groups with matching rows.
         self._bounded = [".".join(leaf.path) for leaf in leaves(self._schema) if not leaf.is_float]
         self._waiting: dict[Partition, _Waiting] = {}
         self._waiting_bytes = 0
@@ -139,10 +139,10 @@ class ParquetBatchWriter:
         self._over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows in; memory stays bounded however many are written.
+        """Write rows; memory stays bounded for any number of rows.
 
         Raises:
-            TargetRefusedError: the batch is not in the schema that the writer was made for.
+            TargetRefusedError: the batch does not have the writer's schema.
             DataError: a null, or an empty string in a partition column, where the schema allows none.
             StoreUnavailableError: the store failed. The attempt is lost: abort it.
         """
@@ -158,14 +158,14 @@ class ParquetBatchWriter:
                     self._flush(max(self._waiting, key=lambda key: self._waiting[key].bytes))
 
     def close(self) -> WriteReport:
-        """Make everything written durable and say what it was.
+        """Make all written rows durable and report them.
 
         Raises:
             StoreUnavailableError: the store failed. The attempt is lost: abort it.
         """
         self._must_be_open()
         with self._foreign_errors():
-            # Those that are open come first, so that never more are.
+            # Partitions with an open file come first, so that never more files are open.
             left = [*self._open, *(partition for partition in self._waiting if partition not in self._open)]
             map_concurrently(self._complete, left, min(MOST_REQUESTS, self._writer.settings.max_open_files))
         self._over = True
@@ -173,7 +173,7 @@ class ParquetBatchWriter:
         return WriteReport(sum(file.rows for file in files), sum(file.size for file in files), files)
 
     def abort(self) -> None:
-        """Give up and delete what this attempt wrote; its markers tell `prepare` about what cannot be deleted now."""
+        """Give up and delete this attempt's files; a file that cannot be deleted now keeps its marker for `prepare`."""
         self._over = True
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -195,7 +195,7 @@ class ParquetBatchWriter:
 
     @contextlib.contextmanager
     def _foreign_errors(self) -> Iterator[None]:
-        """Errors that come out of the encoder: the file system's own, and what it will not encode."""
+        """Translate errors of the encoder: the file system's own, and those of rows that cannot be encoded."""
         try:
             yield
         except pa.ArrowInvalid as error:  # a null inside a struct or list that allows none
@@ -227,7 +227,7 @@ class ParquetBatchWriter:
         return pa.RecordBatch.from_arrays(columns, schema=wanted.remove_metadata())
 
     def _flush(self, partition: Partition) -> None:
-        """Write what waits in a partition, and close files where they are too many, or this one is large enough."""
+        """Write a partition's waiting rows; close files if too many are open, and this one if it is large enough."""
         while partition not in self._open and len(self._open) >= self._writer.settings.max_open_files:
             self._finish(next(iter(self._open)))
         if self._append(partition) >= self._writer.settings.target_file_bytes:
@@ -236,13 +236,13 @@ class ParquetBatchWriter:
             self._open.move_to_end(partition)
 
     def _complete(self, partition: Partition) -> None:
-        """Write what waits in a partition, and close its file; may be done for several at the same time."""
+        """Write a partition's waiting rows and close its file; may run for several partitions concurrently."""
         if partition in self._waiting:
             self._append(partition)
         self._finish(partition)
 
     def _append(self, partition: Partition) -> int:
-        """Write what waits in a partition as one row group of its file; returns the file's size so far in bytes."""
+        """Write a partition's waiting rows as one row group of its file; returns the file's size so far in bytes."""
         waiting = self._waiting.pop(partition)
         self._waiting_bytes -= waiting.bytes
         rows = pa.Table.from_batches(waiting.batches, schema=self._schema)
@@ -258,7 +258,7 @@ class ParquetBatchWriter:
         drawn = file_id(writer.markers.app_id, draw_file_id())
         name = f"{drawn}-0_{attempt.task}-{attempt.stage}-{attempt.attempt}_{writer.instant}.parquet"
         path = f"{partition_folder(values)}/{name}" if values else name
-        # The marker comes first: a file that nobody knows of could never be deleted.
+        # The marker comes first: a file without a marker could never be deleted.
         writer.markers.announce(writer.instant, path)
         upload = writer.store.open_write(path)
         footers: list[pq.FileMetaData] = []
@@ -276,7 +276,7 @@ class ParquetBatchWriter:
         return _OpenFile(path, values, self._schema, upload, valve, parquet, footers, ValueStatistics(self._schema))
 
     def _finish(self, partition: Partition) -> None:
-        """Close a partition's file. It stays among the open ones until that worked, so that abort finds it."""
+        """Close a partition's file. It stays in `_open` until it is closed, so that `abort` finds it."""
         self._written.append(self._open[partition].finish())
         del self._open[partition]
 

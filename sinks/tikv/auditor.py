@@ -1,4 +1,4 @@
-"""Compares a TiKV target with the timeline: every lock below its prefix belongs to an epoch that is open."""
+"""Compares a TiKV target with the timeline: every lock below its prefix must belong to an open epoch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class TikvAuditor:
 
     Attributes:
         table: the target.
-        end: brings an attempt's transaction to its end, and resolves its locks.
+        end: ends an attempt's transaction and resolves its locks.
     """
 
     table: TikvTable
     end: Callable[[Attempt], int | None]
 
     def audit(self, expected: Expected) -> Audit:
-        """See TargetAuditor: every lock below the prefix belongs to an epoch that is open."""
+        """See TargetAuditor; every lock below the prefix must belong to an open epoch."""
         parts = (part for part in reversed(expected.parts) if part.epoch.instant not in expected.settled)
         last = next((part for part in parts if part.rows), None)
         found: list[Finding] = []
@@ -56,7 +56,7 @@ class TikvAuditor:
         return Audit(f"{count(sum(locks.values()), 'lock')} of {count(len(locks), 'transaction')}", found)
 
     def delete(self, findings: Sequence[Finding]) -> None:
-        """See TargetAuditor: locks go the way of their primary."""
+        """See TargetAuditor; ends the locks' transactions: rolled back, or committed where the primary is."""
         named = {finding.what for finding in findings if finding.is_fixable}
         for attempt in self.table.records.attempts():
             if f"transaction {attempt.start_ts}" in named:

@@ -1,4 +1,4 @@
-"""How long to wait before a request is made again, by what went wrong, and when to give up."""
+"""Back-off between retries of a request, by reason, and the deadline of the retries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timeline.errors import StoreUnavailableError
 
 
 class RetryReason(enum.Enum):
-    """Why a request has to be made again: shortest and longest wait in seconds, as TiKV's own clients have them."""
+    """Why a request is retried: shortest and longest wait in seconds, as in TiKV's own clients."""
 
     UNREACHABLE = (0.1, 3.0)
     """No answer from a server, or the connection broke."""
@@ -24,14 +24,14 @@ class RetryReason(enum.Enum):
     """The region has no leader now."""
 
     BUSY = (0.2, 3.0)
-    """The store has more to do than it can."""
+    """The store is overloaded."""
 
     LOCKED = (0.02, 1.0)
-    """Another transaction, which may be alive, holds a key."""
+    """Another transaction, which may be alive, has locked a key."""
 
 
 class Backoff:
-    """The waits of one piece of work: bounded by time, growing for each reason, with jitter."""
+    """Back-off of one operation: bounded by a deadline, exponential for each reason, with jitter."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Backoff:
         """Start the clock.
 
         Args:
-            limit_s: after this time without success the last failure is raised.
-            sleep: waits.
-            monotonic: measures.
+            limit_s: seconds without success until the last failure is raised.
+            sleep: waits for a number of seconds.
+            monotonic: a clock in seconds.
         """
         self._limit_s = limit_s
         self._sleep = sleep
@@ -55,19 +55,19 @@ class Backoff:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it gives up."""
+        """Seconds until the deadline."""
         return max(0.0, self._began_s + self._limit_s - self._monotonic())
 
     def wait(self, reason: RetryReason, why: str, *, at_least_s: float = 0.0) -> None:
         """Wait before the next attempt.
 
         Args:
-            reason: what went wrong.
-            why: in words, for the error that ends the attempts.
-            at_least_s: what the server asked for.
+            reason: why the request is retried.
+            why: a text for the error that ends the retries.
+            at_least_s: shortest wait that the server asks for.
 
         Raises:
-            StoreUnavailableError: there is no time left.
+            StoreUnavailableError: the wait would end after the deadline.
         """
         shortest, longest = reason.value
         pause = min(longest, shortest * 2.0 ** self._times[reason])
@@ -78,6 +78,6 @@ class Backoff:
         self._sleep(pause)
 
     def renew(self) -> None:
-        """Something was achieved: the time begins again."""
+        """Restart the deadline and the waits after progress."""
         self._began_s = self._monotonic()
         self._times.clear()

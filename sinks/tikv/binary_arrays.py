@@ -1,7 +1,7 @@
-"""Arrow's binary arrays seen as numpy bytes, and numpy bytes as Arrow's binary arrays: no loop over rows.
+"""Conversion between Arrow's binary arrays and numpy bytes, without a loop over rows.
 
 A binary array is one buffer of bytes and the offsets at which its values begin and end (Arrow Columnar Format,
-"Variable-size Binary Layout"). Everything here is index arithmetic on those two.
+"Variable-size Binary Layout"). Everything here is index arithmetic on the two.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Values:
     """The values of a binary array without nulls: value ``i`` is ``data[starts[i]:ends[i]]``.
 
     Attributes:
-        data: the bytes of all values, with at least `WORD` more behind them so that a word can be read anywhere.
-        starts: where each value begins.
-        ends: where it ends.
+        data: the bytes of all values, followed by at least `WORD` more so that a word can be read anywhere.
+        starts: index of each value's first byte.
+        ends: index behind each value's last byte.
     """
 
     data: Bytes
@@ -44,7 +44,7 @@ class Values:
         return self.ends - self.starts
 
     def words(self, places: Ints, kept: Ints | None = None) -> Words:
-        """Eight bytes from each place, as little-endian words; with `kept`, bytes beyond so many are zero."""
+        """Eight bytes from each place, as little-endian words; with `kept`, bytes beyond that number are zero."""
         everywhere: Words = np.ndarray(
             (max(0, self.data.size - WORD + 1),), dtype="<u8", buffer=self.data.data, strides=(1,)
         )
@@ -53,7 +53,7 @@ class Values:
 
 
 def values_of(array: pa.Array) -> Values:
-    """An array of binary or text as bytes and places; nulls count as empty."""
+    """A binary or text array as bytes with starts and ends; nulls count as empty."""
     plain = as_binary(array)
     offsets = offsets_of(plain)
     start, end = int(offsets[0]), int(offsets[-1])
@@ -65,7 +65,7 @@ def values_of(array: pa.Array) -> Values:
 
 
 def as_binary(array: pa.Array) -> pa.Array:
-    """The same values as plain `binary` with nulls replaced by empty values; costs nothing where nothing changes."""
+    """The array as plain `binary` with nulls replaced by empty values; not copied where nothing changes."""
     plain = array if pa.types.is_binary(array.type) else array.cast(pa.binary())
     return plain.fill_null(b"") if plain.null_count else plain
 
@@ -101,8 +101,12 @@ def fixed_rows(matrix: Bytes) -> pa.Array:
 def pieces(data: Bytes, starts: Ints, ends: Ints) -> pa.Array:
     """The values ``data[starts[i]:ends[i]]`` as a binary array, copied by Arrow and not by index.
 
-    The pieces must follow one another without overlap: ``ends[i] <= starts[i + 1]``. The trick: pieces and the gaps
-    between them together are a binary array already, of which `take` keeps every second value.
+    Pieces and the gaps between them together are a binary array already, of which `take` keeps every second value.
+
+    Args:
+        data: bytes that hold the pieces.
+        starts: index of each piece's first byte.
+        ends: index behind each piece's last byte; pieces must not overlap: ``ends[i] <= starts[i + 1]``.
     """
     count = len(starts)
     if count == 0:
@@ -115,7 +119,13 @@ def pieces(data: Bytes, starts: Ints, ends: Ints) -> pa.Array:
 
 
 def matrix_at(data: Bytes, starts: Ints, width: int) -> Bytes:
-    """`width` bytes from each start, one row each; the starts are at least `width` apart."""
+    """A matrix with `width` bytes from each start, one row each.
+
+    Args:
+        data: the bytes.
+        starts: index of each row's first byte, at least `width` apart.
+        width: bytes of a row.
+    """
     if width == 0 or len(starts) == 0:
         return np.zeros((len(starts), width), dtype=np.uint8)
     gathered = pieces(data, starts, starts + width)

@@ -1,4 +1,4 @@
-"""gRPC connections to PD and to stores: one for each address, made when it is needed, shared by threads."""
+"""gRPC connections to PD and to stores: one for each address, created on first use, shared by threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timeline.errors import ConfigError
 TResponse = TypeVar("TResponse", bound=Message)
 TAnswer = TypeVar("TAnswer", bound=Message, covariant=True)
 
-# Requests are cut well below what stores take (raft entries of 8 MiB); answers to scans may be larger.
+# Requests stay well below the stores' limit (raft entries of 8 MiB); answers to scans may be larger.
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.max_receive_message_length", 64 << 20),
@@ -26,7 +26,7 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.enable_http_proxy", 0),
 ]
 
-# How gRPC says that a server has ended a connection instead of answering.
+# gRPC's texts for a server that has closed a connection instead of answering.
 _ENDED = ("Socket closed", "reset by peer", "Broken pipe")
 
 
@@ -35,7 +35,7 @@ class Tls:
     """Files of a TLS connection, in PEM.
 
     Attributes:
-        ca: certificates of the authorities that are trusted.
+        ca: certificates of the trusted authorities.
         cert: this client's certificate, where the servers ask for one.
         key: its private key.
     """
@@ -45,7 +45,7 @@ class Tls:
     key: str | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """What gRPC needs of them.
+        """The files as gRPC's credentials.
 
         Raises:
             ConfigError: a file cannot be read.
@@ -54,13 +54,13 @@ class Tls:
 
 
 class PendingCall(Protocol[TAnswer]):
-    """An RPC that is under way."""
+    """An RPC in flight."""
 
     def result(self) -> TAnswer:
-        """Its answer, waited for; raises `grpc.RpcError`."""
+        """Wait for the answer; raises `grpc.RpcError`."""
 
     def cancel(self) -> bool:
-        """Give it up."""
+        """Cancel the call."""
 
 
 class AnswerStream(Protocol[TAnswer]):
@@ -70,17 +70,17 @@ class AnswerStream(Protocol[TAnswer]):
         """The answers; raises `grpc.RpcError` where the stream breaks."""
 
     def cancel(self) -> bool:
-        """End it."""
+        """Cancel the stream."""
 
 
 class Channels:
     """Connections of one process to one cluster."""
 
     def __init__(self, tls: Tls | None = None) -> None:
-        """Nothing is connected yet.
+        """Connect nothing yet.
 
         Args:
-            tls: None for connections in the clear.
+            tls: TLS files; None: no TLS.
         """
         self._tls = tls
         self._lock = threading.Lock()
@@ -96,8 +96,8 @@ class Channels:
             address: ``host:port``, or a URL of it.
             method: full name, for example ``/tikvpb.Tikv/KvGet``.
             request: the message's bytes.
-            answer: the message that comes back.
-            timeout_s: after which it counts as not answered.
+            answer: class of the response message.
+            timeout_s: seconds until the call fails.
         """
         key = (address, method)
         with self._lock:
@@ -109,24 +109,38 @@ class Channels:
         return call(request, timeout=timeout_s)  # type: ignore[return-value]
 
     def call(self, address: str, method: str, request: Message, answer: type[TResponse], timeout_s: float) -> TResponse:
-        """Send a request and wait for the answer; see `start`.
+        """Send a request and wait for the answer.
+
+        Args:
+            address: ``host:port``, or a URL of it.
+            method: full name, for example ``/pdpb.PD/GetMembers``.
+            request: the message.
+            answer: class of the response message.
+            timeout_s: seconds until the call fails.
 
         Raises:
-            grpc.RpcError: none came.
+            grpc.RpcError: the call failed.
         """
         return self.start(address, method, request.SerializeToString(), answer, timeout_s).result()
 
     def stream(
         self, address: str, method: str, requests: Iterator[Message], answer: type[TResponse]
     ) -> AnswerStream[TResponse]:
-        """Open a stream of requests and answers."""
+        """Open a stream of requests and answers.
+
+        Args:
+            address: ``host:port``, or a URL of it.
+            method: full name, for example ``/pdpb.PD/Tso``.
+            requests: the messages.
+            answer: class of the response messages.
+        """
         with self._lock:
             channel = self._channel(address)
         stream = channel.stream_stream(method, request_serializer=_serialized, response_deserializer=answer.FromString)
         return stream(requests)
 
     def advice(self, error: grpc.RpcError) -> str:
-        """What to check where a server cannot be talked to; empty where its words say enough."""
+        """Advice for a server that cannot be reached; empty where the error's text is enough."""
         said = told(error)
         if is_untrusted(error):
             return "its certificate is of none of the authorities in tls: ca"
@@ -135,7 +149,7 @@ class Channels:
         return "does it want tls?" if any(word in said for word in _ENDED) else ""
 
     def close(self) -> None:
-        """Close all connections; calls that are under way fail."""
+        """Close all connections; calls in flight fail."""
         with self._lock:
             for channel in self._channels.values():
                 channel.close()
@@ -153,12 +167,12 @@ class Channels:
 
 
 def is_untrusted(error: grpc.RpcError) -> bool:
-    """Whether nothing was sent because nobody who is trusted vouches for the server."""
+    """Whether the server's certificate is of no trusted authority; nothing was sent then."""
     return "CERTIFICATE_VERIFY_FAILED" in told(error)
 
 
 def told(error: grpc.RpcError) -> str:
-    """What a failed call says, in one line."""
+    """Status code and message of a failed call, in one line."""
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if code is None or details is None:
         return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Requests to the store that leads a key's region, made again until they are answered or the time is up.
+"""Requests to the store that leads a key's region, retried until they are answered or the deadline has passed.
 
 ::
 
@@ -7,8 +7,8 @@
             │                                  ├► ServerIsBusy: wait as long as it asks for ─────────┤
             └──────────────────────────────────┴► no answer: forget the region ──────────────────────┘
 
-Every request here is idempotent in TiKV, so one that may have been done is made again. What a key
-says (locked, conflict, …) is the answer, and the caller's to judge.
+Every request here is idempotent in TiKV, so a request that may have been executed is retried. Errors
+of a key (locked, conflict, …) are part of the answer, and handled by the caller.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ TAnswer = TypeVar("TAnswer", bound=Answer)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How a cluster is reached; picklable.
+    """Address of a cluster; picklable.
 
     Attributes:
         pd: ``host:port`` of PD's members.
-        tls: files of the connections, None in the clear.
-        patience_s: how long one request is made again before it counts as failed.
+        tls: TLS files; None: no TLS.
+        patience_s: seconds for which one request is retried before it fails.
     """
 
     pd: tuple[str, ...]
@@ -64,12 +64,12 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Where one request goes.
+    """Destination of one request.
 
     Attributes:
         region: the region.
-        peer: the replica that is taken for its leader.
-        address: the store.
+        peer: the replica that is assumed to lead the region.
+        address: address of the replica's store.
     """
 
     region: CachedRegion
@@ -78,7 +78,7 @@ class RequestTarget:
 
     @property
     def context(self) -> pb.Context:
-        """What the store checks before it does anything."""
+        """The request context, which the store checks first."""
         conf_ver, version = self.region.epoch
         return pb.Context(
             region_id=self.region.id, region_epoch=pb.RegionEpoch(conf_ver=conf_ver, version=version), peer=self.peer
@@ -87,15 +87,15 @@ class RequestTarget:
 
 @functools.lru_cache(maxsize=16)
 def connection(endpoint: Endpoint) -> TikvClient:
-    """This process' connection to a cluster: made once, kept for all tasks that it runs."""
+    """This process' client of a cluster: created once, shared by all tasks of the process."""
     return TikvClient(endpoint)
 
 
 class TikvClient:
-    """One process' connection to a cluster. Threads may share it."""
+    """One process' client of a cluster. Thread-safe."""
 
     def __init__(self, endpoint: Endpoint, channels: Channels | None = None) -> None:
-        """Nothing is connected yet.
+        """Create the client; connects on first use.
 
         Args:
             endpoint: the cluster.
@@ -107,14 +107,14 @@ class TikvClient:
         self._regions = RegionCache(self.pd)
 
     def backoff(self) -> Backoff:
-        """The waits of one request, from now on."""
+        """A new back-off for one request; its deadline counts from now."""
         return Backoff(self.endpoint.patience_s)
 
     def target(self, key: bytes, backoff: Backoff) -> RequestTarget:
-        """Where requests for a key go.
+        """Destination of requests for a key.
 
         Raises:
-            StoreUnavailableError: nobody knows.
+            StoreUnavailableError: no region or store was found before the deadline.
         """
         while True:
             region = self._regions.locate(key)
@@ -131,15 +131,28 @@ class TikvClient:
     def start(
         self, target: RequestTarget, name: str, request: bytes, answer: type[TAnswer], timeout_s: float = _TIMEOUT_S
     ) -> PendingCall[TAnswer]:
-        """Send a request's bytes, its context included; `settled` judges what comes back."""
+        """Send a serialized request; pass the call to `settled`.
+
+        Args:
+            target: the destination.
+            name: name of the RPC.
+            request: the message's bytes, its context included.
+            answer: class of the response message.
+            timeout_s: seconds until the call fails.
+        """
         return self._channels.start(target.address, f"/tikvpb.Tikv/{name}", request, answer, timeout_s)
 
     def settled(self, target: RequestTarget, call: PendingCall[TAnswer], backoff: Backoff) -> TAnswer | None:
-        """The answer to a request, waited for; None where it has to be made again, to whatever `target` says then.
+        """Wait for the answer to a request; None where the caller has to ask `target` again and retry.
+
+        Args:
+            target: destination of the request.
+            call: the request.
+            backoff: waits before the retry.
 
         Raises:
-            StoreUnavailableError: the store did not answer in time.
-            TargetRefusedError: a row is larger than TiKV takes.
+            StoreUnavailableError: the deadline has passed.
+            TargetRefusedError: a row is larger than TiKV accepts.
         """
         try:
             answer = call.result()
@@ -155,18 +168,18 @@ class TikvClient:
     def ask(
         self, key: bytes, name: str, make: Callable[[pb.Context], Message], answer: type[TAnswer], backoff: Backoff
     ) -> TAnswer:
-        """Make a request to the region of a key until it is answered.
+        """Send a request to a key's region, and retry until it is answered.
 
         Args:
-            key: decides the region.
-            name: of the RPC.
-            make: makes the request for a region's context.
-            answer: the message that comes back.
-            backoff: how long.
+            key: a key of the region.
+            name: name of the RPC.
+            make: builds the request for a region's context.
+            answer: class of the response message.
+            backoff: waits between retries, and the deadline.
         """
         while True:
             target = self.target(key, backoff)
-            # A server that hangs is not waited for beyond the time limit.
+            # A server that hangs must not delay the caller beyond the deadline.
             timeout_s = min(_TIMEOUT_S, max(_SHORTEST_TIMEOUT_S, backoff.left_s))
             call = self.start(target, name, make(target.context).SerializeToString(), answer, timeout_s)
             given = self.settled(target, call, backoff)
@@ -179,7 +192,7 @@ class TikvClient:
         self._channels.close()
 
     def _learn_from(self, error: pb.RegionError, target: RequestTarget, backoff: Backoff) -> None:
-        """Take in why a region did not take a request, and wait as long as that needs."""
+        """Update the region cache from a region error, and wait as long as the error requires."""
         region, why = target.region, f"region {target.region.id} at {target.address}: {error.message or error}".strip()
         if error.HasField("not_leader"):
             if error.not_leader.leader.id:
@@ -204,21 +217,21 @@ class TikvClient:
         elif error.HasField("stale_command"):
             backoff.wait(RetryReason.REGION_MOVED, why)
         elif error.HasField("raft_entry_too_large"):
-            # Requests are far smaller than TiKV's limit, so one row alone is larger: no attempt can do better.
+            # Requests are far smaller than TiKV's limit, so a single row exceeds it: a retry cannot succeed.
             raise TargetRefusedError(
                 f"{why}: a row of {count(error.raft_entry_too_large.entry_size, 'byte')} is more than TiKV takes "
                 "(raftstore.raft-entry-max-size, 8 MiB by default): raise it, or leave large columns out of this target"
             )
         else:
-            # Region or key elsewhere, another store behind the address, a merge or a recovery under way.
+            # Region or key elsewhere, another store behind the address, a merge or a recovery in progress.
             self._regions.forget(region)
             backoff.wait(RetryReason.NO_LEADER, why)
 
 
 def is_oversized(call: PendingCall[TAnswer]) -> bool:
-    """Whether a request asked for more than one message may hold, at the store or here: wait, then ask for less.
+    """Whether an answer exceeds the message limit of the store or of this client; waits for the call.
 
-    TiKV sends messages of up to ``server.max-grpc-send-msg-len``, 10 MiB by default.
+    The caller then asks for less. TiKV sends messages of up to ``server.max-grpc-send-msg-len``, 10 MiB by default.
     """
     try:
         call.result()
@@ -228,7 +241,7 @@ def is_oversized(call: PendingCall[TAnswer]) -> bool:
 
 
 def _lags(found: Iterable[pb.Region], region: CachedRegion) -> bool:
-    """Whether a replica knows less of a region than PD has told: it will catch up, PD's word stays."""
+    """Whether a replica reports an older region epoch than the cached one: it will catch up, the cache stays."""
     return any(
         each.id == region.id
         and (each.region_epoch.conf_ver < region.epoch[0] or each.region_epoch.version < region.epoch[1])

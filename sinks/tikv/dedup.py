@@ -1,9 +1,9 @@
-"""Of rows with one key, one stays: always the same one, whichever task looks and in whatever order rows arrive.
+"""Deduplication by key: one row of each key stays, the same one in every task and for every order of arrival.
 
-Rows of a key are put in a total order: by the rule's column, where null is lowest and NaN highest (as Spark sorts
-them); then by shard, then by offset, then, for rows that one source record became, by value. The rule takes the first
-or the last of that order. The outcome therefore depends on the rows alone: dropping duplicates in batches before
-dropping them across tasks gives the same rows as doing it once.
+Rows of a key have a total order: by the rule's column, where null is lowest and NaN highest (as Spark sorts them);
+then by shard, then by offset, then, for rows of one source record, by value. The rule keeps the first or the last row
+of that order. The result therefore depends on the rows alone: deduplication within batches and then across tasks keeps
+the same rows as a single pass.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sinks.tikv.binary_arrays import Booleans, Ints, Words, mask_of, values_of
 from timeline.errors import ConfigError
 
 STANDS_FOR = "stands_for"
-"""The column of staged rows that says how many rows a row stands for: itself, and those that were dropped for it."""
+"""Column of staged rows: the number of rows that a row stands for, itself and the duplicates it replaces."""
 
 
 class KeptRow(enum.StrEnum):
-    """Which of the rows with one key is kept."""
+    """The row that is kept of the rows with one key."""
 
     FIRST = "first"
     LAST = "last"
@@ -33,12 +33,12 @@ class KeptRow(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """How duplicates are dropped.
+    """Rule that chooses the row to keep of a key.
 
     Attributes:
-        kind: which row is kept; `ANY` promises none in particular and keeps the first by shard and offset, so that
-            a task that runs again keeps the same one.
-        by: the column that orders them; None leaves the order to shard and offset.
+        kind: which row is kept; `ANY` promises no particular row and keeps the first by shard and offset, so that a
+            retry of a task keeps the same row.
+        by: the column that orders the rows; None: only shard and offset do.
 
     Raises:
         ConfigError: `any` with a column.
@@ -53,13 +53,13 @@ class Rule:
 
 
 def pick_all(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rule: Rule, sorted_bytes: int) -> pa.Table:
-    """As `pick`, for rows of any size as long as the keys are few: what stays is looked at again with the next rows.
+    """Apply `pick` to any amount of rows with few keys: kept rows are compared again with the next group.
 
     Args:
         batches: the rows.
-        schema: theirs.
+        schema: schema of the rows.
         rule: which row of a key stays.
-        sorted_bytes: rows that are sorted at once, beside those that stay.
+        sorted_bytes: bytes of rows that are sorted at once, beside the kept rows.
     """
     kept = schema.empty_table()
     for group in _groups(batches, sorted_bytes):
@@ -68,12 +68,12 @@ def pick_all(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rule: Rule, s
 
 
 def dropped(kept: pa.Table | pa.RecordBatch) -> int:
-    """Rows that were dropped for those that stay."""
+    """Number of duplicates that the kept rows replace."""
     return int((pc.sum(kept.column(STANDS_FOR)).as_py() or 0) - kept.num_rows)
 
 
 def _groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches in groups of at least so many bytes; the last may be smaller."""
+    """Batches in groups of at least `group_bytes`; the last may be smaller."""
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -87,10 +87,10 @@ def _groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[lis
 
 
 def pick(staged: pa.Table, rule: Rule) -> pa.Table:
-    """One row for each key, sorted by key (byte order); it stands for all that those of its key stood for.
+    """One row for each key, sorted by key (byte order); its `STANDS_FOR` is the sum over all rows of the key.
 
     Args:
-        staged: rows as `sinks.tikv.staged.Stager.schema` has them.
+        staged: rows in `sinks.tikv.staged.Stager.schema`.
         rule: which row of a key stays.
     """
     keys = staged.column("key").combine_chunks()
@@ -116,10 +116,10 @@ def pick(staged: pa.Table, rule: Rule) -> pa.Table:
 
 
 def sorted_places(keys: pa.Array) -> Ints:
-    """The places of keys in byte order; equal keys are in no particular order among themselves.
+    """Indices of keys in byte order; equal keys are in no particular order.
 
-    Keys of one table begin alike, so the eight bytes behind what all share nearly always tell two keys apart: those
-    are sorted as numbers, and only what they leave equal is compared in full.
+    Keys of one table share a prefix, so the eight bytes behind it nearly always differ between two keys: they are
+    sorted as numbers, and only keys that tie are compared in full.
     """
     words = _telling_words(keys)
     order: Ints = np.argsort(words)
@@ -136,7 +136,7 @@ def sorted_places(keys: pa.Array) -> Ints:
 
 
 def _telling_words(keys: pa.Array) -> Words:
-    """The eight bytes of each key behind what all keys begin with, as numbers that sort as the bytes do."""
+    """The eight bytes of each key behind the common prefix, as numbers that sort like the bytes."""
     values = values_of(keys)
     shared = 0
     shortest = int(values.lengths.min()) if len(keys) else 0
@@ -152,7 +152,7 @@ def _telling_words(keys: pa.Array) -> Words:
 
 
 def _same_as_before(keys: pa.Array, order: Ints) -> Booleans:
-    """For each place in the order, whether its key is that of the place before."""
+    """Mask of the positions in the order whose key equals the previous key."""
     again = np.zeros(len(order), dtype=np.bool_)
     if len(order) > 1:
         ordered = keys.take(pa.array(order))
@@ -161,7 +161,7 @@ def _same_as_before(keys: pa.Array, order: Ints) -> Booleans:
 
 
 def _order_columns(staged: pa.Table) -> dict[str, pa.ChunkedArray | pa.Array]:
-    """What rows of one key are ordered by, the most important first."""
+    """Sort columns for rows of one key, most significant first."""
     columns: dict[str, pa.ChunkedArray | pa.Array] = {}
     if "order" in staged.column_names:
         order = staged.column("order")
@@ -174,7 +174,7 @@ def _order_columns(staged: pa.Table) -> dict[str, pa.ChunkedArray | pa.Array]:
 
 
 def _sorted(columns: pa.Table) -> Ints:
-    """The places of rows sorted by all columns, nulls lowest."""
+    """Indices of rows sorted by all columns, nulls lowest."""
     by = [(name, "ascending", "at_start") for name in columns.column_names]
     places: Ints = pc.sort_indices(columns, sort_keys=by).to_numpy().astype(np.int64)
     return places

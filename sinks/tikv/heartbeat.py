@@ -1,4 +1,4 @@
-"""Keeps an open transaction alive: its lock's TTL, and what the cluster must not collect of it."""
+"""Heartbeat of an open transaction: extends the TTL of its lock, and keeps its versions from GC."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from timeline.errors import InvariantError, StoreUnavailableError
 _LOG = logging.getLogger(__name__)
 
 SAFE_POINT_TTL_S = 24 * 3600
-"""How long the versions that an open transaction needs are kept after its writer has died: time to recover it."""
+"""How long the versions of an open transaction are kept after its writer has died: time for recovery."""
 
 
 def safe_point_service(app_id: str, prefix: bytes, start_ts: int) -> str:
-    """The name under which a transaction asks PD to keep versions.
+    """Name of the service safe point by which PD keeps a transaction's versions.
 
-    Each has its own: a writer that wakes late and ends what it had open lets go of nothing that its successor needs.
+    Each transaction has its own: a late writer that ends its transaction never releases a safe point that its
+    successor depends on.
+
+    Args:
+        app_id: the job's key.
+        prefix: the target's key prefix.
+        start_ts: the transaction's start timestamp.
     """
     return f"{app_id}-{prefix.hex()}-{start_ts}"
 
 
 class Heartbeat:
-    """Beats for one transaction in a thread, until it is stopped or the transaction is over."""
+    """Sends heartbeats of one transaction from a thread, until it is stopped or the transaction is over."""
 
     def __init__(
         self,
@@ -38,14 +44,14 @@ class Heartbeat:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to beat.
+        """Start the thread.
 
         Args:
             client: the cluster.
             transaction: an open transaction.
-            service: who asks PD to keep versions.
-            began_s: when its start timestamp was asked for, by `monotonic`: TTLs count from there.
-            monotonic: measures.
+            service: name of its service safe point.
+            began_s: when its start timestamp was requested, by `monotonic`: TTLs count from there.
+            monotonic: a clock in seconds.
         """
         self._client = client
         self._transaction = transaction
@@ -53,15 +59,15 @@ class Heartbeat:
         self._monotonic = monotonic
         self._began_s = began_s
         self._stop = threading.Event()
-        # Reentrant: the thread that keeps may be the one that collects a dropped target, which stops its heartbeat.
+        # Reentrant: a thread that holds the lock may garbage-collect a dropped sink, which calls `stop`.
         self._keeping = threading.RLock()
         self.is_lost = False
-        """Whether somebody has ended the transaction."""
+        """Whether another process has ended the transaction."""
         self._thread = threading.Thread(target=self._run, name="tikv-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more, and ask for no versions: whoever releases them after this has released them."""
+        """Stop, and renew the safe point no more: a release after this call is final."""
         with self._keeping:
             self._stop.set()
 
@@ -71,7 +77,7 @@ class Heartbeat:
         while not self._stop.wait(ttl_ms / 3000):
             elapsed_ms = int((self._monotonic() - self._began_s) * 1000)
             try:
-                # A beat that does not get through makes room for the next one before the TTL is over.
+                # A heartbeat that fails leaves time for the next one before the TTL is over.
                 backoff = Backoff(ttl_ms / 3000)
                 if not send_heartbeat(self._client, self._transaction, elapsed_ms + ttl_ms, backoff):
                     self.is_lost = not self._stop.is_set()
@@ -86,10 +92,15 @@ class Heartbeat:
 
 
 def keep_versions(client: TikvClient, service: str, transaction: Transaction) -> None:
-    """Keep the cluster from collecting what an open transaction needs.
+    """Keep the versions of an open transaction from the cluster's GC.
+
+    Args:
+        client: the cluster.
+        service: name of the transaction's service safe point.
+        transaction: an open transaction.
 
     Raises:
-        InvariantError: it has collected that already.
+        InvariantError: GC may have collected them already.
     """
     smallest = client.pd.keep_safe_point(service, transaction.start_ts, SAFE_POINT_TTL_S)
     if smallest > transaction.start_ts:
@@ -100,5 +111,5 @@ def keep_versions(client: TikvClient, service: str, transaction: Transaction) ->
 
 
 def release_versions(client: TikvClient, service: str) -> None:
-    """Take back what `keep_versions` asked for."""
+    """Release the safe point that `keep_versions` has set."""
     client.pd.keep_safe_point(service, 0, 0)

@@ -1,8 +1,8 @@
-"""Row keys: the user's prefix and the key columns in TiDB's memcomparable form, both ways.
+"""Row keys: the user's prefix and the key columns in TiDB's memcomparable form, encoded and decoded.
 
 ::
 
-    prefix 0x00 …                        Tideline's own: epoch and attempt records
+    prefix 0x00 …                        Tideline's own records: epochs and attempts
     prefix 0x01 <groups of 8 + marker>   a row whose first key column is text or bytes
     prefix 0x03 <8 bytes, big-endian>    a row whose first key column is a whole number, a date or a timestamp
 
@@ -36,8 +36,8 @@ from timeline.errors import ConfigError, DataError, FormatError
 from timeline.units import count
 
 MAX_KEY_BYTES = 4096
-"""Of a row's key, prefix included. TiKV refuses keys above its ``storage.max-key-size`` (8 KiB by default since TiKV
-5.4), measured on a form of the key that is an eighth longer."""
+"""Largest key of a row, prefix included. TiKV refuses keys above its ``storage.max-key-size`` (8 KiB by default since
+TiKV 5.4), measured on an encoding of the key that is an eighth longer."""
 
 MAX_PREFIX_BYTES = 128
 
@@ -57,8 +57,8 @@ def check_prefix(text: str) -> bytes:
     """The bytes of a job file's `prefix:`, either text (as UTF-8) or ``0x`` and hexadecimal digits.
 
     Raises:
-        ConfigError: it is empty, too long, not hexadecimal behind ``0x``, begins with 0xff (TiKV's end of all keys),
-            or rows below it could meet TiDB's own (``t`` tables, ``m`` metadata).
+        ConfigError: the prefix is empty, too long, not hexadecimal behind ``0x``, begins with 0xff (TiKV's end of all
+            keys), or rows below it could collide with TiDB's keys (``t`` tables, ``m`` metadata).
     """
     allowed = f"allowed are 1 to {MAX_PREFIX_BYTES} bytes as text (`tevents_`) or hexadecimal (`0x7465…`)"
     if text.startswith(("0x", "0X")):
@@ -86,26 +86,26 @@ def check_prefix(text: str) -> bytes:
 
 
 def own_range(prefix: bytes) -> tuple[bytes, bytes]:
-    """First key and end (exclusive) of what Tideline keeps for itself below a prefix."""
+    """First key and end (exclusive) of Tideline's own records below a prefix."""
     return prefix + bytes([OWN_FLAG]), prefix + bytes([OWN_FLAG + 1])
 
 
 def row_range(prefix: bytes) -> tuple[bytes, bytes]:
-    """First key and end (exclusive) of all rows below a prefix; it does not meet `own_range`."""
+    """First key and end (exclusive) of all rows below a prefix; disjoint from `own_range`."""
     return prefix + bytes([BYTES_FLAG]), prefix + bytes([INT_FLAG + 1])
 
 
 def memcomparable(key: bytes) -> bytes:
-    """One key as PD and a region's bounds have it: TiDB's `EncodeBytes`, without a flag."""
+    """One key as PD and region bounds encode it: TiDB's `EncodeBytes`, without a flag."""
     groups = [key[start : start + WORD] for start in range(0, len(key) + 1, WORD)]
     return b"".join(group.ljust(WORD, b"\0") + bytes([_FULL_MARKER - WORD + len(group)]) for group in groups)
 
 
 def from_memcomparable(encoded: bytes) -> bytes:
-    """The key of which `memcomparable` is the encoding.
+    """Decode the encoding of `memcomparable`.
 
     Raises:
-        FormatError: it is nobody's encoding.
+        FormatError: the bytes are not memcomparable.
     """
     key = b"".join(
         encoded[start : start + min(WORD, max(0, encoded[start + WORD] - _FULL_MARKER + WORD))]
@@ -120,7 +120,7 @@ def is_number(kind: pa.DataType) -> bool:
     """Whether a key column of this type is encoded as a number.
 
     Raises:
-        ConfigError: no key column can be of this type.
+        ConfigError: the type is not allowed for key columns.
     """
     types = pa.types
     if types.is_signed_integer(kind) or types.is_date32(kind) or (types.is_timestamp(kind) and kind.unit == "us"):
@@ -135,7 +135,7 @@ class KeyCodec:
     """Encodes the key columns of whole batches, and decodes them.
 
     Attributes:
-        prefix: what every key begins with; see `check_prefix`.
+        prefix: first bytes of every key; see `check_prefix`.
         columns: the key columns, in the order in which they are encoded.
 
     Raises:
@@ -156,17 +156,17 @@ class KeyCodec:
                 raise ConfigError(f"key column `{column.name}`: {error}") from None
 
     def null_rows(self, rows: pa.RecordBatch) -> pa.Array:
-        """For each row, whether any of its key columns is null: such a row has no key."""
+        """Mask of the rows that have no key because a key column is null."""
         found = booleans(np.zeros(rows.num_rows, dtype=np.bool_))
         for column in self.columns:
             found = pc.or_(found, rows.column(column.name).is_null())
         return found
 
     def encode(self, rows: pa.RecordBatch) -> pa.Array:
-        """The key of each row, as `binary`; see `null_rows` for rows that have none.
+        """The key of each row, as `binary`; see `null_rows` for rows without a key.
 
         Args:
-            rows: has the key columns, in any order and among others.
+            rows: contain the key columns, in any order and among others.
 
         Raises:
             DataError: a key column is null.
@@ -193,7 +193,7 @@ class KeyCodec:
         """The key columns of encoded keys, in the order of `columns`.
 
         Raises:
-            FormatError: a key is not one of this codec's.
+            FormatError: a key was not encoded by this codec.
         """
         values = values_of(keys)
         at = values.starts
@@ -215,7 +215,7 @@ class KeyCodec:
 
 
 def _type_text(kind: pa.DataType) -> str:
-    """A type as the job file spells it, where it can."""
+    """A type as the job file spells it, else as Arrow does."""
     try:
         return type_name(kind)
     except ValueError:
@@ -223,7 +223,7 @@ def _type_text(kind: pa.DataType) -> str:
 
 
 def _side_by_side(parts: list[bytes | Bytes], rows: int) -> pa.Array | pa.Scalar:
-    """Parts of one width each, joined: one value for each row, or a single one where no part differs by row."""
+    """Join fixed-width parts: one value for each row, or a scalar where all parts are constant."""
     if all(isinstance(part, bytes) for part in parts):
         return pa.scalar(b"".join(part for part in parts if isinstance(part, bytes)), pa.binary())
     widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
@@ -243,7 +243,7 @@ def _encode_numbers(column: pa.Array) -> Bytes:
 
 
 def _encode_bytes(column: pa.Array) -> pa.Array:
-    """TiDB's `EncodeBytes`: groups of 8 bytes padded by zeros, each with 0xff minus the padding behind it."""
+    """TiDB's `EncodeBytes`: zero-padded groups of 8 bytes, each followed by 0xff minus its number of padding bytes."""
     values = values_of(column)
     groups = values.lengths // WORD + 1
     ends = np.cumsum(groups)
@@ -258,7 +258,7 @@ def _encode_bytes(column: pa.Array) -> pa.Array:
 
 
 def _decode_numbers(values: Values, at: Ints, kind: pa.DataType, codec: KeyCodec) -> tuple[pa.Array, Ints]:
-    """A column of numbers, and where the next column begins in each key."""
+    """A column of numbers, and the start of the next column in each key."""
     _expect(values, at + WORD <= values.ends, codec)
     numbers = (values.words(at).byteswap() ^ _SIGN).view(np.int64)
     try:
@@ -269,7 +269,7 @@ def _decode_numbers(values: Values, at: Ints, kind: pa.DataType, codec: KeyCodec
 
 
 def _decode_bytes(values: Values, at: Ints, kind: pa.DataType, codec: KeyCodec) -> tuple[pa.Array, Ints]:
-    """A column of texts or bytes, and where the next column begins in each key."""
+    """A column of texts or bytes, and the start of the next column in each key."""
     groups = np.zeros(len(at), dtype=np.int64)
     last = np.zeros(len(at), dtype=np.int64)
     open_rows = np.arange(len(at))
@@ -299,7 +299,7 @@ def _decode_bytes(values: Values, at: Ints, kind: pa.DataType, codec: KeyCodec) 
 
 
 def _expect(values: Values, holds: npt.NDArray[np.bool_], codec: KeyCodec) -> None:
-    """Stop at keys that are not of the form that the codec writes."""
+    """Raise FormatError where a key is not in the codec's layout."""
     if not holds.all():
         columns = ", ".join(f"{column.name} {_type_text(column.type)}" for column in codec.columns)
         raise FormatError(

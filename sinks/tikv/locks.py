@@ -1,11 +1,11 @@
-"""What became of a transaction, and what to do with a lock that it left: Percolator's rules for everybody else.
+"""Status of a transaction, and resolution of its locks by other clients: Percolator's rules.
 
-The primary key of a transaction decides for all its keys. Whoever meets a lock asks the primary:
-committed, then the key is committed at the same timestamp; rolled back, then the lock goes; alive,
-then it is waited for until its TTL has passed, which rolls it back.
+The primary key of a transaction decides for all its keys. A client that meets a lock checks the
+primary: if it is committed, the key is committed at the same timestamp; if rolled back, the lock is
+removed; if alive, the client waits until the TTL has passed, and then rolls the transaction back.
 
 Source: Peng and Dabek, "Large-scale Incremental Processing Using Distributed Transactions and
-Notifications" (OSDI 2010), as TiKV has it: lock TTL, CheckTxnStatus, ResolveLock.
+Notifications" (OSDI 2010), as implemented by TiKV: lock TTL, CheckTxnStatus, ResolveLock.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from timeline.errors import InvariantError, TargetBusyError
 
 @dataclass(frozen=True)
 class OpenTxn:
-    """It is open.
+    """The transaction is open.
 
     Attributes:
-        ttl_ms: milliseconds from its start within which nobody else may roll it back.
-        is_pushed: whether it can be committed only behind the reader that asked.
+        ttl_ms: milliseconds from its start within which no other client may roll it back.
+        is_pushed: whether its commit timestamp must be later than the timestamp of the reader that asked.
     """
 
     ttl_ms: int
@@ -35,7 +35,7 @@ class OpenTxn:
 
 @dataclass(frozen=True)
 class CommittedTxn:
-    """It is committed.
+    """The transaction is committed.
 
     Attributes:
         at: its commit timestamp.
@@ -46,28 +46,28 @@ class CommittedTxn:
 
 @dataclass(frozen=True)
 class RolledBackTxn:
-    """It is rolled back: nothing of it can become visible."""
+    """The transaction is rolled back: none of its changes can become visible."""
 
 
 @dataclass(frozen=True)
 class UnknownTxn:
-    """Its primary shows no trace of it: not begun yet, or rolled back so long ago that the trace is collected."""
+    """The primary has no trace of the transaction: not begun yet, or rolled back and the trace removed by GC."""
 
 
 TxnStatus: TypeAlias = OpenTxn | CommittedTxn | RolledBackTxn | UnknownTxn
 
 
 def look_up(client: TikvClient, primary: bytes, start_ts: int, *, reader_ts: int = 0) -> TxnStatus:
-    """What became of a transaction; changes nothing, not even where its TTL has passed.
+    """Status of a transaction; never ends it, not even where its TTL has passed.
 
     Args:
         client: the cluster.
         primary: the transaction's primary key.
         start_ts: its start timestamp.
-        reader_ts: of a reader that wants to pass its locks: where it is open, it is made to commit behind that.
+        reader_ts: timestamp of a reader that wants to pass its locks: an open transaction must then commit later.
 
     Raises:
-        StoreUnavailableError: nobody tells.
+        StoreUnavailableError: no answer before the deadline.
     """
     request = pb.CheckTxnStatusRequest(primary_key=primary, lock_ts=start_ts, caller_start_ts=reader_ts)
     answer = _check(client, request, client.backoff())
@@ -75,16 +75,16 @@ def look_up(client: TikvClient, primary: bytes, start_ts: int, *, reader_ts: int
 
 
 def resolve(client: TikvClient, lock: pb.LockInfo, backoff: Backoff, *, whole_region: bool = False) -> None:
-    """Clear another transaction's lock out of the way, or wait a little where that is alive.
+    """Resolve another transaction's lock, or back off once where that transaction is alive.
 
     Args:
         client: the cluster.
-        lock: what was met.
-        backoff: how long to wait for it.
-        whole_region: all locks of its transaction in the region of its key, not this one alone.
+        lock: the lock.
+        backoff: waits for a live transaction, and the deadline.
+        whole_region: resolve all locks of that transaction in the region of the key.
 
     Raises:
-        TargetBusyError: it is still alive when the time is up.
+        TargetBusyError: the transaction is still alive at the deadline.
     """
     if not lock.primary_lock:
         backoff.wait(RetryReason.LOCKED, "a key is locked")
@@ -94,7 +94,7 @@ def resolve(client: TikvClient, lock: pb.LockInfo, backoff: Backoff, *, whole_re
     request = pb.CheckTxnStatusRequest(
         primary_key=lock.primary_lock,
         lock_ts=lock.lock_version,
-        # An async-commit transaction may be committed without its primary knowing: only its TTL's own rules end it.
+        # An async-commit transaction may be committed though its primary does not show it: it is not ended here.
         current_ts=0 if lock.use_async_commit else now,
         rollback_if_not_exist=is_expired and not lock.use_async_commit,
     )
@@ -115,7 +115,16 @@ def resolve(client: TikvClient, lock: pb.LockInfo, backoff: Backoff, *, whole_re
 def resolve_key(
     client: TikvClient, key: bytes, start_ts: int, commit_ts: int, backoff: Backoff, *, whole_region: bool = False
 ) -> None:
-    """Commit one key of a transaction at its commit timestamp, or with 0 roll it back; or all keys of its region."""
+    """Commit one locked key of a transaction, or roll it back.
+
+    Args:
+        client: the cluster.
+        key: the key.
+        start_ts: the transaction's start timestamp.
+        commit_ts: its commit timestamp; 0: roll back.
+        backoff: waits between retries, and the deadline.
+        whole_region: do the same to all keys of the transaction in the region.
+    """
     answer = client.ask(
         key,
         "KvResolveLock",
@@ -130,7 +139,7 @@ def resolve_key(
 
 
 def _check(client: TikvClient, request: pb.CheckTxnStatusRequest, backoff: Backoff) -> pb.CheckTxnStatusResponse:
-    """Ask the primary's store what became of a transaction; `request` lacks the context only."""
+    """Ask the primary's store for the status of a transaction; `request` lacks only the context."""
 
     def with_context(context: pb.Context) -> pb.CheckTxnStatusRequest:
         request.context.CopyFrom(context)

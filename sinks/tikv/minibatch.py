@@ -1,9 +1,9 @@
-"""Rows of a task committed every so often: visible at once, at least once.
+"""Rows committed in small transactions of single tasks: visible at once, delivered at least once.
 
-For readers that cannot wait for an epoch. A task that runs again, or an epoch that is rolled back and read
-again, writes its rows once more: the same keys get the same values, so nothing is there twice, but a
-value that somebody changed in between is overwritten, and rows of an epoch that never commits stay. Rows that cannot
-be written go to the quarantine, which has those of committed epochs, once.
+For readers that cannot wait for an epoch. A task retry, or an epoch that is rolled back and read again, writes its
+rows again: the same keys get the same values, so there are no duplicates, but a value that another client changed in
+between is overwritten, and rows of an epoch that never commits stay. Rejected rows go to the quarantine, which holds
+those of committed epochs, exactly once.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from timeline.errors import CommitUnknownError, StoreUnavailableError
 from timeline.failpoints import reach
 
 _MOST_BYTES = 64 << 20
-"""Keys and values that wait for their transaction: it is committed then, however few rows they are."""
+"""Buffered bytes of keys and values at which a transaction is committed, however few rows it has."""
 
 
 @dataclass
 class MinibatchSink(TikvTable):
-    """Small transactions of single tasks, and an epoch record once the epoch is decided. See Sink."""
+    """Writes small transactions of single tasks, and an epoch record once the epoch is decided. See Sink."""
 
     Options = cast(type[TargetOptions], TikvOptions)
 
@@ -70,11 +70,11 @@ class MinibatchSink(TikvTable):
         )
 
     def verify(self, part: Part) -> Sequence[str]:
-        """See Sink: its rows are there already."""
+        """See Sink; the rows are visible already."""
         return []
 
     def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
-        """See Sink: only the epoch's record is left to be written."""
+        """See Sink; writes only the epoch record."""
         if part.rows == 0:
             return
         try:
@@ -88,8 +88,8 @@ class MinibatchSink(TikvTable):
             raise CommitUnknownError(f"{self.target}: {part.epoch} may be committed: {error}") from error
 
     def read_rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """See ReadableSink; in the order of their keys, by tikv-client."""
-        from sinks.tikv.reader import read_rows  # with that client, which only readers need
+        """See ReadableSink; in key order, read by tikv-client."""
+        from sinks.tikv.reader import read_rows  # loads tikv-client, which only readers need
 
         return read_rows(self, limit)
 
@@ -123,7 +123,7 @@ class MinibatchWriter:
 
 
 class _MiniBatchWriter:
-    """Collects rows until there are enough of them, or the first has waited long enough."""
+    """Buffers rows until `max_rows`, `_MOST_BYTES` or `max_interval_s` is reached."""
 
     def __init__(self, writer: MinibatchWriter, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._writer = writer
@@ -159,7 +159,7 @@ class _MiniBatchWriter:
         )
 
     def _stage(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> pa.RecordBatch:
-        """Have rows wait for the next transaction; returns those that cannot be written."""
+        """Buffer rows for the next transaction; return the rejected ones."""
         if not self._staged:
             self._since_s = self._monotonic()
         staged = self._writer.rules.stage(rows, shard, offsets)

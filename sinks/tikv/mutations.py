@@ -1,8 +1,8 @@
-"""What a transaction changes, as bytes of prewrite requests: made for a whole bucket at once, sent in slices.
+"""Mutations of a transaction as bytes of prewrite requests: encoded for a whole bucket at once, sent in slices.
 
-A request is its head (context, primary, timestamps) followed by its mutations, and protobuf takes
-fields in any order: so the mutations of consecutive keys are one slice of one buffer, and no Python
-object is made for a row.
+A request is its head (context, primary, timestamps) followed by its mutations, and protobuf accepts
+fields in any order. So the mutations of consecutive keys are one slice of one buffer, and no Python
+object is created per row.
 
 ::
 
@@ -29,11 +29,11 @@ _VALUE = bytes([pb.Mutation.VALUE_FIELD_NUMBER << 3 | 2])
 
 @dataclass(frozen=True)
 class Mutations:
-    """Changes of consecutive, different keys in ascending order.
+    """Mutations of distinct keys in ascending order.
 
     Attributes:
         keys: binary.
-        frames: binary, each change as a field of a prewrite request.
+        frames: binary, each mutation as a field of a prewrite request.
     """
 
     keys: pa.BinaryArray
@@ -41,12 +41,12 @@ class Mutations:
 
     @classmethod
     def of(cls, keys: pa.BinaryArray, values: pa.BinaryArray, *, inserts: bool) -> Self:
-        """Puts where there is a value, deletes where there is none.
+        """Put keys that have a value, delete keys whose value is null.
 
         Args:
-            keys: in ascending order, each once.
-            values: as many; null deletes the key.
-            inserts: refuse a key that exists.
+            keys: ascending and unique.
+            values: one per key; null deletes the key.
+            inserts: refuse keys that exist.
         """
         put = pb.Op.Insert if inserts else pb.Op.Put
         # Op.Put is 0, which protobuf leaves out.
@@ -69,12 +69,12 @@ class Mutations:
         return len(self.keys)
 
     def __getitem__(self, span: slice) -> Mutations:
-        """Some of them, without a copy."""
+        """A slice of the mutations, without a copy."""
         start, end, _ = span.indices(len(self))
         return Mutations(self.keys.slice(start, end - start), self.frames.slice(start, end - start))
 
     def without(self, keys: pa.Array) -> Mutations:
-        """All but those of some keys."""
+        """The mutations of all other keys."""
         stay = pc.invert(pc.is_in(self.keys, value_set=keys))
         return Mutations(self.keys.filter(stay), self.frames.filter(stay))
 
@@ -96,12 +96,12 @@ class Mutations:
         return memoryview(data)[offsets[0] : offsets[-1]] if data is not None else memoryview(b"")
 
     def head(self, before: bytes, most_rows: int, most_bytes: int) -> int:
-        """How many from the first one on fit into one request, at least one.
+        """Number of leading mutations that fit into one request, at least 1.
 
         Args:
-            before: keys from this one on belong to another region; empty: none do.
-            most_rows: of a request.
-            most_bytes: of a request.
+            before: end key (exclusive) of the region; empty: unbounded.
+            most_rows: largest request, in rows.
+            most_bytes: largest request, in bytes.
         """
         offsets = _offsets(self.frames)
         count = min(len(self), most_rows, int(np.searchsorted(offsets, int(offsets[0]) + most_bytes, "right")) - 1)
@@ -118,7 +118,7 @@ class Mutations:
 
 
 def mutation(key: bytes, value: bytes) -> Mutations:
-    """One put."""
+    """A put of one key."""
     return Mutations.of(pa.array([key], pa.binary()), pa.array([value], pa.binary()), inserts=False)
 
 
@@ -139,7 +139,7 @@ def _sizes(array: pa.BinaryArray) -> npt.NDArray[np.int64]:
 
 
 def _varints(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    """Numbers as protobuf writes them; few different ones, so each is made once."""
+    """Numbers as protobuf varints; few are distinct, so each distinct one is encoded once."""
     different, which = np.unique(numbers, return_inverse=True)
     return pa.array([_varint(int(number)) for number in different], pa.binary()).take(pa.array(which))
 

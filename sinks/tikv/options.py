@@ -13,27 +13,27 @@ from timeline.units import Duration
 
 
 class TransactionLevel(enum.Enum):
-    """How much one transaction holds."""
+    """Scope of one transaction."""
 
     CHECKPOINT = "checkpoint"
-    """One epoch: all of it or nothing."""
+    """One epoch, all or nothing."""
 
     GLOBAL = "global"
-    """All that a bounded source has, as one epoch; for ``run --once``."""
+    """A whole bounded source, as one epoch; for ``run --once``."""
 
     MINIBATCH = "minibatch"
     """Some rows of a task: visible at once, at least once."""
 
 
 class WriteMode(enum.Enum):
-    """What becomes of a key that exists."""
+    """Handling of a key that exists."""
 
     UPSERT = "upsert"
     INSERT = "insert"
 
 
 class OnRow(enum.Enum):
-    """What becomes of a row that the target cannot take."""
+    """Handling of a row that the target cannot write."""
 
     QUARANTINE = "quarantine"
     FAIL = "fail"
@@ -57,7 +57,7 @@ class TlsOptions(BaseModel):
     """Files of a TLS connection to PD and TiKV, in PEM, at the same place on every machine.
 
     Attributes:
-        ca: certificates of the authorities that are trusted.
+        ca: certificates of the trusted authorities.
         cert: this client's certificate.
         key: its private key.
     """
@@ -74,20 +74,20 @@ class TikvOptions(TargetOptions):
 
     Attributes:
         pd: PD's members; one that answers is enough.
-        prefix: what all keys of this target begin with: text, or ``0x`` and hex digits.
-        key: the columns that make a row's key, in this order.
-        transaction: how much one transaction holds.
-        mode: what becomes of a key that exists.
-        on_existing: with ``insert``: what becomes of the row.
-        on_null_key: what becomes of a row without a key.
+        prefix: first bytes of all keys of this target: text, or ``0x`` and hex digits.
+        key: the columns of a row's key, in this order.
+        transaction: scope of one transaction.
+        mode: handling of a key that exists.
+        on_existing: with ``insert``: handling of the row whose key exists.
+        on_null_key: handling of a row without a key.
         dedup: which of several rows of one key stays.
         delete_marker: with ``upsert``: a boolean column; where it is true, the key is deleted.
         lock_ttl: seconds that locks outlive their writer.
-        max_rows: with ``minibatch``: a task commits after so many rows.
-        max_interval: with ``minibatch``: or after so many seconds.
-        cluster_id: the cluster that is meant; None: whichever answers.
-        tls: files of the connections; None: in the clear.
-        patience: seconds for which a request is made again before the epoch fails.
+        max_rows: with ``minibatch``: rows after which a task commits.
+        max_interval: with ``minibatch``: or seconds after which it commits.
+        cluster_id: id of the expected cluster; None: any.
+        tls: TLS files; None: no TLS.
+        patience: seconds for which a request is retried before the epoch fails.
     """
 
     query_rows: ClassVar[QueryRows] = QueryRows.REFUSED
@@ -111,7 +111,7 @@ class TikvOptions(TargetOptions):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        """Options that contradict each other are a mistake, not a choice."""
+        """Refuse options that contradict each other."""
         if self.transaction is TransactionLevel.MINIBATCH and self.mode is WriteMode.INSERT:
             raise ValueError(
                 "mode insert is not for transaction minibatch, which may write a row twice and would refuse its own; "
@@ -135,7 +135,7 @@ class TikvOptions(TargetOptions):
 
 
 def _prefix_bytes(prefix: str) -> bytes:
-    """A prefix's bytes: text, or hex digits behind 0x; what is neither is refused when the target is opened."""
+    """A prefix's bytes: text, or hex digits behind 0x; an invalid prefix is refused when the target is opened."""
     with contextlib.suppress(ValueError):
         if prefix.startswith("0x"):
             return bytes.fromhex(prefix[2:])

@@ -1,7 +1,7 @@
-"""PD, the cluster's directory: who leads, which timestamp comes next, which regions there are, where stores are.
+"""Client of PD, the cluster's directory: PD's leader, timestamps, regions, and addresses of stores.
 
-All requests go to PD's leader. A leader that does not answer, or that says that it leads no more, is
-looked for again among all members, the given ones and those that they name.
+All requests go to PD's leader. If it does not answer or no longer leads, the client searches for the
+leader among all members: the given ones and those that they name.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ TAnswer = TypeVar("TAnswer", bound=_Answer)
 
 @dataclass(frozen=True)
 class CachedRegion:
-    """One region as PD knows it; keys as they are stored, without PD's encoding.
+    """One region as PD or a store reports it; keys as they are stored, without PD's encoding.
 
     Attributes:
         id: the region.
         start: first key.
-        end: first key behind it; empty: none.
+        end: end key, exclusive; empty: unbounded.
         epoch: changes with every split, merge and move.
         peers: its replicas.
         leader: the replica that takes requests; None where PD knows none.
@@ -50,7 +50,7 @@ class CachedRegion:
     leader: pb.Peer | None
 
     def covers(self, key: bytes) -> bool:
-        """Whether a key lies in it."""
+        """Whether a key lies in the region."""
         return self.start <= key and (not self.end or key < self.end)
 
 
@@ -67,15 +67,15 @@ def cached_region(region: pb.Region, leader: pb.Peer | None) -> CachedRegion:
 
 
 class PdClient:
-    """One process' view of PD. Threads may share it."""
+    """One process' client of PD. Thread-safe."""
 
     def __init__(self, endpoints: Sequence[str], channels: Channels, backoff: Callable[[], Backoff]) -> None:
-        """Nothing is asked yet.
+        """Create the client; connects on first use.
 
         Args:
             endpoints: ``host:port`` of members; one that answers is enough.
             channels: connections.
-            backoff: begins the waits of one request.
+            backoff: creates the back-off of one request.
         """
         self._given = tuple(map(_address, endpoints))
         self._channels = channels
@@ -98,12 +98,12 @@ class PdClient:
         return self._cluster_id
 
     def check_endpoints(self) -> None:
-        """Ask each given endpoint which cluster it is of.
+        """Check that all given endpoints belong to one cluster; some of them may be down.
 
         Raises:
-            ConfigError: they are of several clusters.
-            UntrustedStoreError: their certificates are not trusted.
-            StoreUnavailableError: none answers.
+            ConfigError: they belong to several clusters.
+            UntrustedStoreError: no endpoint has a trusted certificate.
+            StoreUnavailableError: no endpoint answers.
         """
         clusters: dict[int, str] = {}
         failed: list[str] = []
@@ -127,10 +127,10 @@ class PdClient:
             raise ConfigError(f"pd: endpoints of several clusters: {found}; name those of one")
 
     def timestamp(self) -> int:
-        """A timestamp later than all that the cluster gave out before.
+        """A timestamp later than all that PD issued before.
 
         Raises:
-            StoreUnavailableError: PD gives none.
+            StoreUnavailableError: PD issued none before the deadline.
         """
         backoff = self._backoff()
         while True:
@@ -147,8 +147,8 @@ class PdClient:
 
         Args:
             start: a key.
-            end: first key of no interest; empty: none.
-            limit: at most so many.
+            end: end key, exclusive; empty: unbounded.
+            limit: largest number of regions.
         """
         request = pb.ScanRegionsRequest(
             header=self._header(),
@@ -160,21 +160,21 @@ class PdClient:
         return [cached_region(*pair) for pair in zip(answer.region_metas, answer.leaders, strict=True)]
 
     def store_address(self, store_id: int) -> str | None:
-        """Where a store takes requests; None where it is gone for good."""
+        """Address of a store; None where the store was removed for good (a tombstone)."""
         request = pb.GetStoreRequest(header=self._header(), store_id=store_id)
         store = self._ask("GetStore", request, pb.GetStoreResponse).store
         return store.address if store.state != pb.StoreState.Tombstone else None
 
     def keep_safe_point(self, service: str, safe_point: int, ttl_s: int) -> int:
-        """Keep the cluster from collecting what a transaction needs; a TTL of 0 takes it back.
+        """Set the safe point of a service, so that GC keeps the versions of a transaction; a TTL of 0 releases it.
 
         Args:
-            service: who asks; the latest call of each counts.
+            service: name of the service; its latest call counts.
             safe_point: versions at this timestamp and later are kept.
-            ttl_s: for so long.
+            ttl_s: seconds for which they are kept.
 
         Returns:
-            the smallest safe point that any service asks for: above `safe_point` it was too late.
+            the smallest safe point of all services; above `safe_point` the call came too late.
         """
         request = pb.UpdateServiceGCSafePointRequest(
             header=self._header(), service_id=service.encode(), TTL=ttl_s, safe_point=safe_point
@@ -182,7 +182,7 @@ class PdClient:
         return self._ask("UpdateServiceGCSafePoint", request, pb.UpdateServiceGCSafePointResponse).min_safe_point
 
     def close(self) -> None:
-        """End the stream of timestamps."""
+        """Close the stream of timestamps."""
         with self._lock:
             if self._tso is not None:
                 self._tso.close()
@@ -239,10 +239,10 @@ class PdClient:
         return self._channels.call(endpoint, "/pdpb.PD/GetMembers", request, pb.GetMembersResponse, _TIMEOUT_S)
 
     def _learn(self, members: pb.GetMembersResponse) -> bool:
-        """Take in what a member says; whether it names a leader."""
+        """Record a member's answer; return whether it names a leader."""
         cluster = members.header.cluster_id
         if not cluster:
-            return False  # it is just starting
+            return False  # the member is just starting
         if self._cluster_id and cluster != self._cluster_id:
             raise ConfigError(f"PD was of cluster {self._cluster_id} and now says {cluster}: is it another cluster's?")
         urls = [_address(url) for member in members.members for url in member.client_urls]
@@ -258,5 +258,5 @@ class PdClient:
 
 
 def _address(url: str) -> str:
-    """Host and port of a URL, so that an endpoint and a member that are the same are asked once."""
+    """Host and port of a URL, so that an endpoint that is also listed as a member is asked once."""
     return url.rpartition("//")[2].rstrip("/")

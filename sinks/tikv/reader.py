@@ -1,8 +1,8 @@
-"""Rows of a TiKV target as a reader of its own sees them: one snapshot, by the public tikv-client.
+"""Rows of a TiKV target in one snapshot, read by the public tikv-client.
 
-Nothing of the writer is used but the row layout, so what it shows is what any other client sees. While
-an epoch is open, that client can read nothing that the epoch has locked; the snapshot is then one from
-before the epoch, which nothing can change any more.
+The reader shares only the row layout with the writer, so it returns the rows that any other client
+sees. tikv-client cannot read keys that an open epoch has locked; the snapshot is then one from before
+the epoch, which cannot change any more.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _FIRST_PAGE = 64
 _LARGEST_PAGE = 1024
 _GROWTH = 4
 _PAGE_BYTES = 2 << 20
-"""Of rows in an answer, as the last ones were: tikv-client takes answers of 4 MiB."""
+"""Rows in an answer, if they are as large as the previous ones: tikv-client accepts answers of 4 MiB."""
 
 _TOO_LARGE = re.compile("message length too large|message larger than max")
-"""How tikv-client says that an answer is too large for itself (4 MiB), and TiKV for itself (10 MiB)."""
+"""Error texts for an answer that is too large for tikv-client (4 MiB), and for TiKV (10 MiB)."""
 
 _LETTING_GO_S = 0.1
-"""What tikv-client's threads have after their last answer to let go of the interpreter. Where its end finds one of them
-at it, the process dies of a signal: of 150 processes six did, of 300 that waited none."""
+"""Time for tikv-client's threads to release the interpreter after their last answer. If the process exits while a
+thread holds the interpreter, it dies of a signal: of 150 processes six did, of 300 that waited none."""
 
 
 def read_rows(table: TikvTable, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Rows in the order of their keys, in batches; all from one snapshot, taken when the first is asked for.
+    """Rows in key order, in batches; all from one snapshot, taken when the first batch is requested.
 
     Args:
         table: the target.
-        limit: at most so many rows; None: all.
+        limit: largest number of rows; None: all.
 
     Raises:
-        ConfigError: the cluster speaks TLS, which tikv-client does not.
-        FormatError: a row is larger than tikv-client reads; Tideline writes none.
-        StoreUnavailableError: it could not be read.
+        ConfigError: the cluster uses TLS, which this reader does not support.
+        FormatError: a row is larger than tikv-client reads; Tideline writes no such row.
+        StoreUnavailableError: the rows could not be read.
     """
     if table.endpoint.tls is not None:
         raise ConfigError(f"{table.target}: rows are read by tikv-client, and that does not speak TLS")
-    # One loop for all pages: the client's connections belong to it. Not asyncio.Runner, which takes the loop away that
-    # the caller's thread may have.
+    # One event loop for all pages: the client's connections belong to it. Not asyncio.Runner, which unsets the event
+    # loop that the caller's thread may have.
     with closing(asyncio.new_event_loop()) as loop:
         pages = _pages_of(table, snapshot_before_open_epochs(table), limit)
         try:
@@ -77,19 +77,27 @@ async def _next(pages: AsyncIterator[pa.Table]) -> pa.Table | None:
 
 
 def snapshot_before_open_epochs(table: TikvTable) -> int:
-    """The latest timestamp at which no open transaction of any job is in the way below the target's prefix."""
+    """The latest timestamp at which no open transaction of any job blocks reads below the target's prefix."""
     now = table.client.pd.timestamp()
-    # An epoch's primary is in here, and is locked before any of its rows.
+    # The range holds the primary of each epoch, which is locked before any of the epoch's rows.
     return min([now, *(lock.lock_version - 1 for lock in locks_in(table.client, *own_range(table.prefix)))])
 
 
 class KeyScanner(Protocol):
-    """tikv-client's snapshot, as far as rows are read through it; of an answer that is too large its error says so."""
+    """The scan of tikv-client's snapshot; its error for an answer that is too large matches `_TOO_LARGE`."""
 
     async def scan(
         self, start: bytes, end: bytes, limit: int, include_start: bool, include_end: bool
     ) -> Sequence[tuple[bytes, bytes]]:
-        """Keys and values in a range, at most so many."""
+        """Keys and values in a range, in key order.
+
+        Args:
+            start: lower bound.
+            end: upper bound.
+            limit: largest number of pairs.
+            include_start: whether `start` is in the range.
+            include_end: whether `end` is in the range.
+        """
 
 
 async def _pages_of(table: TikvTable, version: int, limit: int | None) -> AsyncGenerator[pa.Table, None]:
@@ -101,21 +109,21 @@ async def _pages_of(table: TikvTable, version: int, limit: int | None) -> AsyncG
 async def pages(
     snapshot: KeyScanner, start: bytes, end: bytes, *, limit: int | None = None
 ) -> AsyncGenerator[pa.Table, None]:
-    """Keys and values of a range in their order, in tables of as many rows as fit into an answer.
+    """Keys and values of a range in key order, in tables of as many rows as fit into an answer.
 
-    An answer that is too large takes tikv-client seconds of trying again, so there are as many rows in a page as would
-    fit if all were as large as the largest of the page before, and pages do not grow again before what was too large
-    lies behind them.
+    An answer that is too large costs tikv-client seconds of retries. So a page has as many rows as would fit if all
+    were as large as the largest row of the previous page, and pages grow again only behind the rows of an answer that
+    was too large.
 
     Args:
-        snapshot: what is read.
-        start: the first key.
-        end: the first key behind the last.
-        limit: at most so many rows; None: all.
+        snapshot: the snapshot.
+        start: first key.
+        end: end key, exclusive.
+        limit: largest number of rows; None: all.
 
     Raises:
-        FormatError: a row alone is too large.
-        Exception: of tikv-client.
+        FormatError: a single row is too large.
+        Exception: any error of tikv-client.
     """
     left, page, held = limit, _FIRST_PAGE, 0
     while left is None or left > 0:

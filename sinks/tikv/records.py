@@ -1,12 +1,12 @@
-"""What Tideline keeps for itself below a target's prefix: which epochs are in, and which transactions were begun.
+"""Tideline's own records below a target's prefix: applied epochs, and transactions that were begun.
 
 ::
 
     prefix 00 'a' app instant start_ts    attempt: written before a transaction locks anything
     prefix 00 'e' app epoch               epoch record: the transaction's primary, visible with its rows
 
-An attempt record is to a transaction what a marker is to a data file: whatever a process that died can
-have left is known without looking for it. It goes when nothing can be left any more.
+An attempt record is to a transaction what a marker is to a data file: the locks that a dead process may
+have left are known without a search. The record is deleted once no lock can be left.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from timeline.errors import InvariantError
 
 _NUMBER = struct.Struct(">Q")
 _MOST_SHARDS = 10_000
-"""Beyond so many an epoch record holds no offsets: a value has to stay small, and the timeline has them."""
+"""With more shards, an epoch record holds no offsets: a value has to stay small, and the timeline has the offsets."""
 
 _PAGE = 256
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What a job's keys and values are made of; two columns that changed places would not be noticed in the rows.
+    """Key and value columns of a job's rows; the rows alone would not reveal two swapped columns.
 
     Attributes:
         key: names and types of the key columns.
-        columns: names and types of the others, in the order of their values.
+        columns: names and types of the other columns, in stored order.
     """
 
     key: tuple[tuple[str, str], ...]
     columns: tuple[tuple[str, str], ...]
 
     def difference(self, other: RowLayout) -> str | None:
-        """What keeps rows of two layouts from being read as one table; None where one only has further columns."""
+        """Why rows of two layouts cannot be read as one table; None where one layout only appends columns."""
         if self.key != other.key:
             return f"the key is {_words(other.key)}, not {_words(self.key)}"
         shared = min(len(self.columns), len(other.columns))
@@ -62,14 +62,14 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The primary of an epoch's transaction: the target's marker, and where its rows came from.
+    """The primary of an epoch's transaction: the target's marker, with the source offsets of its rows.
 
     Attributes:
-        epoch: the epoch.
-        instant: its instant.
-        generation: of its writer.
-        layout: of its rows.
-        offsets: for each shard the first offset and the first behind the last; empty where there are too many.
+        epoch: the epoch's number.
+        instant: the epoch's instant.
+        generation: the writer's generation.
+        layout: layout of the rows.
+        offsets: for each shard its first offset and its end (exclusive); empty where there are too many shards.
     """
 
     epoch: int
@@ -81,16 +81,16 @@ class EpochRecord:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A transaction that was begun.
+    """A transaction that a writer has begun.
 
     Attributes:
-        epoch: for which epoch.
-        instant: and which instant of it.
-        generation: by which writer.
-        start_ts: its start timestamp.
+        epoch: the epoch's number.
+        instant: the epoch's instant.
+        generation: the writer's generation.
+        start_ts: the transaction's start timestamp.
         primary: its primary key, in hex.
-        ttl_ms: of its locks.
-        is_settled: whether it has ended and its locks were resolved; a task that wakes up late may lock again.
+        ttl_ms: TTL of its locks.
+        is_settled: whether it has ended and its locks were resolved; a late task may lock rows again.
     """
 
     epoch: int
@@ -109,14 +109,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a manifest says of a transaction: enough to commit it and to resolve its locks.
+    """A transaction as the manifest records it: enough to commit the transaction and to resolve its locks.
 
     Attributes:
-        cluster_id: of the cluster that it is in; text, because JSON's numbers are too small.
+        cluster_id: id of its cluster; text, because JSON's numbers are too small.
         start_ts: its start timestamp.
         primary: its primary key, in hex.
-        ttl_ms: of its locks.
-        spans: for each task, ranges of keys, in hex, that hold all of its rows.
+        ttl_ms: TTL of its locks.
+        spans: for each task, key ranges in hex that hold all rows of the task.
     """
 
     cluster_id: str
@@ -142,8 +142,8 @@ def epoch_record(ref: EpochRef, layout: RowLayout, ranges: Sequence[OffsetRange]
 
     Args:
         ref: the epoch.
-        layout: of its rows.
-        ranges: where its rows come from, as far as that is known.
+        layout: layout of its rows.
+        ranges: source ranges of its rows, where known.
     """
     offsets = {one.shard: (one.start, one.until) for one in ranges} if len(ranges) <= _MOST_SHARDS else {}
     return EPOCH_RECORD.dump(EpochRecord(ref.epoch, ref.instant, ref.generation, layout, offsets))
@@ -155,7 +155,7 @@ class RecordStore:
 
     Attributes:
         client: the cluster.
-        prefix: the target's.
+        prefix: the target's key prefix.
         app_id: the job's key.
     """
 
@@ -172,19 +172,19 @@ class RecordStore:
         return self._own(b"a") + memcomparable(instant.encode()) + _NUMBER.pack(start_ts)
 
     def write(self, puts: Sequence[tuple[bytes, bytes | None]], ttl_ms: int) -> None:
-        """Change some records in a transaction of their own; None deletes one."""
+        """Write records in a transaction of their own; None as value deletes a record."""
         ordered = sorted(puts)
         keys = pa.array([key for key, _ in ordered], pa.binary())
         values = pa.array([value for _, value in ordered], pa.binary())
         write_mutations(self.client, Mutations.of(keys, values, inserts=False), ttl_ms)
 
     def epochs(self, since: int = 0) -> list[int]:
-        """Epochs from a number on whose records are visible, in order; older ones are dropped now and then."""
+        """Epochs from `since` on whose records are visible, ascending; older records get deleted."""
         keys = (key for key, _ in scan(self.client, self.epoch_key(since), _after(self._own(b"e"))))
         return [_NUMBER.unpack(key[-_NUMBER.size :])[0] for key in keys]
 
     def attempts(self, instant: str | None = None) -> list[Attempt]:
-        """Attempts that are recorded, of one instant or of all."""
+        """Recorded attempts, of one instant or of all."""
         start = self._own(b"a") + (memcomparable(instant.encode()) if instant is not None else b"")
         return [ATTEMPT.load(repr(key), body) for key, body in scan(self.client, start, _after(start))]
 
@@ -198,7 +198,13 @@ class RecordStore:
 
 
 def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Committed keys and values in a range, at one timestamp; what an open transaction holds is as it was before."""
+    """Committed keys and values in a range, at one timestamp; keys locked by an open transaction have their old values.
+
+    Args:
+        client: the cluster.
+        start: first key.
+        end: end key, exclusive.
+    """
     version = client.pd.timestamp()
     open_transactions: list[int] = []
     backoff = client.backoff()
@@ -228,13 +234,13 @@ def scan(client: TikvClient, start: bytes, end: bytes) -> Iterator[tuple[bytes, 
 
 
 def _cleared(client: TikvClient, error: pb.KeyError, version: int, backoff: Backoff) -> list[int]:
-    """Resolve a lock whose transaction is decided; one that can only be committed behind a version is returned."""
+    """Resolve the lock of a decided transaction; return a transaction that can only be committed after `version`."""
     if not error.HasField("locked"):
         raise InvariantError(f"TiKV does not show what is below a prefix: {error}")
     lock = error.locked
     match look_up(client, lock.primary_lock, lock.lock_version, reader_ts=version):
         case UnknownTxn() | OpenTxn(is_pushed=True):
-            # A primary that is not there yet cannot be committed before it is, either.
+            # A primary that does not exist yet can only be committed after `version` as well.
             return [lock.lock_version]
         case OpenTxn():
             backoff.wait(RetryReason.LOCKED, f"key {lock.key!r:.80} is locked by transaction {lock.lock_version}")
@@ -250,5 +256,5 @@ def _words(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def _after(prefix: bytes) -> bytes:
-    """The first key behind all that begin with a prefix, which does not end in 0xff."""
+    """The first key behind all keys with a prefix; the prefix must not end in 0xff."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

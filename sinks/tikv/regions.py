@@ -1,4 +1,4 @@
-"""Where keys are: regions and stores as this process knows them, asked from PD where it does not."""
+"""Cache of regions and store addresses; PD is asked for missing entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASKED_AHEAD = 64
 
 
 class Directory(Protocol):
-    """Who knows it all: PD."""
+    """Source of all regions and store addresses: PD."""
 
     def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[CachedRegion]:
         """See PdClient."""
@@ -24,10 +24,10 @@ class Directory(Protocol):
 
 
 class RegionCache:
-    """Regions by key. What a store contradicts is forgotten and asked again. Threads may share it."""
+    """Regions by key; entries that a store contradicts are dropped and requested again. Thread-safe."""
 
     def __init__(self, pd: Directory) -> None:
-        """Nothing is known yet."""
+        """Start with an empty cache."""
         self._pd = pd
         self._lock = threading.Lock()
         self._starts: list[bytes] = []
@@ -36,12 +36,12 @@ class RegionCache:
 
     @property
     def known(self) -> Sequence[CachedRegion]:
-        """What is known now, in the order of keys; no two overlap."""
+        """The cached regions, in key order; no two overlap."""
         with self._lock:
             return tuple(self._regions)
 
     def locate(self, key: bytes) -> CachedRegion | None:
-        """The region that holds a key; None where PD knows none, as in the middle of a split.
+        """The region that holds a key; None where PD knows none, as during a split.
 
         Raises:
             StoreUnavailableError: PD does not answer.
@@ -53,7 +53,7 @@ class RegionCache:
         return found
 
     def address(self, store_id: int) -> str | None:
-        """Where a store takes requests; None where it is gone for good."""
+        """Address of a store; None where the store was removed for good."""
         with self._lock:
             known = self._addresses.get(store_id)
         if known is None:
@@ -64,14 +64,14 @@ class RegionCache:
         return known
 
     def forget(self, region: CachedRegion) -> None:
-        """A store says that it is not so any more."""
+        """Drop a region that a store contradicts, and the addresses of its stores."""
         with self._lock:
             self._remove(region.start, region.end)
             for peer in region.peers:
                 self._addresses.pop(peer.store_id, None)
 
     def lead_by(self, region: CachedRegion, leader: pb.Peer) -> None:
-        """A store says who leads the region."""
+        """Set the leader of a region, as a store reports it."""
         with self._lock:
             at = bisect.bisect_right(self._starts, region.start) - 1
             if at >= 0 and self._regions[at].id == region.id:
@@ -79,7 +79,7 @@ class RegionCache:
                 self._regions[at] = CachedRegion(known.id, known.start, known.end, known.epoch, known.peers, leader)
 
     def replace(self, regions: Iterable[CachedRegion]) -> None:
-        """A store says into what a region was split or merged."""
+        """Cache the regions that a store reports after a split or merge."""
         self._learn(regions)
 
     def _known(self, key: bytes) -> CachedRegion | None:
@@ -96,7 +96,7 @@ class RegionCache:
                 self._regions.insert(at, region)
 
     def _remove(self, start: bytes, end: bytes) -> None:
-        """Forget every region that overlaps a range."""
+        """Drop every region that overlaps a range."""
         first = max(0, bisect.bisect_right(self._starts, start) - 1)
         if first < len(self._regions) and self._regions[first].end and self._regions[first].end <= start:
             first += 1

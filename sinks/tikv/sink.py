@@ -5,16 +5,16 @@
     driver      begin ── attempt recorded, primary prewritten ─────── [decision] ── primary committed ── settled
     executors     └ stage ── rows of a key meet ── prewritten                          └ locks resolved by region ┘
 
-    process dies                     what is there               what recovery does
+    process dies                     state                       recovery
     before the primary               an attempt record           roll the transaction back
     before the decision              locks                       by the decision: commit, or roll back
     after the decision               locks, TTL running          commit the primary; readers may have rolled it
                                                                  back: ReplayNeededError, the epoch is written again
     after the primary                locks that lead to it       settle; readers see all of it already
 
-The primary is the epoch's own record, one key for each epoch of a job, so two attempts of one epoch
-meet there and one loses. Nothing about the rows has to survive a process: locks are found by the
-start timestamp, which the attempt record and the manifest hold.
+The primary is the epoch record, one key for each epoch of a job, so two attempts of one epoch
+conflict there and one loses. No state about the rows has to survive a process: locks are found by
+the start timestamp, which the attempt record and the manifest hold.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _FEW_ROWS = 200_000
-"""Up to so many rows are settled by the driver itself: a job on the engine would take longer to start."""
+"""The driver settles up to this many rows itself: a job on the engine would take longer to start."""
 
 
 @dataclass
 class _Open:
-    """A transaction that this process has begun.
+    """An open transaction of this process.
 
     Attributes:
-        transaction: which.
-        heartbeat: keeps it alive.
-        stop: stops the heartbeat; nobody holds the two for the sink's sake from then on.
+        transaction: the transaction.
+        heartbeat: keeps the transaction alive.
+        stop: the sink's finalizer; stops the heartbeat, and releases the reference to it.
     """
 
     transaction: Transaction
@@ -76,7 +76,7 @@ class _Open:
 
 @dataclass
 class TransactionSink(TikvTable):
-    """One transaction for each epoch. See `sinks.base.Sink` for the protocol; not for use by several threads."""
+    """One transaction for each epoch. See `sinks.base.Sink` for the protocol; not thread-safe."""
 
     _open: dict[str, _Open] = field(default_factory=dict, repr=False)
     _settled: set[int] = field(default_factory=set, repr=False)
@@ -89,7 +89,7 @@ class TransactionSink(TikvTable):
         return cls.at(options, context)
 
     def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
-        """See Sink: the transaction's primary is locked when this returns."""
+        """See Sink; the transaction's primary is locked on return."""
         if plan.ref.instant not in self._open:
             self._open[plan.ref.instant] = self._begin(plan)
             reach("transaction-begun")
@@ -179,13 +179,13 @@ class TransactionSink(TikvTable):
         _LOG.info("%s: %s: committed at %d, %s", self.target, part.epoch, commit_ts, count(part.rows, "row"))
 
     def read_rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """See ReadableSink; in the order of their keys, by tikv-client."""
-        from sinks.tikv.reader import read_rows  # with that client, which only readers need
+        """See ReadableSink; in key order, read by tikv-client."""
+        from sinks.tikv.reader import read_rows  # loads tikv-client, which only readers need
 
         return read_rows(self, limit)
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
-        """See Sink: the transactions that were begun for this instant are rolled back, and their locks with them."""
+        """See Sink; rolls back all transactions of this instant, and resolves their locks."""
         self._still(epoch)
         attempts = self.records.attempts(epoch.instant)
         for attempt in attempts:
@@ -197,18 +197,18 @@ class TransactionSink(TikvTable):
         return [f"transaction {attempt.start_ts}" for attempt in attempts]
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
-        """See Sink: settles what came late, then drops records that are no longer needed."""
+        """See Sink; settles late locks, then deletes records that are no longer needed."""
         self._still(epoch)
         reported = _prepared(part).transaction.start_ts if part is not None else None
         gone: list[bytes] = []
         kept: list[Attempt] = []
         for attempt in self.records.attempts(epoch.instant):
             is_settled = attempt.is_settled or attempt.start_ts in self._settled
-            # A task of another attempt may still lock rows: its record stays as long as such a task may live, and the
-            # whole prefix is looked through once more at the end of that time, not at every start.
+            # A late task of another attempt may still lock rows. The attempt record stays as long as that task may
+            # live; the prefix is searched for locks once more at the end of that time, not at every start.
             if final or not is_settled:
                 self._end(attempt)
-            # Before its record goes: without that nobody would find the name.
+            # Before the record is deleted: only the record leads to the name of the service.
             release_versions(self.client, self._service(attempt.start_ts))
             if final or attempt.start_ts == reported:
                 gone.append(self.records.attempt_key(epoch.instant, attempt.start_ts))
@@ -232,10 +232,10 @@ class TransactionSink(TikvTable):
         return safe_point_service(self.app_id, self.prefix, start_ts)
 
     def _begin(self, plan: Plan) -> _Open:
-        """Record the attempt, then lock its primary: whatever is locked can be found from now on."""
+        """Record the attempt, then lock its primary: from now on every lock can be found."""
         client, ref = self.client, plan.ref
         for attempt in self.records.attempts(ref.instant):
-            self._end(attempt)  # of a process that wrote this very instant, and is gone
+            self._end(attempt)  # of a dead process that wrote the same instant
         primary = self.records.epoch_key(ref.epoch)
         began_s = time.monotonic()
         transaction = Transaction(client.pd.timestamp(), primary, self.ttl_ms)
@@ -247,13 +247,13 @@ class TransactionSink(TikvTable):
         keep_versions(client, service, transaction)
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
         heartbeat = Heartbeat(client, transaction, service, began_s)
-        # Who drops the target without an end, after an error in a process that lives on, lets the locks' TTL run out.
+        # An error may drop the sink in a process that lives on: then the heartbeat stops, and the locks expire.
         return _Open(transaction, heartbeat, weakref.finalize(self, heartbeat.stop))
 
     def _end(self, attempt: Attempt) -> int | None:
-        """Bring a transaction to its end and resolve its locks; its commit timestamp, None where it is rolled back.
+        """End a transaction and resolve its locks; return its commit timestamp, None where it is rolled back.
 
-        For one that is still open that end is a rollback.
+        An open transaction is rolled back.
         """
         transaction = attempt.transaction
         status = roll_back(self.client, transaction)
@@ -263,13 +263,13 @@ class TransactionSink(TikvTable):
         return commit_ts
 
     def _note(self, attempts: Iterable[Attempt]) -> None:
-        """Put the records of attempts."""
+        """Write attempt records."""
         puts = [(self.records.attempt_key(each.instant, each.start_ts), ATTEMPT.dump(each)) for each in attempts]
         if puts:
             self.records.write(puts, self.ttl_ms)
 
     def _still(self, epoch: EpochRef) -> None:
-        """No heartbeats any more for the transaction of an epoch."""
+        """Stop the heartbeat of an epoch's transaction."""
         opened = self._open.pop(epoch.instant, None)
         if opened is not None:
             opened.stop()
@@ -280,5 +280,5 @@ def _prepared(part: Part) -> Prepared:
 
 
 def _spans(prepared: Prepared) -> list[Span]:
-    """Where a part's rows are."""
+    """Key ranges of a part's rows."""
     return [(bytes.fromhex(start), bytes.fromhex(end)) for task in prepared.spans for start, end in task]

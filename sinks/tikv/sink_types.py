@@ -1,4 +1,4 @@
-"""The entry point ``tikv``: the sink of a target's transaction level."""
+"""The entry point ``tikv``: chooses the sink by the target's transaction level."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TikvTarget:
 
     @classmethod
     def open(cls, options: TargetOptions, context: SinkContext) -> Sink:
-        """The sink that a job file's block describes; touches nothing.
+        """Create the sink that a job file's block describes; no I/O.
 
         Raises:
             ConfigError: prefix, key or another column does not fit the schema.

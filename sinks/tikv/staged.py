@@ -1,8 +1,8 @@
-"""Staged rows: keys and values ready for TiKV, as they travel between tasks before anything is written.
+"""Staged rows: encoded keys and values, shuffled between tasks before they are written.
 
 ::
 
-    task that decodes    stage(rows) → staged rows, of duplicates one that stands for all, and rejected rows
+    task that decodes    stage(rows) → staged rows, one of several duplicates, and rejected rows
     shuffle              bucket(staged, count): all rows of one key meet in one task
     task that writes     in_rounds(batches), in each of them pick_all drops the duplicates that are left; then prewrite
 """
@@ -27,11 +27,11 @@ from sinks.tikv.value_codec import ValueCodec
 from timeline.errors import ConfigError
 
 MAX_ROW_BYTES = (4 << 20) - (4 << 10)
-"""Of a row's key and value together, so that every client can read the row.
+"""Largest key and value of a row together, so that every client can read the row.
 
-Clients that keep gRPC's default (tikv-client among them) take answers of up to 4 MiB; the answer to a get, batch get or
-scan of one row has some 300 bytes beside the row at most (kvproto: ``kvrpcpb.GetResponse.exec_details_v2``). TiKV takes
-more: its ``raftstore.raft-entry-max-size`` is 8 MiB, TiDB's ``performance.txn-entry-size-limit`` 6 MiB.
+Clients with gRPC's default (tikv-client among them) accept answers of up to 4 MiB; the answer to a get, batch get or
+scan of one row has at most some 300 bytes beside the row (kvproto: ``kvrpcpb.GetResponse.exec_details_v2``). TiKV
+accepts more: its ``raftstore.raft-entry-max-size`` is 8 MiB, TiDB's ``performance.txn-entry-size-limit`` 6 MiB.
 """
 
 # The multipliers of splitmix64's finalizer (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
@@ -41,15 +41,15 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 @dataclass(frozen=True)
 class Stager:
-    """Picklable: turns rows of a job into staged rows, and staged rows into rows again.
+    """Converts rows of a job to staged rows and back; picklable.
 
     Attributes:
-        keys: of the key columns.
-        values: of the other columns that are stored.
+        keys: codec of the key columns.
+        values: codec of the other stored columns.
         delete_marker: a boolean column that is not stored; true makes a row a delete of its key.
         rule: which of several rows with one key stays.
-        slice_bytes: rows that are encoded at once; far below the 2 GiB that one binary column can address, so that
-            there is room for JSON text.
+        slice_bytes: bytes of rows encoded at once; far below the 2 GiB that one binary column can address, so that there
+            is room for JSON text.
 
     Raises:
         ConfigError: the rule's column is not among the stored ones, or cannot be ordered.
@@ -68,14 +68,14 @@ class Stager:
         """A stager for the columns of a job.
 
         Args:
-            schema: of the job's rows.
+            schema: schema of the job's rows.
             prefix: see `sinks.tikv.key_codec.check_prefix`.
             key: names of the key columns, in their order.
             rule: which of several rows with one key stays.
             delete_marker: see the class.
 
         Raises:
-            ConfigError: a column is not there, is of a type that does not fit, or is used twice.
+            ConfigError: a column does not exist, has an unsuitable type, or is used twice.
         """
         named = [("key", name) for name in key]
         named += [("dedup.by", rule.by)] if rule.by is not None else []
@@ -133,12 +133,12 @@ class Stager:
         )
 
     def stage(self, rows: pa.RecordBatch, shard: str, offsets: pa.Array) -> Staged:
-        """Encode a batch; set aside what cannot be written, and drop what another row of the batch replaces.
+        """Encode a batch; separate the rejected rows, and drop duplicates within the batch.
 
         Args:
             rows: columns of the job, in any order.
-            shard: where the rows are from.
-            offsets: int64, each row's place in the shard.
+            shard: the shard that the rows are from.
+            offsets: int64, each row's offset in the shard.
         """
         staged: list[pa.RecordBatch] = []
         rejected: list[pa.RecordBatch] = []
@@ -157,13 +157,13 @@ class Stager:
         return pa.schema([*self._stored, *marker])
 
     def restore(self, staged: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that staged rows hold: key columns, other columns (null for a delete), delete marker.
+        """Decode staged rows: key columns, other columns (null for a delete), delete marker.
 
         Args:
-            staged: has at least the columns `key` and `value`.
+            staged: at least the columns `key` and `value`.
 
         Raises:
-            FormatError: keys or values are not this job's.
+            FormatError: keys or values are not in this job's layout.
         """
         keys, values = (_one_array(staged.column(name)) for name in ("key", "value"))
         is_delete = values.is_null()
@@ -211,7 +211,7 @@ class Stager:
 
 
 def _oversized(keys: pa.Array, values: pa.Array) -> dict[int, str]:
-    """Rows that TiKV does not take, or that some client could not read: their places, and why."""
+    """Index and reason of each row that TiKV refuses, or that some client could not read."""
     key_bytes = pc.binary_length(keys)
     row_bytes = pc.add(key_bytes, pc.binary_length(values).fill_null(0))
     reasons: dict[int, str] = {}
@@ -228,23 +228,23 @@ def _oversized(keys: pa.Array, values: pa.Array) -> dict[int, str]:
 
 
 def bucket(staged: pa.Table | pa.RecordBatch, count: int) -> npt.NDArray[np.int32]:
-    """For each staged row, the bucket from 0 to ``count - 1`` in which all rows of its key meet.
+    """The bucket of each staged row, from 0 to ``count - 1``; all rows of a key are in one bucket.
 
-    The same on every machine and in every process: it depends on the key's bytes and on `count` only.
+    The same on every machine and in every process: it depends only on the key's bytes and on `count`.
     """
     return (_mixed(staged) % np.uint64(count)).astype(np.int32)
 
 
 def in_rounds(batches: Sequence[pa.RecordBatch], round_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Rows of one bucket in rounds of about so many bytes, in their order; all rows of a key are in the same round.
+    """Rows of one bucket in rounds of about `round_bytes`, in their order; all rows of a key are in the same round.
 
-    A round is copied when it is asked for.
+    Each round is copied when the iterator reaches it.
     """
     count = -(-sum(batch.nbytes for batch in batches) // round_bytes)
     if count <= 1:
         yield list(batches)
         return
-    # By other bits than those that brought these keys into one bucket.
+    # By other bits of the hash than those that chose the bucket.
     rounds = [((_mixed(batch) >> np.uint64(32)) % np.uint64(count)).astype(np.uint16) for batch in batches]
     for number in range(count):
         yield [batch.filter(pa.array(of == number)) for batch, of in zip(batches, rounds, strict=True)]
@@ -265,14 +265,14 @@ def _mixed(staged: pa.Table | pa.RecordBatch) -> Words:
 
 
 def _mix(words: Words) -> Words:
-    """Every bit of a word spread over all bits of the result."""
+    """Mix words, so that every input bit affects all bits of the result."""
     words = (words ^ (words >> np.uint64(30))) * _MIX_1
     words = (words ^ (words >> np.uint64(27))) * _MIX_2
     return words ^ (words >> np.uint64(31))
 
 
 def _slices(rows: pa.RecordBatch, slice_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch in pieces of bounded size, each with the place of its first row."""
+    """Slices of a batch of bounded size, each with the index of its first row."""
     most = max(1, int(rows.num_rows * slice_bytes / max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, most):
         yield start, rows.slice(start, most)

@@ -1,4 +1,4 @@
-"""One prefix of a TiKV cluster as a job sees it, whatever the transaction level: connection, records, checks."""
+"""One prefix of a TiKV cluster as a job's target, for every transaction level: connection, records, checks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class TikvTable:
-    """What every sink that writes to TiKV is made of.
+    """Base of the sinks that write to TiKV.
 
     Attributes:
         target: the target's name in the job.
         app_id: key of this job's records.
         options: the target's block of the job file.
-        prefix: what all keys begin with.
-        stager: brings rows into their form as keys and values.
+        prefix: first bytes of all keys.
+        stager: encodes rows as keys and values.
         endpoint: the cluster.
     """
 
@@ -49,7 +49,7 @@ class TikvTable:
 
     @classmethod
     def at(cls, options: TargetOptions, context: SinkContext) -> Self:
-        """The place that a job file's block describes; touches nothing.
+        """The table that a job file's block describes; no I/O.
 
         Raises:
             ConfigError: prefix, key or another column does not fit the schema.
@@ -71,12 +71,12 @@ class TikvTable:
 
     @property
     def client(self) -> TikvClient:
-        """This process' connection."""
+        """This process' client of the cluster."""
         return connection(self.endpoint)
 
     @property
     def records(self) -> RecordStore:
-        """What this job keeps below the prefix."""
+        """This job's records below the prefix."""
         return RecordStore(self.client, self.prefix, self.app_id)
 
     @property
@@ -86,19 +86,19 @@ class TikvTable:
 
     @property
     def ttl_ms(self) -> int:
-        """How long locks outlive their writer."""
+        """Milliseconds by which locks outlive their writer."""
         return round(self.options.lock_ttl * 1000)
 
     @cached_property
     def rules(self) -> RowRules:
-        """What is done with rows that cannot be taken as they are."""
+        """Handling of rows that cannot be written as they are."""
         options = self.options
         return RowRules(
             self.target, self.stager, options.mode is WriteMode.INSERT, options.on_existing, options.on_null_key
         )
 
     def ensure(self) -> None:
-        """See Sink: PD answers, all of its endpoints are of the cluster that is meant, the prefix has a region."""
+        """See Sink; checks PD, the cluster id of its endpoints, and the layout of the rows below the prefix."""
         self.client.pd.check_endpoints()
         cluster, meant = self.client.pd.cluster_id, self.options.cluster_id
         if meant is not None and cluster != meant:
@@ -110,7 +110,7 @@ class TikvTable:
 
     @cached_property
     def layout(self) -> RowLayout:
-        """What this job's keys and values are made of."""
+        """Key and value columns of this job."""
         stager = self.stager
         return RowLayout(
             tuple((field.name, str(field.type)) for field in stager.keys.columns),
@@ -118,10 +118,10 @@ class TikvTable:
         )
 
     def refuse_other_layout(self) -> None:
-        """Check that the rows below the prefix, of whatever job, have this job's layout.
+        """Check that the rows of all jobs below the prefix have this job's layout.
 
         Raises:
-            TargetRefusedError: naming the difference.
+            TargetRefusedError: a layout differs; the message names the difference.
         """
         for layout in self.records.layouts():
             difference = layout.difference(self.layout)
@@ -144,22 +144,22 @@ class TikvTable:
         return TikvContents(self)
 
     def is_applied(self, epoch: EpochRef) -> bool:
-        """Whether an epoch's record is visible, or a later one's."""
+        """Whether the record of an epoch or of a later one is visible."""
         return bool(self.records.epochs(since=epoch.epoch))
 
     def older_records(self, epoch: EpochRef) -> list[bytes]:
-        """Keys of epoch records that nobody needs once an epoch is completed: all but the newest."""
+        """Keys of epoch records that are obsolete once an epoch is completed: earlier ones, but not the newest."""
         return [self.records.epoch_key(each) for each in self.records.epochs()[:-1] if each < epoch.epoch]
 
     def refuse_other_cluster(self, part: Part, prepared: str) -> None:
-        """Check that a part is of the cluster that answers now.
+        """Check that a part was prepared in the cluster that answers now.
 
         Args:
             part: a prepared part.
-            prepared: the id of the cluster that it was prepared in.
+            prepared: id of the cluster in which it was prepared.
 
         Raises:
-            TargetRefusedError: it is not.
+            TargetRefusedError: the clusters differ.
         """
         now = str(self.client.pd.cluster_id)
         if prepared != now:
@@ -185,7 +185,7 @@ class TikvContents:
         return ""
 
     def held(self, known: Base | None = None) -> Held:
-        """See TargetContents: the cluster is the table; rows that others delete are not noticed."""
+        """See TargetContents; the cluster is the table; rows that other clients delete are not noticed."""
         cluster, epochs = str(self.table.client.pd.cluster_id), self.table.records.epochs()
         return Held(cluster, len(epochs) - 1, epochs[-1] if epochs else None)
 

@@ -1,4 +1,4 @@
-"""Percolator's two phases, spread over processes: whoever knows start timestamp and primary can do any step.
+"""Percolator's two phases, spread over processes: start timestamp and primary are enough to do any step.
 
 ::
 
@@ -8,9 +8,9 @@
     settle     rows' locks resolved, region by region: committed with the primary, or rolled back with it
     roll back  primary rolled back: the one point from which nothing of it can become visible
 
-Prewriting the same key twice for one transaction changes nothing, so a task may run again. After
-the primary is decided no late prewrite matters: a key that was committed refuses it, and a lock that
-gets in leads every reader to the primary, which says what it is worth.
+Prewriting the same key twice for one transaction is idempotent, so a task may be retried. A prewrite
+after the primary is decided has no effect: a committed key refuses it, and a late lock leads every
+reader to the primary, whose outcome decides.
 
 Source: Percolator (OSDI 2010), sections 2.2 and 2.3; TiKV's KvPrewrite, KvCommit, KvResolveLock.
 """
@@ -37,35 +37,35 @@ from timeline.errors import InvariantError, ReplayNeededError, TargetBusyError, 
 
 _MOST_ROWS = 4096
 _MOST_BYTES = 1 << 20
-"""Of a prewrite: well below the 8 MiB that a raft entry may have."""
+"""Largest prewrite request: well below the 8 MiB of a raft entry."""
 
 _MOST_SPANS = 256
-"""Ranges that a task reports: its report has to stay small."""
+"""Most ranges that a task reports: its report has to stay small."""
 
 _IN_FLIGHT = 4
-"""Prewrites that a task has under way, so that it makes the next while the store writes the last."""
+"""Prewrites in flight per task, so that it encodes the next while the store writes the previous ones."""
 
 _MOST_LOOKED_UP = 256
-"""Keys whose values are asked for at once; fewer where the values are too large for one answer."""
+"""Keys of one batch get; fewer where the values are too large for one answer."""
 
 _FEW_LOCKS = 8
-"""Of one transaction in the way: so many are resolved one by one, before a region is searched for all of them."""
+"""Locks of one transaction that are resolved one by one; after these, all of its locks in a region at once."""
 
 _CONFLICTS = 10
-"""How often a change that is right whatever was there before is begun again, where another writer was faster."""
+"""Attempts of a blind write, one that is right for any previous value, where other writers are faster."""
 
 _LOCK_WAIT_S = 30.0
-"""How long a lock of another writer is waited for: longer than the TTL of those that have died."""
+"""Longest wait for another writer's lock: longer than the TTL of a dead writer's locks."""
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """All that a process needs to take part; picklable.
+    """Identity of a transaction, enough for any process to take part; picklable.
 
     Attributes:
-        start_ts: its start timestamp, which also names it.
-        primary: the key that decides for all.
-        ttl_ms: how long locks live without a heartbeat.
+        start_ts: start timestamp; identifies the transaction.
+        primary: the key that decides for all keys.
+        ttl_ms: TTL of locks without a heartbeat.
     """
 
     start_ts: int
@@ -75,11 +75,11 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Prewritten:
-    """What a prewrite did.
+    """Result of a prewrite.
 
     Attributes:
-        existing: keys of inserts that exist already, in order; they are not locked.
-        spans: ranges that hold every key that is locked, about one for each region.
+        existing: keys of inserts that exist already, ascending; they are not locked.
+        spans: ranges that hold every locked key, about one for each region.
     """
 
     existing: tuple[bytes, ...]
@@ -87,7 +87,7 @@ class Prewritten:
 
 
 def in_few(spans: Iterable[Span]) -> list[Span]:
-    """Ranges that overlap as one, and all of them as one where there are very many."""
+    """Merge ranges that overlap, and all of them into one where more than `_MOST_SPANS` are left."""
     few: list[Span] = []
     for start, end in sorted(spans):
         if few and start < few[-1][1]:
@@ -109,12 +109,12 @@ def prewrite(
     Args:
         client: the cluster.
         transaction: an open transaction.
-        mutations: what to change.
-        lock_wait_s: how long a lock of another writer that lives is waited for.
+        mutations: the changes.
+        lock_wait_s: longest wait in seconds for a lock of a live writer.
 
     Raises:
-        TargetBusyError: another writer has changed or holds a key, or the transaction is over.
-        StoreUnavailableError: the cluster did not do it in time.
+        TargetBusyError: another writer has changed or locked a key, or the transaction is over.
+        StoreUnavailableError: the deadline has passed.
     """
     work = _Prewrite(client, transaction, lock_wait_s, len(mutations))
     try:
@@ -124,11 +124,11 @@ def prewrite(
 
 
 def commit(client: TikvClient, transaction: Transaction) -> int:
-    """Commit the primary, or find it committed; returns the commit timestamp that counts.
+    """Commit the primary, or find it committed; return the effective commit timestamp.
 
     Raises:
-        ReplayNeededError: it was rolled back; nothing of it became visible or ever will.
-        StoreUnavailableError: it may be committed.
+        ReplayNeededError: the transaction was rolled back; none of its changes can become visible.
+        StoreUnavailableError: the transaction may be committed.
     """
     backoff = client.backoff()
     while True:
@@ -139,7 +139,7 @@ def commit(client: TikvClient, transaction: Transaction) -> int:
         if answer.HasField("error") and answer.error.HasField("commit_ts_expired"):
             backoff.wait(RetryReason.REGION_MOVED, "a reader was given a later timestamp")
             continue
-        # Even a good answer does not tell which timestamp counts, where another process was faster.
+        # Even a successful answer does not prove this timestamp: another process may have committed first.
         match look_up(client, transaction.primary, transaction.start_ts):
             case CommittedTxn(at):
                 return at
@@ -159,10 +159,10 @@ def _commit_request(transaction: Transaction, commit_ts: int) -> Callable[[pb.Co
 
 
 def roll_back(client: TikvClient, transaction: Transaction) -> TxnStatus:
-    """Roll the primary back, so that nothing can commit the transaction; returns what it was decided to be.
+    """Roll the primary back, so that no process can commit the transaction; return the transaction's outcome.
 
     Raises:
-        StoreUnavailableError: it may be rolled back.
+        StoreUnavailableError: the transaction may be rolled back.
     """
     answer = client.ask(
         transaction.primary,
@@ -182,16 +182,16 @@ def roll_back(client: TikvClient, transaction: Transaction) -> TxnStatus:
 
 
 def send_heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int, backoff: Backoff) -> bool:
-    """Lengthen the primary's life; whether it still has one.
+    """Extend the TTL of the primary's lock; return whether the lock still exists.
 
     Args:
         client: the cluster.
         transaction: an open transaction.
-        ttl_ms: milliseconds from its start on.
-        backoff: how long it is tried.
+        ttl_ms: the new TTL, counted from the transaction's start.
+        backoff: waits between retries, and the deadline.
 
     Raises:
-        StoreUnavailableError: it may or may not have been lengthened.
+        StoreUnavailableError: the TTL may or may not be extended.
     """
     answer = client.ask(
         transaction.primary,
@@ -209,16 +209,16 @@ def send_heartbeat(client: TikvClient, transaction: Transaction, ttl_ms: int, ba
 
 
 def write_mutations(client: TikvClient, mutations: Mutations, ttl_ms: int) -> None:
-    """Change keys in a transaction of their own, begun and committed here; the last of several writers wins.
+    """Write keys in a transaction of their own, begun and committed here; the last writer wins.
 
     Args:
         client: the cluster.
-        mutations: what to change, whatever is there.
-        ttl_ms: of its locks.
+        mutations: the changes, independent of previous values.
+        ttl_ms: TTL of the locks.
 
     Raises:
-        TargetBusyError: other writers are faster every time, or it took longer than its TTL.
-        StoreUnavailableError: it may be done.
+        TargetBusyError: other writers were faster at each attempt, or the transaction outlived its TTL.
+        StoreUnavailableError: the keys may be written.
     """
     backoff = client.backoff()
     for left in reversed(range(_CONFLICTS)):
@@ -227,7 +227,7 @@ def write_mutations(client: TikvClient, mutations: Mutations, ttl_ms: int) -> No
         except TargetBusyError:
             if not left or not backoff.left_s:
                 raise
-            # Not in step with the one that was faster.
+            # Jitter: get out of step with the faster writer.
             time.sleep(random.uniform(0.0, 0.05))
 
 
@@ -235,10 +235,10 @@ def _write_once(client: TikvClient, mutations: Mutations, ttl_ms: int) -> None:
     first, end = mutations.first_key, mutations.last_key + b"\0"
     transaction = Transaction(client.pd.timestamp(), first, ttl_ms)
     try:
-        # The primary before all others, so that nobody who meets them takes it for one that never was.
+        # The primary first: a client that meets another lock must not take the transaction for one never begun.
         done = [prewrite(client, transaction, part) for part in (mutations[:1], mutations[1:])]
     except BaseException:
-        # What is not undone here its TTL undoes.
+        # Locks that are left by a failure here expire by their TTL.
         roll_back(client, transaction)
         settle(client, transaction.start_ts, 0, first, end)
         raise
@@ -252,14 +252,14 @@ def _write_once(client: TikvClient, mutations: Mutations, ttl_ms: int) -> None:
 
 
 class _Prewrite:
-    """The requests of one `prewrite`: some under way, the rest in order."""
+    """The requests of one `prewrite`: some in flight, the rest queued in order."""
 
     def __init__(self, client: TikvClient, transaction: Transaction, lock_wait_s: float, rows: int) -> None:
         self._client = client
         self._transaction = transaction
         self._backoff = client.backoff()
-        # A TTL counts from the transaction's start, and heartbeats lengthen the primary's alone: clients that go by
-        # a row's own lock would take one that is written late for one of a writer that has died.
+        # A TTL counts from the transaction's start, and heartbeats extend the primary's alone: clients that go by a
+        # row's own lock would take a late lock for one of a dead writer.
         age_ms = physical_ms(client.pd.timestamp()) - physical_ms(transaction.start_ts)
         self._ttl_ms = transaction.ttl_ms + max(0, age_ms)
         self._lock_backoff = Backoff(lock_wait_s)
@@ -294,7 +294,7 @@ class _Prewrite:
             call.cancel()
 
     def _spans(self) -> list[Span]:
-        """Ranges of what is locked: neighbours in one region are one."""
+        """Ranges of locked keys; neighbours in one region are merged."""
         spans: list[Span] = []
         region: int | None = None
         for first, last, of in sorted(self._locked):
@@ -319,14 +319,14 @@ class _Prewrite:
             lock_ttl=self._ttl_ms,
             # Readers that meet a lock of a large transaction resolve it by regions, not key by key.
             txn_size=self._rows,
-            # With it readers may push the commit behind themselves, and need not wait for it.
+            # Readers may then push the commit behind their own timestamp, and need not wait for it.
             min_commit_ts=transaction.start_ts + 1,
         ).SerializeToString()
         call = self._client.start(target, "KvPrewrite", b"".join((head, batch.body)), pb.PrewriteResponse)
         self._under_way.append((batch, target, call))
 
     def _judge(self, batch: Mutations, errors: Sequence[pb.KeyError]) -> None:
-        """Nothing of the batch may be locked; find out what has to be done before it is sent again."""
+        """Handle the key errors of a batch, whose keys may all be unlocked, and queue the batch again."""
         start_ts = self._transaction.start_ts
         self._clear([error.locked for error in errors if error.HasField("locked")])
         for error in errors:
@@ -355,7 +355,7 @@ class _Prewrite:
             self._waiting.appendleft(batch)
 
     def _clear(self, locks: Sequence[pb.LockInfo]) -> None:
-        """Resolve locks that are in the way: of each transaction the first, and many of one by its region."""
+        """Resolve blocking locks: the first of each transaction; those of a frequent one for a whole region."""
         for version, lock in {lock.lock_version: lock for lock in reversed(locks)}.items():
             self._met[version] += 1
             resolve(self._client, lock, self._lock_backoff, whole_region=self._met[version] > _FEW_LOCKS)
@@ -363,18 +363,18 @@ class _Prewrite:
     def _raise_if_over(self) -> None:
         transaction = self._transaction
         status = look_up(self._client, transaction.primary, transaction.start_ts)
-        # Without a trace of it, it is the primary itself that another writer was faster with.
+        # UnknownTxn: the conflict is about the primary itself, which another writer wrote first.
         if isinstance(status, CommittedTxn | RolledBackTxn):
             raise TargetBusyError(f"transaction {transaction.start_ts} is over meanwhile: {status}")
 
     def _find_existing(self, batch: Mutations) -> list[bytes]:
-        """Keys of a batch of inserts, all of one region a moment ago, that have a value."""
+        """Keys with a value in a batch of inserts, which was of one region when it was sent."""
         found: list[bytes] = []
         left, most = batch, _MOST_LOOKED_UP
         while len(left):
             target = self._client.target(left.first_key, self._backoff)
             count = left.head(target.region.end, most, _MOST_BYTES)
-            # Just before its own start, so that locks of its own are not in the way.
+            # Just before the transaction's start, so that its own locks do not block the read.
             request = pb.BatchGetRequest(
                 context=target.context, keys=left[:count].keys.to_pylist(), version=self._transaction.start_ts - 1
             )

@@ -1,10 +1,10 @@
-"""Timestamps from PD: one stream for all threads, several requests under way, many timestamps in each.
+"""Timestamps from PD: one stream for all threads, several requests in flight, many timestamps in each.
 
 ::
 
     callers ─► pending ─(one request for all that wait)─► under way ─(answers come in order)─► callers
 
-A stream that breaks fails everybody who waits; they ask again through a new one.
+A broken stream fails all waiting callers; they retry through a new stream.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from timeline.units import count
 _LOGICAL_BITS = 18
 _LARGEST_BATCH = 10_000
 _MOST_UNDER_WAY = 4
-"""Requests: enough to hide the way to PD; what is asked for meanwhile is in the next one."""
+"""Requests in flight: enough to hide the round trip to PD; the next request carries all that wait meanwhile."""
 
 
 OpenStream: TypeAlias = Callable[[Iterator[Message]], AnswerStream[pb.TsoResponse]]
@@ -37,9 +37,9 @@ def physical_ms(timestamp: int) -> int:
 
 
 def _timestamps(answer: pb.TsoResponse) -> range:
-    """The timestamps of one answer, which names the last of them.
+    """The timestamps of one answer, which holds the last of them.
 
-    PDs that each give out timestamps of their own (``enable-local-tso``) write their number into the last
+    PDs that each issue timestamps of their own (``enable-local-tso``) write their number into the last
     ``suffix_bits`` bits, so one PD's timestamps are ``1 << suffix_bits`` apart. Source: PD,
     ``client/tso_dispatcher.go`` (`AddLogical`).
     """
@@ -49,14 +49,14 @@ def _timestamps(answer: pb.TsoResponse) -> range:
 
 
 class TsoStream:
-    """One stream of timestamps, until it breaks."""
+    """One stream of timestamps; not usable after it breaks."""
 
     def __init__(self, header: pb.RequestHeader, open_stream: OpenStream) -> None:
-        """Open it.
+        """Open the stream.
 
         Args:
-            header: of every request.
-            open_stream: connects the requests with PD's leader.
+            header: header of every request.
+            open_stream: sends the requests to PD's leader.
         """
         self._header = header
         self._changed = threading.Condition()
@@ -68,11 +68,11 @@ class TsoStream:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it will give no more timestamps."""
+        """Whether the stream is broken or closed."""
         return self._broken is not None
 
     def ask(self) -> Future[int]:
-        """A timestamp later than all given out before; fails with `ConnectionError` where the stream breaks."""
+        """A timestamp later than all issued before; fails with `ConnectionError` where the stream breaks."""
         future: Future[int] = Future()
         with self._changed:
             if self._broken is not None:
@@ -83,7 +83,7 @@ class TsoStream:
         return future
 
     def close(self) -> None:
-        """End it."""
+        """Close the stream."""
         self._break("closed")
         self._answers.cancel()
 

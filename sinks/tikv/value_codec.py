@@ -1,11 +1,11 @@
-"""Row values: the columns that are not keys in one compact layout, both ways.
+"""Row values: the columns that are not keys in one compact layout, encoded and decoded.
 
 ::
 
     version  columns  variable  fixed bytes  null bitmap        fixed section  end offsets    variable data
     u8 = 1   u16      u16       u16          ceil(columns / 8)  fixed bytes    variable u32s  last end offset
 
-All numbers are little-endian. `columns`, `variable` and `fixed bytes` are counted when the value is written, so a
+All numbers are little-endian. `columns`, `variable` and `fixed bytes` are those of the writer's schema, so a
 reader that knows fewer columns (older) or more (newer) finds its own: columns are only ever appended to a schema.
 docs/tikv-layout.md has the layout byte by byte.
 """
@@ -82,7 +82,7 @@ class ValueCodec:
         """The value of each row, as `binary`; never null, never empty.
 
         Args:
-            rows: has the schema's columns, in any order and among others.
+            rows: contain the schema's columns, in any order and among others.
         """
         columns, variable, fixed_bytes = self._own_shape
         record = np.zeros(rows.num_rows, dtype=_layout(self._formats, *self._own_shape))
@@ -108,7 +108,7 @@ class ValueCodec:
         return pc.binary_join_element_wise(head, *texts, EMPTY) if texts else head
 
     def decode(self, values: pa.Array) -> pa.RecordBatch:
-        """The rows of values; columns that were appended to the schema later are null, unknown ones are left out.
+        """Decode values; columns that were appended to the schema later are null, unknown columns are left out.
 
         With a schema of no columns the batch has no rows either: Arrow counts rows by columns.
 
@@ -139,7 +139,7 @@ class ValueCodec:
         return len(self._formats), self._formats.count(None), _fixed_bytes(self._formats)
 
     def _decode_alike(self, values: Values, which: Ints) -> pa.RecordBatch:
-        """Rows of values that have one header."""
+        """Decode the values with the indices `which`; they have one header."""
         starts, ends = values.starts[which], values.ends[which]
         version, *counts = struct.unpack("<BHHH", values.data[starts[0] :][:_HEADER_BYTES].tobytes())
         shape = (counts[0], counts[1], counts[2])
@@ -180,7 +180,7 @@ def _format(kind: pa.DataType) -> str | None:
     """The numpy format of a type in the fixed section; None for a variable one.
 
     Raises:
-        ConfigError: there is no place for it in a value.
+        ConfigError: the type cannot be stored.
     """
     types = pa.types
     if types.is_signed_integer(kind):
@@ -218,13 +218,13 @@ def _fixed_bytes(formats: Sequence[str | None]) -> int:
 
 
 def _layout(formats: Sequence[str | None], columns: int, variable: int, fixed_bytes: int) -> np.dtype[np.void]:
-    """Everything of a value that lies before its variable data, as one packed numpy record.
+    """The part of a value before its variable data, as one packed numpy record.
 
     Args:
-        formats: of the known columns; where a value has more, their place stays without a name.
-        columns: in the value, as are `variable` and `fixed_bytes`.
-        variable: see there.
-        fixed_bytes: see there.
+        formats: numpy formats of the known columns; further columns of the value get no field.
+        columns: columns in the value.
+        variable: variable columns in the value.
+        fixed_bytes: size of the fixed section in the value.
     """
     bitmap_bytes = (columns + 7) // 8
     places: dict[str, tuple[object, int]] = {**_HEADER, "nulls": (("u1", (bitmap_bytes,)), _HEADER_BYTES)}
@@ -246,7 +246,7 @@ def _layout(formats: Sequence[str | None], columns: int, variable: int, fixed_by
 
 
 def _fixed_values(column: pa.Array) -> npt.NDArray[np.generic]:
-    """A column as numpy has it in the fixed section; zero where it is null."""
+    """A column in the numpy format of the fixed section; zero where it is null."""
     kind, types = column.type, pa.types
     if types.is_decimal(kind):
         raw = np.frombuffer(column.buffers()[1], dtype="V16", count=len(column), offset=16 * column.offset)
@@ -264,7 +264,7 @@ def _fixed_values(column: pa.Array) -> npt.NDArray[np.generic]:
 
 
 def _fixed_column(values: npt.NDArray[np.generic], is_null: Booleans, kind: pa.DataType) -> pa.Array:
-    """The column of values from the fixed section."""
+    """The Arrow column of values from the fixed section."""
     valid = pa.py_buffer(np.packbits(~is_null, bitorder="little")) if is_null.any() else None
     data = np.packbits(values != 0, bitorder="little") if pa.types.is_boolean(kind) else values
     column = pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(data.view(np.uint8))])
@@ -277,13 +277,13 @@ def _fixed_column(values: npt.NDArray[np.generic], is_null: Booleans, kind: pa.D
 
 
 def _json_column(column: pa.Array) -> pa.Array:
-    """JSON text where the column is not null."""
+    """JSON texts of a column; empty where it is null."""
     texts = zip(to_json(column), column.is_valid().to_pylist(), strict=True)
     return pa.array([text if there else "" for text, there in texts], pa.string())
 
 
 def _variable_column(data: Bytes, starts: Ints, ends: Ints, is_null: Booleans, kind: pa.DataType) -> pa.Array:
-    """The column of values from the variable data."""
+    """The Arrow column of values from the variable data."""
     found = pieces(data, starts, ends)
     if is_null.any():
         found = pc.if_else(pa.array(is_null), pa.scalar(None, pa.binary()), found)

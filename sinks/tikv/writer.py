@@ -1,4 +1,4 @@
-"""Rows of an epoch into its transaction: staged where they are read, prewritten where all rows of a key meet."""
+"""Writes rows of an epoch into its transaction: staged in the reading task, prewritten in the task of their key."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from timeline.errors import DataError
 from timeline.units import count
 
 ROUND_BYTES = 256 << 20
-"""Rows of a bucket that are sorted and locked at once: memory, and below what Arrow counts in 32 bits."""
+"""Bytes of a bucket that are sorted and locked at once: bounds memory, and fits Arrow's 32-bit offsets."""
 
 
 @dataclass(frozen=True)
 class RowRules:
-    """What is done with rows that a TiKV target cannot take as they are; picklable.
+    """Handling of rows that a TiKV target cannot write as they are; picklable.
 
     Attributes:
         target: the target's name, for messages.
-        stager: brings rows into their form as keys and values.
-        inserts: whether a key that exists refuses a row.
-        on_existing: what becomes of that row.
-        on_null_key: what becomes of a row without a key.
+        stager: encodes rows as keys and values.
+        inserts: whether a row whose key exists is refused.
+        on_existing: handling of a refused row.
+        on_null_key: handling of a row without a key.
     """
 
     target: str
@@ -55,7 +55,7 @@ class RowRules:
         """Staged rows whose keys exist, as rows for the quarantine.
 
         Raises:
-            DataError: the job file says that they stop the job.
+            DataError: there are such rows, and the job file says that they stop the job.
         """
         if existing.num_rows and self.on_existing is OnRow.FAIL:
             first = existing.slice(0, 1).to_pylist()[0]
@@ -102,7 +102,7 @@ class TransactionWriter:
 
 
 class _BucketWriter:
-    """Collects a bucket, keeps one row of each key, prewrites them in rounds, each in the order of its keys."""
+    """Collects a bucket, keeps one row of each key, and prewrites in rounds, each in key order."""
 
     def __init__(self, writer: TransactionWriter) -> None:
         self._writer = writer
@@ -119,9 +119,9 @@ class _BucketWriter:
         self._batches.clear()
 
     def _prewrite(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Write one round; its refused rows."""
+        """Prewrite one round; return its refused rows."""
         writer, rules = self._writer, self._writer.rules
-        # Some rounds are larger than they should be: where few keys have many rows.
+        # A round is larger than `ROUND_BYTES` where few keys have many rows.
         rows = pick_all(batches, rules.stager.schema, rules.stager.rule, 2 * ROUND_BYTES)
         self._dropped += dropped(rows)
         existing = rows.slice(0, 0)
@@ -147,7 +147,7 @@ class _BucketWriter:
         )
 
     def abort(self) -> None:
-        # What is prewritten goes with the transaction, or is prewritten again by the next attempt.
+        # Prewritten rows are rolled back with the transaction, or prewritten again by the next attempt.
         self._batches.clear()
 
 

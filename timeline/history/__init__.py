@@ -1,1 +1,1 @@
-"""The past of a timeline, for people: epochs, their entries, tables and HTML."""
+"""History of a timeline: entries, epochs, rows, tables and HTML."""

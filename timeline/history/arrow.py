@@ -1,4 +1,4 @@
-"""Views of a timeline as Arrow tables: the one module of its layer that knows Arrow, imported only on demand."""
+"""Views of a timeline as Arrow tables: the only module of its layer that imports Arrow, itself imported on demand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def view_schema(view: str) -> pa.Schema:
     """Columns of one view, in the order of its row's fields.
 
     Raises:
-        ValueError: no such view.
+        ValueError: the view is unknown.
     """
     row = _view(view)[0]
     hints = typing.get_type_hints(row)
@@ -49,14 +49,14 @@ def view_schema(view: str) -> pa.Schema:
 
 
 def view_table(history: History, view: str) -> pa.Table:
-    """One view of a timeline.
+    """One view of a timeline as an Arrow table.
 
     Args:
-        history: what the timeline tells.
+        history: the timeline's history.
         view: one of `VIEWS`.
 
     Raises:
-        ValueError: no such view.
+        ValueError: the view is unknown.
     """
     schema = view_schema(view)
     rows = _view(view)[1](history)
@@ -65,11 +65,11 @@ def view_table(history: History, view: str) -> pa.Table:
 
 
 def view_frame(history: History, view: str) -> pd.DataFrame:
-    """The same as a pandas data frame, whose whole numbers stay whole where some are missing.
+    """One view of a timeline as a pandas data frame; columns of integers stay integers if values are missing.
 
     Raises:
         ConfigError: pandas is not installed.
-        ValueError: no such view.
+        ValueError: the view is unknown.
     """
     try:
         import pandas as pd

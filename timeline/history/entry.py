@@ -1,7 +1,7 @@
-"""One instant with everything that storage says about it: the bodies of its states, and its epoch's decision.
+"""One instant with all that is stored about it: the bodies of its states, and its epoch's decision.
 
-For people and their tools: nothing that decides reads this. A body that cannot be read costs its own
-part of the entry only, and the entry says so.
+For reports: the protocol never reads entries. An unreadable body leaves only its own field empty, with a
+message in `Entry.problems`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry:
-    """One instant with everything that storage says about it.
+    """One instant with all that is stored about it.
 
     Attributes:
-        instant: it.
+        instant: the instant.
         plan: a commit's plan.
         manifest: a commit's manifest.
-        decision: what its epoch's decision says.
-        completed: body of the completed instant, as Hudi's readers find it.
-        request: what another writer planned: body of its requested instant, under Hudi's names.
+        decision: its epoch's decision.
+        completed: body of the completed instant, under Hudi's names.
+        request: another writer's plan, the body of the requested instant, under Hudi's names.
         rollback: a rollback's request.
-        prepared_ms: when its manifest was put, by the store's clock; 0 where nothing tells.
-        completed_ms: when its completed file was put, by the store's clock; 0 where nothing tells.
-        problems: what could not be read of it, and why.
-        is_archived: whether its writer has moved it out of the active timeline.
-        is_claimed: whether it has a body of Tideline's form, be it readable or not.
+        prepared_ms: put time of its manifest, milliseconds since 1970 by the store's clock; 0 if unknown.
+        completed_ms: put time of its completed file, milliseconds since 1970 by the store's clock; 0 if unknown.
+        problems: read errors, one message each.
+        is_archived: whether its writer has moved the instant out of the active timeline.
+        is_claimed: whether a body has Tideline's format, readable or not.
     """
 
     instant: Instant
@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that it belongs to."""
+        """The instant's epoch; None if unknown."""
         if self.plan is not None:
             return self.plan.ref.epoch
         if self.rollback is not None and self.rollback.epoch >= 0:
@@ -67,12 +67,12 @@ class Entry:
 
     @property
     def extra(self) -> Mapping[str, str]:
-        """What the writer has put into the completed body for its own use."""
+        """The writer's extra metadata in the completed body."""
         return (self.completed or {}).get("extraMetadata") or {}
 
     @property
     def is_tideline(self) -> bool:
-        """Whether Tideline has written it."""
+        """Whether Tideline wrote the instant."""
         found = (self.plan, self.rollback, "tideline.epoch" in self.extra, "tideline.reason" in self.extra)
         return self.is_claimed or any(found)
 
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What became, or will become, of this instant; None while that is open."""
+        """The instant's outcome, reached or decided; None while the outcome is open."""
         if self.instant.action is Action.ROLLBACK:
             return Outcome.ROLLBACK
         if self.decision is not None:
@@ -94,13 +94,13 @@ class Entry:
 def read_entry(
     store: ObjectStore, instant: Instant, retry: Retry, modified_ms: Mapping[str, int] | None = None
 ) -> Entry:
-    """Everything that storage says about one instant: at most four objects are read.
+    """All that is stored about one instant; reads at most four objects.
 
     Args:
         store: the timeline's store.
-        instant: which one.
-        retry: bounds of retries.
-        modified_ms: when each file of the timeline folder was last written, by name.
+        instant: the instant to read.
+        retry: retry bounds.
+        modified_ms: modification time of each file of the timeline folder by name, in milliseconds since 1970.
 
     Raises:
         StoreUnavailableError: the store does not answer.
@@ -118,14 +118,14 @@ def read_entry(
         **found,
     )
     if not entry.is_tideline and instant.completion_time is not None:
-        # Hudi's times may be of its writer's zone, as its instant times are: both by one clock, or neither.
+        # Hudi's instant times may be in its writer's time zone: the request and completion times must share one clock.
         entry = replace(entry, completed_ms=0)
     decision = reading.decision(entry.epoch) if entry.epoch is not None else None
     return replace(entry, decision=decision, problems=tuple(reading.problems))
 
 
 def archived_entry(archived: Archived) -> Entry:
-    """An archived instant of another writer; Tideline archives none."""
+    """The entry of an archived instant; always another writer's, as Tideline archives none."""
     return Entry(
         archived.instant,
         completed=archived.completed,
@@ -137,7 +137,7 @@ def archived_entry(archived: Archived) -> Entry:
 
 
 def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
-    """Bodies of the states that it went through, as fields of its entry."""
+    """Bodies of the instant's earlier states, as fields of its entry."""
     requested = replace(instant, state=State.REQUESTED, completion_time=None)
     match instant.action:
         case Action.COMMIT if instant.layout is TimelineLayout.TWO:
@@ -146,7 +146,7 @@ def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
                 "manifest": reading.ours(commit_inflight(instant.time).path, MANIFEST),
             }
         case Action.COMMIT | Action.DELTACOMMIT | Action.SAVEPOINT:
-            # Hudi plans nothing for these: their requested files are empty, or there is none.
+            # Hudi plans nothing for these: their requested files are empty or missing.
             return {}
         case Action.ROLLBACK if instant.layout is TimelineLayout.TWO:
             rollback = reading.ours(requested.path, ROLLBACK_PLAN)
@@ -156,7 +156,7 @@ def _read_states(reading: _Reading, instant: Instant) -> dict[str, Any]:
 
 
 class _Reading:
-    """Reads the bodies of one instant and collects what is wrong with them."""
+    """Reads the bodies of one instant and collects read errors."""
 
     def __init__(self, store: ObjectStore, retry: Retry) -> None:
         self._store = store
@@ -168,7 +168,7 @@ class _Reading:
     def ours(self, path: str, kind: BodyFormat[T]) -> T | None:
         def read() -> T | None:
             body = self._read(path)
-            # Another writer's bodies of these names are Avro, or empty.
+            # Another writer's files of these names are Avro, or empty.
             if not body or not body.startswith(b"{"):
                 return None
             self.found_ours = True

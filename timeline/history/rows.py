@@ -1,4 +1,4 @@
-"""Rows of a timeline's views, for people, tables and JSON; `timeline.history.epochs` makes them."""
+"""Rows of a timeline's views, for notebooks, tables and JSON; `timeline.history.epochs` creates the rows."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from timeline.html import Html, element, facts_table, mark, moment
 
 TIDELINE = "tideline"
 HUDI = "hudi"
-"""Writers of an instant."""
+"""Values of `InstantRow.writer`."""
 
 
 @dataclass(frozen=True)
 class InstantRow:
-    """One instant; None where nothing says it (yet). Times are UTC.
+    """One instant. None means unknown, or not yet known. Times are UTC.
 
     Attributes:
-        time: when it was requested, as it stands on the timeline.
-        action: what it does.
-        state: how far it is.
+        time: instant time, as on the timeline.
+        action: its action.
+        state: requested, inflight or completed.
         epoch: its epoch.
-        outcome: what was decided for it: commit or rollback.
-        reason: why.
-        by: the process that decided it, or that planned it while nothing is decided.
-        generation: of that process.
-        requested: when it was requested.
-        prepared: when everything was written, by the store's clock.
-        decided: when it was decided.
-        completed: when its completed file was put, by the store's clock.
+        outcome: commit or rollback, reached or decided.
+        reason: reason of the outcome.
+        by: the process that decided, or before a decision the process that planned.
+        generation: writer generation of that process.
+        requested: time of the request.
+        prepared: put time of the manifest, by the store's clock.
+        decided: time of the decision.
+        completed: put time of the completed file, by the store's clock.
         seconds: from requested to completed.
         rows: rows that the decoder accepted.
-        dropped: rows that targets left out: another one has their key, or the query leaves them out.
+        dropped: rows that targets left out: another row has their key, or the query excludes them.
         rejected: rows quarantined.
         files: data files written, or deleted by a rollback or a clean.
         bytes: size of the data files.
         writer: tideline or hudi.
-        archived: whether it is out of the active timeline.
-        problems: what could not be read of it.
+        archived: whether the instant is out of the active timeline.
+        problems: read errors.
     """
 
     time: str
@@ -67,28 +67,28 @@ class InstantRow:
 
 @dataclass(frozen=True)
 class EpochRow:
-    """One epoch: what was decided and what came of it. Times are UTC.
+    """One epoch: its decision and its result. Times are UTC.
 
     Attributes:
         epoch: its number.
-        instant: the instant that was decided about, or that waits for a decision.
-        state: committed, rolled back, or pending (decided or not, something is still to be done).
-        outcome: what was decided; None while that is open.
-        reason: why.
-        by: the process that decided it, or that planned it.
-        generation: of that process.
-        requested: when it was planned.
-        prepared: when everything was written, by the store's clock.
-        decided: when it was decided.
-        completed: when every target had it, by the store's clock; of a rolled back one when that was done.
-        write_s: seconds from planned to prepared.
+        instant: the decided instant, or the one that waits for a decision.
+        state: committed, rolled back, or pending (not finished, decided or not).
+        outcome: the decided outcome; None while the epoch is open.
+        reason: reason of the decision.
+        by: the process that decided, or before a decision the process that planned.
+        generation: writer generation of that process.
+        requested: time of the plan.
+        prepared: put time of the manifest, by the store's clock.
+        decided: time of the decision.
+        completed: completion time of the commit in all targets, or of the rollback, by the store's clock.
+        write_s: seconds from requested to prepared.
         commit_s: seconds from decided to completed.
         read: records read.
         rows: rows accepted.
-        dropped: rows that targets left out: another one has their key, or the query leaves them out.
+        dropped: rows that targets left out: another row has their key, or the query excludes them.
         rejected: rows quarantined.
-        files: data files, of all targets.
-        bytes: their size.
+        files: data files of all targets.
+        bytes: size of these files.
         lost: records that the source no longer had, as far as their number is known.
     """
 
@@ -114,25 +114,25 @@ class EpochRow:
     lost: int | None = None
 
     def _repr_html_(self) -> str:
-        """In a notebook: what was decided, by whom, why, and what came of it."""
+        """Notebook view: the decision, its author and reason, and the result."""
         return epoch_html(self)
 
 
 @dataclass(frozen=True)
 class OffsetRow:
-    """What one epoch read of one shard.
+    """The range of one shard in one epoch.
 
     Attributes:
         epoch: the epoch.
         instant: its instant.
-        outcome: commit or rollback; None while that is open.
+        outcome: commit or rollback; None while the epoch is open.
         shard: the shard.
         start: first offset.
-        until: first offset after it, where the shard stands once it is committed.
+        until: first offset after the range, the shard's position once the epoch is committed.
         read: records read.
         accepted: records that became rows.
         rejected: records that were quarantined.
-        lost: records that the source no longer had, in words.
+        lost: records that the source no longer had, human-readable.
     """
 
     epoch: int
@@ -154,11 +154,11 @@ class FileRow:
     Attributes:
         instant: the instant.
         epoch: its epoch.
-        outcome: commit, rollback (it is deleted), or None while that is open.
-        target: the target that it belongs to; None for another writer's.
-        path: below the target's root.
-        bytes: its size.
-        rows: rows in it.
+        outcome: commit, rollback (the file is deleted), or None while the epoch is open.
+        target: the target of the file; None for another writer's file, and for deleted files of the base target.
+        path: path below the target's root.
+        bytes: size of the file.
+        rows: rows in the file.
         partition: value of each partition column.
         archived: whether the instant is out of the active timeline.
     """
@@ -176,16 +176,16 @@ class FileRow:
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """How many rows of one epoch and shard went to the quarantine for one reason.
+    """Number of rows of one epoch and shard, or target, that were quarantined for one reason.
 
     Attributes:
         epoch: the epoch.
         instant: its instant.
-        outcome: commit or rollback; None while that is open.
+        outcome: commit or rollback; None while the epoch is open.
         shard: the shard; None for rows that a target refused.
-        target: the target that refused them; None for records that could not be decoded.
-        reason: why, without the values of single rows.
-        rows: how many.
+        target: the target that refused the rows; None for records that could not be decoded.
+        reason: the reason, without the values of single rows.
+        rows: number of rows.
     """
 
     epoch: int
@@ -198,7 +198,7 @@ class RejectedRow:
 
 
 def as_json(value: object) -> object:
-    """What JSON has no word for: times as ISO 8601 (UTC). For `json.dumps(default=…)`."""
+    """JSON form of a time: ISO 8601 (UTC). For `json.dumps(default=…)`."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     raise TypeError(f"{value!r} is not JSON")
@@ -210,7 +210,7 @@ def to_json(rows: Sequence[object]) -> str:
 
 
 def epoch_html(row: EpochRow) -> Html:
-    """One epoch: what was decided, by whom, why, and what came of it."""
+    """One epoch as HTML: the decision, its author and reason, and the result."""
     amounts = (
         ("rows", row.rows),
         ("dropped", row.dropped),

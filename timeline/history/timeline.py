@@ -1,4 +1,4 @@
-"""A timeline for people: its instants, those that Hudi has archived too, and tables of what their bodies say."""
+"""Read-only view of a timeline: its instants, including those archived by Hudi, and tables of their bodies."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _DIGITS = 17
 
 @dataclass(frozen=True)
 class Timeline:
-    """A timeline's instants, filtered at will, and what storage says about them. Reads only; nothing decides by it.
+    """A timeline's instants, with filters, and all that is stored about them. Read-only; the protocol never uses it.
 
     Attributes:
-        active: the instants; where an archive was read, those in it as well.
-        archive: where the bodies of those among them are that are archived; None where none was asked for.
+        active: the instants, including the archived ones if the archive was read.
+        archive: the archive with the bodies of archived instants; None if the archive was not read.
     """
 
     active: ActiveTimeline = field(default_factory=ActiveTimeline)
@@ -46,18 +46,18 @@ class Timeline:
         storage: Mapping[str, Any] | None = None,
         archived: bool = False,
     ) -> Timeline:
-        """The timeline as it is now, see `timeline.active.ActiveTimeline.load`.
+        """The current timeline; see `timeline.active.ActiveTimeline.load`.
 
         Args:
-            store: the timeline's store, or the path or URL of the table that it belongs to.
-            retry: bounds of retries.
-            storage: with a URL: fsspec's options for it (credentials, endpoint).
-            archived: read the instants too that Hudi has moved out of the active timeline; without it they are
-                not there. Reads each file of the archive once, and once more for the bodies.
+            store: the timeline's store, or the path or URL of its table.
+            retry: retry bounds.
+            storage: for a URL: fsspec's options (credentials, endpoint).
+            archived: include the instants that Hudi has moved out of the active timeline. Reads each file of the
+                archive once, and once more for the bodies.
 
         Raises:
             ConfigError: no store is known for the URL.
-            StoreUnavailableError: it could not be listed.
+            StoreUnavailableError: the timeline could not be listed.
         """
         opened = open_store(store, storage) if isinstance(store, str) else store
         bounds = retry or Retry()
@@ -74,29 +74,29 @@ class Timeline:
         return len(self.active)
 
     def _repr_html_(self) -> str:
-        """In a notebook: the newest instants; reads no body."""
+        """Notebook view: the newest instants; reads no body."""
         return timeline_html(self.active)
 
     @property
     def instants(self) -> tuple[Instant, ...]:
-        """In order of their times, each in the furthest state it has reached."""
+        """The instants in order of their times, each in its furthest state."""
         return self.active.instants
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """Files in the timeline folder that are no instants this version knows."""
+        """Files in the timeline folder that this version cannot parse as instants, and read errors of the archive."""
         return self.active.unreadable
 
     def where(self, keep: Callable[[Instant], bool]) -> Timeline:
-        """Instants that `keep` says yes to."""
+        """Instants for which `keep` returns True."""
         return replace(self, active=self.active.where(keep))
 
     def pending(self) -> Timeline:
-        """Instants for which something is still to be done, oldest first."""
+        """Instants that are not completed, oldest first."""
         return replace(self, active=self.active.pending())
 
     def completed(self) -> Timeline:
-        """Instants that are done."""
+        """Completed instants."""
         return replace(self, active=self.active.completed())
 
     def by_action(self, *actions: Action) -> Timeline:
@@ -110,8 +110,8 @@ class Timeline:
     def by_epoch(self, epoch: int) -> Timeline:
         """One epoch's commit, pending or completed, and the completed rollbacks of its attempts.
 
-        File names do not tell the epoch: this reads the epoch's decision, the plans of pending commits and
-        the bodies of rollbacks, but no completed commit's. Committed offsets are in `timeline.chain.Chain`.
+        File names do not contain the epoch: this reads the epoch's decision, the plans of pending commits and the
+        bodies of rollbacks, but no body of a completed commit. Committed offsets are in `timeline.chain.Chain`.
         """
         store, retry = self._store, self.active.retry
         decision = read_decision(store, epoch, retry)
@@ -132,7 +132,7 @@ class Timeline:
         return self.where(belongs)
 
     def history(self) -> History:
-        """What the bodies of these instants say, and views of it; reads up to four objects for each: filter before.
+        """The history of these instants, with views as rows; reads up to four objects for each instant: filter first.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -148,7 +148,7 @@ class Timeline:
         return History(tuple(entries[instant] for instant in self.instants))
 
     def entry(self, instant: Instant) -> Entry:
-        """What the bodies of one active instant say.
+        """All that is stored about one active instant.
 
         Raises:
             StoreUnavailableError: the store does not answer.
@@ -156,7 +156,7 @@ class Timeline:
         return read_entry(self._store, instant, self.active.retry)
 
     def is_archived(self, instant: Instant) -> bool:
-        """Whether an instant of this view has been moved out of the active timeline."""
+        """Whether an instant of this view is archived."""
         return self.archive is not None and instant in self.archive
 
     def to_arrow(self, view: str = "instants") -> pa.Table:
@@ -166,7 +166,7 @@ class Timeline:
             view: instants, epochs, offsets, files or rejected; for columns see the rows in `timeline.history.rows`.
 
         Raises:
-            ValueError: no such view.
+            ValueError: the view is unknown.
             StoreUnavailableError: the store does not answer.
         """
         from timeline.history.arrow import view_table
@@ -174,7 +174,7 @@ class Timeline:
         return view_table(self.history(), view)
 
     def to_pandas(self, view: str = "instants") -> pd.DataFrame:
-        """The same as a pandas data frame; see `to_arrow`. Whole numbers stay whole where some are missing.
+        """One view as a pandas data frame; see `to_arrow`. Columns of integers stay integers if values are missing.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -184,9 +184,9 @@ class Timeline:
         return view_frame(self.history(), view)
 
     def shares(self, size: int) -> Iterator[Timeline]:
-        """The same in pieces of at most `size` instants, each with no more than it needs: to be sent elsewhere.
+        """The timeline in parts of at most `size` instants, each with only the data it needs, to be sent elsewhere.
 
-        At least one piece; whether files are unreadable is told by the whole only.
+        At least one part; `unreadable` is empty in every part.
         """
         by_time: dict[str, dict[str, int]] = {}
         for name, modified_ms in self.active.modified_ms.items():
@@ -204,7 +204,7 @@ class Timeline:
         return self.active.store
 
     def _with_archive(self, archive: Archive) -> Timeline:
-        """These instants and the archived ones; one that is being archived is in both, and counts as active."""
+        """This timeline with the archived instants; an instant in both, while Hudi archives it, counts as active."""
         active = {instant.key for instant in self.instants}
         archive = archive.without(active)
         instants = sorted((*self.instants, *archive.instants), key=lambda instant: instant.key)

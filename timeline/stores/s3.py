@@ -173,7 +173,7 @@ class S3Store(BaseStore):
             self._abort_uploads(prefix, lambda upload: upload["Key"] in keys)
 
     def clock(self) -> datetime:
-        """See ObjectStore: the server's clock, to the second; S3 refuses requests if this machine's is far off."""
+        """See ObjectStore: the server's clock, to the second; S3 refuses requests of a machine with a wrong clock."""
         answer = self._call("list_objects_v2", "", {"Prefix": self._prefix, "MaxKeys": 1})
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
@@ -189,7 +189,7 @@ class S3Store(BaseStore):
             request = request | {"ContinuationToken": page["NextContinuationToken"]}
 
     def _require_progress(self, folder: str, before: str | None, then: str) -> None:
-        """End a listing whose server repeats the same page, which would never end."""
+        """Raise if the server repeats a page, because the listing would never end."""
         if before == then:
             raise StoreUnavailableError(
                 f"{self.url}/{folder} cannot be listed: the page behind {then[:80]!r} begins there again"

@@ -1,4 +1,4 @@
-"""A job whose tasks run on other machines: which master counts, and what its executors need."""
+"""A job whose tasks run on other machines: its effective master, and the modules that executors need."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from timeline.errors import ConfigError
 from timeline.stores.opening import store_package
 
 _SUBMIT_DEFAULT = "local[*]"
-"""What spark-submit says where it was not told a master."""
+"""The master that spark-submit reports where none was given."""
 
 _SOURCE_MODULES = {"kafka": "confluent_kafka"}
 _SINK_MODULES = {"tikv": ("grpc", "google.protobuf")}
 
 
 def with_submitted_master(config: JobConfig, submitted: str | None) -> JobConfig:
-    """The job on the master that spark-submit was given; the job file's own counts where it was given none.
+    """The job with the master of spark-submit; the job file's master stays where spark-submit has none.
 
     Args:
         config: the job file.
-        submitted: ``spark.master`` as spark-submit set it, if it did.
+        submitted: ``spark.master`` as set by spark-submit, if set.
 
     Raises:
-        ConfigError: both name one, and they differ; or executors would not see the job's files.
+        ConfigError: both name a master, and they differ; or executors would not see the job's files.
     """
     given = config.spark.master if "master" in config.spark.model_fields_set else None
     if submitted in (None, _SUBMIT_DEFAULT, given):
@@ -46,11 +46,11 @@ def with_submitted_master(config: JobConfig, submitted: str | None) -> JobConfig
 
 
 def needed_modules(config: JobConfig) -> dict[str, str]:
-    """What a job's tasks import: module → the version that it must have, "" for any."""
-    # Schemas travel pickled: both ends have to be the same Arrow.
+    """Modules that a job's tasks import: module → the required version, "" for any."""
+    # Schemas are sent pickled: both ends need the same Arrow.
     needed = {"pyarrow": pa.__version__, "numpy": "", "msgspec": "", "pydantic": "", "fsspec": ""}
     if config.transform is not None:
-        needed["pandas"] = ""  # PySpark's own, for rows that travel as Arrow
+        needed["pandas"] = ""  # PySpark needs it for rows that are sent as Arrow
     if config.source.type in _SOURCE_MODULES:
         needed[_SOURCE_MODULES[config.source.type]] = ""
     tables = (*config.targets, config.quarantine)

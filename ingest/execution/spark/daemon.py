@@ -1,12 +1,11 @@
-"""The process that Spark's Python workers are forked from, with the modules loaded that tasks need.
+"""The process from which Spark's Python workers are forked, with the modules of tasks preloaded.
 
 ::
 
-    JVM ── starts ── daemon ─┬─ fork ── worker        PySpark's own loads what a worker is; each worker
+    JVM ── starts ── daemon ─┬─ fork ── worker        PySpark's own loads only the worker's code; each worker
                              └─ fork ── worker        loads the rest again, with its first task
 
-Spark ends workers that have had nothing to do for more than a minute: a job whose epochs come further apart than that
-has new ones in each.
+Spark ends workers that are idle for more than a minute: a job whose epochs are further apart has new workers in each.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ EVERY_TASK = (
     "sinks.parquet.partition_writer",
     "sinks.parquet.writer",
 )
-"""What all tasks load."""
+"""Modules that all tasks load."""
 
 SOME_TASKS = ("confluent_kafka", "ingest.sources.", "msgspec", "pyarrow.csv", "pyarrow.json", "timeline.stores.s3")
-"""What some jobs' tasks load, or how their names begin. Like the above it starts nothing before it is used that a fork
-would share."""
+"""Modules that some jobs' tasks load, or beginnings of their names. Like the above, none of them starts anything before
+its use that a fork would share."""
 
 
 def modules_for_tasks(loaded: Iterable[str]) -> list[str]:
-    """What to load for a job's tasks.
+    """Modules to preload for a job's tasks.
 
     Args:
-        loaded: modules of its driver: of what not all tasks load, they need what the driver has loaded.
+        loaded: modules of the job's driver; of `SOME_TASKS`, tasks need those that the driver has loaded.
     """
     return [*EVERY_TASK, *sorted({module for module in loaded if module.startswith(SOME_TASKS)})]
 
 
 def load(modules: Iterable[str]) -> None:
-    """Import modules; one that is not there is left to the task that needs it, which says so."""
+    """Import modules; a missing one is reported by the task that needs it."""
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # What is there now stays: workers share its pages as long as nobody writes to them.
+    # Loaded objects are frozen: workers share their memory pages as long as no process writes to them.
     gc.collect()
     gc.freeze()
 

@@ -59,7 +59,7 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass(frozen=True)
 class TimelineOptions:
-    """What a reader was asked for.
+    """Options of a reader.
 
     Attributes:
         path: path or URL of the table that the timeline belongs to.
@@ -75,10 +75,10 @@ class TimelineOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> TimelineOptions:
-        """Options as Spark hands them over: texts, names in whatever case.
+        """Parse Spark's options: values are texts, names are in any case.
 
         Raises:
-            ConfigError: an option or a view that is not known, or no path.
+            ConfigError: an option, its value or the view is not allowed, or there is no path.
         """
         given = {name.lower(): value for name, value in options.items()}
         storage = {name: value for name, value in given.items() if name.startswith(_STORAGE)}
@@ -97,7 +97,7 @@ class TimelineOptions:
         return cls(path, view, archived == "true", _nested(storage))
 
     def load(self) -> Timeline:
-        """The timeline; what of it cannot be read is logged."""
+        """The timeline; files that cannot be read are logged."""
         timeline = Timeline.load(self.path, storage=self.storage, archived=self.archived)
         for name in timeline.unreadable:
             log.warning("%s: not read: %s", self.path, name)
@@ -105,7 +105,7 @@ class TimelineOptions:
 
 
 def _nested(options: Mapping[str, str]) -> dict[str, Any]:
-    """``storage.client_kwargs.endpoint_url`` as fsspec wants it: a dictionary in a dictionary."""
+    """Options as fsspec's nested dictionaries: ``storage.client_kwargs.endpoint_url`` is a key in a dictionary."""
     nested: dict[str, Any] = {}
     for name, text in options.items():
         *groups, last = name.removeprefix(_STORAGE).split(".")
@@ -127,7 +127,7 @@ class TidelineSource(DataSource):
     """The format ``tideline``.
 
     Options: ``path`` (a table's path or URL), ``view`` (instants, epochs, offsets, files or rejected; default
-    instants), ``archived`` (true: also what Hudi has archived) and ``storage.*`` (fsspec's options for the URL).
+    instants), ``archived`` (true: also instants that Hudi has archived) and ``storage.*`` (fsspec's options for the URL).
     """
 
     @classmethod
@@ -143,13 +143,13 @@ class TidelineSource(DataSource):
         """See DataSource.
 
         Raises:
-            ConfigError: an option is not known, or the caller wants other columns.
+            ConfigError: an option is not allowed, or the caller names other columns.
         """
         if schema.fieldNames() != self.schema().fieldNames():
             raise ConfigError(f"format {NAME} has columns of its own: leave .schema(…) out and select from them")
         options = TimelineOptions.parse(self.options)
-        # Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off, and does not
-        # tell a reader whether it is; but it plans in a worker of its own when it is on.
+        # Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off, and hides the
+        # setting from readers; but when it is on, Spark plans in a worker of its own.
         return FilteringReader(options) if _PUSHDOWN_WORKER in sys.modules else TimelineReader(options)
 
 
@@ -165,26 +165,26 @@ class TimelineReader(DataSourceReader):
         timeline = self._options.load()
         if self._conditions:
             timeline = timeline.where(lambda instant: all(holds(instant) for holds in self._conditions))
-        # Instants of one epoch may lie far apart and make up one row.
+        # Instants of one epoch may be far apart and are one row.
         size = len(timeline) if self._options.view == "epochs" else INSTANTS_PER_TASK
         return [InstantsPartition(share) for share in timeline.shares(max(1, size))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See DataSourceReader."""
         assert isinstance(partition, InstantsPartition)
-        # A new one for its jitter: tasks that were sent the same random numbers would repeat in step.
+        # A new Retry for its jitter: tasks with the same random numbers would retry in step.
         share = partition.timeline
         table = Timeline(replace(share.active, retry=Retry()), share.archive).to_arrow(self._options.view)
         yield from table.cast(pa.schema(map(_as_spark_reads_it, table.schema))).to_batches()
 
 
 def _as_spark_reads_it(column: pa.Field) -> pa.Field:
-    """Spark's times are microseconds."""
+    """A column in Spark's type: timestamps are in microseconds."""
     return column.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(column.type) else column
 
 
 class FilteringReader(TimelineReader):
-    """Reads only instants that filters on what their names tell leave over; Spark filters the rows once more."""
+    """Reads only instants whose names match the filters; Spark filters the rows once more."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """See DataSourceReader."""
@@ -204,7 +204,7 @@ _COLUMNS: Mapping[str, Mapping[str, Value]] = {
         "state": lambda instant: instant.state.value,
         "requested": lambda instant: datetime.fromtimestamp(parse_time(instant.time) / 1000, UTC),
     },
-    # Not epochs: a row tells of several instants, and its columns come from bodies.
+    # Not epochs: a row combines several instants, and its columns come from bodies.
     "offsets": _OF_INSTANT,
     "files": _OF_INSTANT,
     "rejected": _OF_INSTANT,
@@ -212,7 +212,7 @@ _COLUMNS: Mapping[str, Mapping[str, Value]] = {
 
 
 def _condition(columns: Mapping[str, Value], found: Filter) -> Condition | None:
-    """What a filter asks of an instant; None where its name does not tell."""
+    """A filter as a condition on instants; None where an instant's name cannot decide it."""
     of = columns.get(".".join(getattr(found, "attribute", ())))
     wanted = getattr(found, "value", None)
     if of is None or wanted is None:

@@ -1,7 +1,7 @@
-"""What runs on executors: a task, and before the first epoch the question whether their Python can run any.
+"""Code that runs on executors: tasks, and the check of their Python before the first epoch.
 
-Only Python's own modules are imported at once: the question is asked where all others may be missing.
-What the driver alone needs, executors need not have.
+Only modules of the standard library are imported at the top: the check runs where others may be missing.
+Executors do not need the packages that only the driver uses.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from sinks.base import TaskAttempt
 
 Failure: TypeAlias = tuple[str, str]
-"""Class and message of an error that is raised in the driver; see `ingest.execution.task.error_of`."""
+"""Class and message of an error to raise in the driver; see `ingest.execution.task.error_of`."""
 
 
 def run_in_task(spec: TaskSpec) -> bytes:
-    """Do a task's work as the Spark task that this is called in; its report as bytes."""
+    """Run a task inside a Spark task; return its report as bytes."""
     from ingest.execution.task import TASK_REPORT, run_task
 
     return TASK_REPORT.dump(run_task(spec, this_attempt()))
 
 
 def send_in_task(spec: TaskSpec, *, shuffle: ShuffleConfig) -> Iterator[ShuffleMessage]:
-    """Stage 1 of an exchange as the Spark task that this is called in; its messages as they fill up."""
+    """Stage 1 of an exchange inside a Spark task; yields its messages as chunks fill up."""
     from ingest.execution.shuffle import send
 
     attempt = this_attempt()
@@ -41,13 +41,19 @@ def send_in_task(spec: TaskSpec, *, shuffle: ShuffleConfig) -> Iterator[ShuffleM
 def receive_in_task(
     messages: Iterable[ShuffleMessage], *, outputs: Outputs, epoch: int, shuffle: ShuffleConfig
 ) -> Iterator[tuple[int, bytes]]:
-    """Stage 2 of an exchange as the Spark task that this is called in; what is for the driver passes through.
+    """Stage 2 of an exchange inside a Spark task; messages for the driver pass through.
+
+    Args:
+        messages: messages of this partition.
+        outputs: the outputs that the rows were staged for.
+        epoch: the epoch's number.
+        shuffle: sizes of the shuffle.
 
     Yields:
         a task's number, those of stage 2 below 0, and its report.
 
     Raises:
-        InvariantError: rows of another bucket came here: two tasks would write the same key.
+        InvariantError: rows of another bucket arrived here: two tasks would write the same key.
     """
     from ingest.execution.shuffle import BucketBuffer, TaskOutcome, receive
     from ingest.execution.task import TASK_REPORT
@@ -70,7 +76,7 @@ def receive_in_task(
 
 
 def exchange_in_task(spec: TaskSpec) -> list[bytes]:
-    """Both stages as the one Spark task that this is called in: there is nobody to exchange rows with."""
+    """Both stages inside one Spark task, the only one of its epoch; return the reports as bytes."""
     from ingest.execution.shuffle import ShuffleConfig, exchange_here
     from ingest.execution.task import TASK_REPORT
 
@@ -80,10 +86,10 @@ def exchange_in_task(spec: TaskSpec) -> list[bytes]:
 
 
 def call_in_task(calls: Iterable[Callable[[], None]]) -> list[Failure]:
-    """Run calls as the Spark task that this is called in; all of them, whatever one of them says.
+    """Run calls inside a Spark task; all of them, even if some raise a `TidelineError`.
 
     Returns:
-        what went wrong in a way that Tideline has a word for. Other errors are raised, for Spark to try again.
+        the `TidelineError` of each call that raised one. Other errors are raised for Spark to retry.
     """
     from timeline.errors import TidelineError
 
@@ -97,7 +103,7 @@ def call_in_task(calls: Iterable[Callable[[], None]]) -> list[Failure]:
 
 
 def this_attempt() -> TaskAttempt:
-    """What Spark calls the task that this is called in. It is the first that each task asks for."""
+    """Numbers of the Spark task attempt that calls this. Every task calls this function first."""
     from pyspark import TaskContext
 
     from ingest.execution.spark.worker import reduce_task_overhead
@@ -110,7 +116,7 @@ def this_attempt() -> TaskAttempt:
 
 
 def _local_folder() -> str | None:
-    """Where Spark lets this executor keep what does not fit into memory."""
+    """Spark's directory on this executor for data that does not fit into memory."""
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
 
@@ -121,7 +127,7 @@ class Python:
     Attributes:
         host: the executor's machine.
         executable: the program that runs its tasks.
-        problems: why tasks cannot run there, in words.
+        problems: why tasks cannot run there, human-readable.
     """
 
     host: str
@@ -133,10 +139,10 @@ class Python:
 
 
 def check_environment(needed: Mapping[str, str]) -> Python:
-    """What is missing in the Python that this runs in.
+    """Find modules that are missing or of another version in the Python that runs this.
 
     Args:
-        needed: module → the version that it must have; "" for any.
+        needed: module → the required version; "" for any.
     """
     problems: list[str] = []
     for module, version in needed.items():
@@ -151,7 +157,7 @@ def check_environment(needed: Mapping[str, str]) -> Python:
 
 
 def complaint(pythons: Sequence[Python], needed: Mapping[str, str]) -> str | None:
-    """What to tell the user; None where every executor has what is needed."""
+    """Message about missing modules; None where every executor has all that are needed."""
     lacking = sorted({str(python) for python in pythons if python.problems})
     if not lacking:
         return None
@@ -160,7 +166,7 @@ def complaint(pythons: Sequence[Python], needed: Mapping[str, str]) -> str | Non
 
 
 def advice(needed: Mapping[str, str]) -> str:
-    """How executors get a Python that can run the job's tasks."""
+    """Advice on a Python for executors that can run the job's tasks."""
     packages = ", ".join(f"{module} {version}".strip() for module, version in needed.items())
     return (
         f"Tasks need Python {sys.version_info.major}.{sys.version_info.minor} with {packages}; Tideline itself is "

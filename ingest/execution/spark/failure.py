@@ -1,9 +1,9 @@
-"""What Spark says of a task that failed, as an error of Tideline's: own ones whole, others by class and place.
+"""Converts Spark's text of a failed task to a Tideline error: own errors whole, others by class and place.
 
 ::
 
     task ── raises ──► Python worker ── traceback as text ──► JVM ──► SparkException in the driver
-                                              └── timeline.errors.X: words ──► X(words), as if the driver had met it
+                                              └── timeline.errors.X: text ──► X(text), as if raised in the driver
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from timeline.stores.refusals import is_full, refusal
 
 PYTHON_TRACE = "Traceback (most recent call last):"
 STEPS_OF_A_TRACE = ("at ", "... ", "File ", "Traceback", "^", "JVM stacktrace", "Caused by: ")
-"""How lines begin that are the way to an error."""
+"""Beginnings of the lines of a stack trace."""
 _STEP = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>\S+)', re.M)
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$")
 _JAVA = re.compile(r"(?P<kind>(?:[a-z][\w$]*\.)+[A-Z][\w$]*(?:Error|Exception))(?:: (?P<words>.*))?")
@@ -30,18 +30,18 @@ _SYSTEMS = (
     "org.apache.hadoop.",
     "org.apache.spark.",
 )
-"""Java's classes whose texts are about the machine; others may come from a user's function, and repeat a value."""
+"""Java classes whose texts are about the machine; other texts may come from a user's function, and quote a value."""
 
 _LONGEST = 2000
 
 
 def task_failure(error: BaseException, what: str, next_step: str) -> TidelineError:
-    """The error to raise in the driver for a job of Spark's that failed.
+    """The error to raise in the driver for a failed Spark job.
 
     Args:
-        error: Spark's, with all that it was told by its tasks.
-        what: what failed, as the beginning of a sentence.
-        next_step: what to do where nothing more is known.
+        error: Spark's error, whose text includes the errors of tasks.
+        what: the failed operation, as the beginning of a sentence.
+        next_step: advice where the cause has none of its own.
     """
     said = str(error)
     own = _own(said)
@@ -57,7 +57,7 @@ def task_failure(error: BaseException, what: str, next_step: str) -> TidelineErr
 
 
 def shown_cause(said: str) -> str:
-    """The cause that Spark's text names, without what may be a row's value; see `timeline.redact`."""
+    """The cause that Spark's text names, without texts that may quote a row's value; see `timeline.redact`."""
     in_python = error_in_python(said)
     if in_python is not None:
         return in_python
@@ -73,7 +73,7 @@ def shown_cause(said: str) -> str:
 
 
 def error_in_python(said: str) -> str | None:
-    """Class and place of the error that ended a Python task, with the system's own words; None where none did."""
+    """Class and place of the error that ended a Python task, with the text of a system error; None without one."""
     raised = _raised(said)
     if raised is None:
         return None
@@ -84,7 +84,7 @@ def error_in_python(said: str) -> str | None:
 
 
 def cause_of(message: str) -> str:
-    """The line of a Spark error that names the cause: the last one of the Python traceback, or the first."""
+    """The line of a Spark error that names the cause: the last line with an error's class, or else the first."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith(STEPS_OF_A_TRACE)]
     failures = [line for line in causes if "Error: " in line or "Exception: " in line]
@@ -93,7 +93,7 @@ def cause_of(message: str) -> str:
 
 
 def _own(said: str) -> TidelineError | None:
-    """The error of Tideline's own that a task raised; None where it raised another one."""
+    """The `TidelineError` that a task raised; None for any other error."""
     raised = _raised(said)
     if raised is None or not raised[0].startswith(f"{errors.__name__}."):
         return None
@@ -105,13 +105,13 @@ def _own(said: str) -> TidelineError | None:
 
 
 def _raised(said: str) -> tuple[str, str, tuple[str, int, str] | None] | None:
-    """Class, text and place of the error that ended a Python task; None where none did."""
+    """Class, text and place of the error that ended a Python task; None without one."""
     _, trace, rest = said.rpartition(PYTHON_TRACE)
     if not trace:
         return None
     steps = [*_STEP.finditer(rest)]
     lines = rest.splitlines()
-    # Steps of the trace are indented, and Java's own ones follow behind a blank line.
+    # Steps of the trace are indented; Java's steps follow behind a blank line.
     for number, line in enumerate(lines):
         if line and not line[0].isspace() and (found := _RAISED.match(line)) is not None:
             words = [found["words"] or ""]

@@ -1,11 +1,11 @@
-"""Spark's JVM, started so that what it writes to stderr becomes log records of this process.
+"""Starts Spark's JVM so that its stderr becomes log records of this process.
 
 ::
 
     spark-submit ── spark-class ── java        one pipe, inherited ──▶ thread ──▶ logger ``ingest.execution.spark.jvm``
 
-Left to itself the JVM writes between the lines of ``--log-json`` and over the progress line, and the
-reason why it does not start is on the terminal but not in the error.
+Otherwise the JVM writes between the lines of ``--log-json`` and over the progress line, and the
+reason of a failed start is on the terminal but not in the error.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ JAVA_ADVICE = (
     "or set JAVA_HOME to where it is"
 )
 
-# The launcher always adds this module (Spark 4.1, JavaModuleOptions), and the JVM has no switch against its notice.
+# The launcher always adds this module (Spark 4.1, JavaModuleOptions), and the JVM cannot suppress its notice.
 _NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
 _KEPT_LINES = 40
 _POLL_S = 0.2
 
 
 class JvmOutput:
-    """The stderr of one JVM and of all that it starts, line by line until the last of them has ended.
+    """The stderr of one JVM and of its child processes, line by line until the last process has ended.
 
-    While it starts there are no rows yet, and its lines are shown whole; for later ones see
+    While the JVM starts there are no rows yet, and lines are shown whole; for later lines see
     `ingest.execution.spark.jvm_log`.
     """
 
@@ -55,7 +55,7 @@ class JvmOutput:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """The write end of a pipe for a process to inherit while this lasts; the reader ends with its last copy."""
+        """The write end of a pipe, for a process to inherit in this context; the reader ends with the last copy."""
         read_end, write_end = os.pipe()
         self._thread = threading.Thread(target=self._read, args=(read_end,), name="tideline-jvm", daemon=True)
         self._thread.start()
@@ -65,7 +65,7 @@ class JvmOutput:
             os.close(write_end)
 
     def has_started(self) -> None:
-        """Tell that rows may come from now on."""
+        """Mark the JVM as started: later lines may quote rows."""
         self._has_started = True
 
     def last_lines(self, wait_s: float = 1.0) -> str:
@@ -96,10 +96,10 @@ def is_submitted() -> bool:
 
 
 def submitted_settings() -> dict[str, str]:
-    """What spark-submit was told by its options and files; only where `is_submitted`.
+    """Settings from the options and files of spark-submit; only where `is_submitted`.
 
     Raises:
-        SparkJobError: its JVM is not there any more.
+        SparkJobError: the JVM of spark-submit is dead.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
@@ -112,16 +112,16 @@ def submitted_settings() -> dict[str, str]:
 
 
 def stop_with_submit(stop: threading.Event) -> None:
-    """Set an event once spark-submit has ended, which is all that a signal to it does to this process.
+    """Set an event once spark-submit has ended: a signal to spark-submit has no other effect on this process.
 
-    Without it a driver whose JVM is gone would hold its timeline until it next needs Spark.
+    Otherwise a driver whose JVM is dead would hold its timeline until it next needs Spark.
     """
     parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_POLL_S)
-        # Output went through spark-submit; a broken pipe must not disturb what is left to be settled.
+        # Output went through spark-submit; a broken pipe must not disturb the settling of open epochs.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
             os.dup2(nowhere, stream)
@@ -131,7 +131,7 @@ def stop_with_submit(stop: threading.Event) -> None:
 
 
 def log_lost_connections() -> None:
-    """Let pyspark's servers for accumulators log the loss of their JVM; left alone they print a trace on stderr."""
+    """Make pyspark's accumulator servers log the loss of their JVM; by default they print a trace on stderr."""
     from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 
     # The method that socketserver leaves to be overridden.
@@ -140,7 +140,7 @@ def log_lost_connections() -> None:
 
 
 def silence_query_errors() -> None:
-    """Keep pyspark from printing errors of queries, which it also raises: their texts may repeat a row's value."""
+    """Keep pyspark from printing errors of queries, which it also raises: their texts may quote a row's value."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -155,7 +155,7 @@ def start_jvm(conf: SparkConf) -> None:
     """Start the JVM of this process unless it runs already; the next SparkContext uses it.
 
     Raises:
-        SparkJobError: it does not start; the message has what it said, and what it needs.
+        SparkJobError: the JVM does not start; the message has its output, and advice.
     """
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -165,7 +165,7 @@ def start_jvm(conf: SparkConf) -> None:
         return
     output = JvmOutput()
     try:
-        # `popen_kwargs` is Spark's own hook for those who want the JVM's output.
+        # `popen_kwargs` is Spark's own hook for the JVM's output.
         with output.opened() as write_end:
             gateway = launch_gateway(conf, {"stderr": write_end, "cwd": _folder()})  # type: ignore[no-untyped-call]
             output.has_started()
@@ -176,7 +176,7 @@ def start_jvm(conf: SparkConf) -> None:
 
 
 def _folder() -> str | None:
-    """Where a JVM starts: here, or at the root where this directory was removed, in which none starts."""
+    """Working directory of the JVM: the current one, or the root where it was deleted, in which no JVM starts."""
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Lines of Spark's JVM and of its Python workers as log records, without texts that may repeat a row's value.
+"""Lines of Spark's JVM and of its Python workers as log records, without texts that may quote a row's value.
 
 ::
 
@@ -7,7 +7,7 @@
     all else, line by line ──────────────────┘    the whole text with details only (DEBUG)
 
 An event is one line (`log4j2.properties`), so that a value with line breaks cannot pass for an event. With a
-log4j2 file of the job's own, lines are judged one by one: all but records, errors and notices of the JVM is hidden.
+job's own log4j2 file, each line is classified alone: all but records, errors and notices of the JVM is hidden.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from ingest.execution.spark.failure import PYTHON_TRACE, STEPS_OF_A_TRACE, error_in_python
 
-# With or without a date before it.
+# With or without a date before the level.
 _RECORD = re.compile(r"(?:[-\d/: ,.]+ )?(?P<level>TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ")
 _WARNING_LEVELS = frozenset({"WARN", "ERROR", "FATAL", "WARNING", "CRITICAL"})
 _JAVA_ERROR = re.compile(r"(?P<kind>(?:[a-z_][\w$]*\.)+[A-Z][\w$]*(?:Error|Exception))\b(?:: (?P<words>.*))?")
@@ -30,7 +30,7 @@ _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _STATE = re.compile(r"\bSQLSTATE: ([0-9A-Z]{5})\b")
 _OF_THE_JVM = ("#", "OpenJDK ", "Java HotSpot", "WARNING: ", "Fatal Python error: ")
 _OF_THE_MACHINE = ("java.lang.OutOfMemoryError", "java.io.", "java.net.", "java.nio.", "org.apache.hadoop.")
-"""Java's classes whose texts are about the machine; any other's may repeat a value."""
+"""Java classes whose texts are about the machine; any other text may quote a value."""
 _CRASHED = "Python worker exited unexpectedly (crashed)"
 _OWN_LOGGERS = ("timeline", "sinks", "ingest")
 
@@ -40,9 +40,9 @@ class Line:
     """A line of a JVM's stderr.
 
     Attributes:
-        level: of the record that it becomes.
-        shown: its text without what may be a row's value; "" where nothing is left.
-        whole: all of it.
+        level: level of the log record.
+        shown: the text without possible values of a row; "" where nothing is left.
+        whole: the whole text.
     """
 
     level: int
@@ -51,7 +51,7 @@ class Line:
 
 
 def read_line(line: str) -> Line:
-    """The record that a line becomes: of an event its message, of an error its class, condition, SQLSTATE and place."""
+    """Parse a line: of an event its message, of an error its class, condition, SQLSTATE and place."""
     event = _event(line)
     if event is not None:
         return _read_event(event)
@@ -60,7 +60,7 @@ def read_line(line: str) -> Line:
         return Line(_level(record["level"]), line[: record.end()] + shown_message(line[record.end() :]), line)
     if line.startswith(_OF_THE_JVM):
         return Line(logging.INFO, line, line)
-    # An error of Python inside of one of Java's: what follows are steps, and the error itself is their last line.
+    # A Python error inside of a Java error: steps follow, and the last line is the error itself.
     if line[:1].isspace() or line.startswith(STEPS_OF_A_TRACE) or line.endswith(PYTHON_TRACE):
         return Line(logging.DEBUG, "", line)
     python = _PYTHON_ERROR.fullmatch(line)
@@ -71,7 +71,7 @@ def read_line(line: str) -> Line:
 
 
 def shown_message(message: str) -> str:
-    """A message of Spark's: an error that it quotes is cut down to what `shown_thrown` has of it."""
+    """A message of Spark; an error that it quotes is reduced by `shown_thrown`."""
     first = message.partition("\n")[0]
     found = _JAVA_ERROR.search(first)
     if found is not None:
@@ -85,14 +85,14 @@ def shown_thrown(thrown: str, at: str = "") -> str:
 
     Args:
         thrown: the error as Java prints it, with causes and steps.
-        at: where it was thrown; "" where that is not known.
+        at: place of the error; "" if unknown.
     """
     outer, *causes = _CAUSE.split(thrown)
     if ".PythonException" in outer.partition(":")[0]:
         python = error_in_python(thrown)
         if python is not None:
             return python
-    # A value may have lines that begin as causes do: of a cause nothing but its class, condition and SQLSTATE is shown.
+    # A value may have lines that begin like causes: of a cause only its class, condition and SQLSTATE are shown.
     found = [_shown_java(cause, is_outer=False) for cause in causes if _JAVA_ERROR.match(cause)]
     return ", caused by ".join(dict.fromkeys((_shown_java(outer) + (f" at {at}" if at else ""), *found)))
 
@@ -106,7 +106,7 @@ class ToDriver(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def log_to_driver() -> None:
-    """Let warnings of this process's tasks reach the driver's log; for the processes that Spark's workers are."""
+    """Send warnings of this process's tasks to the driver's log; for Spark's worker processes."""
     handler = ToDriver(sys.stderr)
     handler.setLevel(logging.WARNING)
     for name in _OWN_LOGGERS:
@@ -124,7 +124,7 @@ def _event(line: str) -> dict[str, str] | None:
 
 
 def _read_event(event: dict[str, str]) -> Line:
-    # log4j puts a blank before what it prints of an error.
+    # log4j puts a blank before an error's text.
     level, logger, message, thrown = (event.get(name, "").strip() for name in ("level", "logger", "message", "thrown"))
     at = event.get("at", "").replace(" ", "").strip(":")
     start = f"{level} {logger.rpartition('.')[2]}: "
@@ -140,11 +140,11 @@ def _level(name: str) -> int:
 
 
 def _shown_java(said: str, *, is_outer: bool = True) -> str:
-    """A Java error's class, and of its text what repeats no value.
+    """A Java error's class, and the parts of its text that quote no value.
 
     Args:
         said: class and text, which may have several lines.
-        is_outer: whether this is surely an error's own text.
+        is_outer: whether the text certainly is an error's own.
     """
     kind, _, words = said.partition(": ")
     if not re.fullmatch(r"[\w$.]+", kind):

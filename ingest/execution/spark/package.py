@@ -1,4 +1,4 @@
-"""Tideline as one file, for machines that do not have it: a zip that Python imports from.
+"""Tideline as one file, for machines without it: a zip that Python imports from.
 
 ::
 
@@ -6,7 +6,7 @@
     ├── timeline/ sinks/ ingest/ tideline/  as this process runs them, with their resources
     └── tideline-<version>.dist-info/      version and entry points, by which sinks are found
 
-The same code makes the same bytes. Third-party packages are not in it: they hold native libraries,
+The same code gives the same bytes. Third-party packages are not included: they hold native libraries,
 which Python cannot import from a zip.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from timeline.errors import ConfigError
 
 PACKAGES = ("timeline", "sinks", "ingest", "tideline")
-"""What is packed."""
+"""Packages in the zip."""
 
 _NAME = "tideline"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -30,7 +30,7 @@ _READABLE = 0o644 << 16
 
 
 def write_package(path: Path) -> None:
-    """Write the zip; a process that runs from such a zip writes the same one.
+    """Write the zip; a process that runs from such a zip writes the same bytes.
 
     Raises:
         ConfigError: Tideline runs from a folder without being installed, so that its entry points are unknown.
@@ -44,7 +44,7 @@ def write_package(path: Path) -> None:
 
 
 def main_script() -> bytes:
-    """A program that does what the command line does, for those who can start nothing but a file."""
+    """The command line as a script, for launchers that can only start a file."""
     return files("ingest").joinpath("__main__.py").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""A micro-batch's rows on their way into the targets: Spark makes them, its Python tasks write them.
+"""Writes the rows of a micro-batch to the targets: Spark computes the rows, its Python tasks write them.
 
 ::
 
@@ -48,7 +48,7 @@ class BatchRows:
             SparkJobError: a task failed more often than Spark retries it, or Spark has cancelled the batch.
         """
         order = [self.batch.columns.index(name) for name in self.schema.names]
-        # By number: names with dots would be taken for fields of structs.
+        # By number: Spark would take names with dots for fields of structs.
         numbered = self.batch.toDF(*(f"c{number}" for number in range(len(order))))
         write = partial(
             write_rows,
@@ -65,7 +65,7 @@ class BatchRows:
 
 
 def make_rows(batch: DataFrame, stop: threading.Event) -> None:
-    """Have Spark make a batch's rows for nobody: state that the query keeps moves on with them.
+    """Evaluate a batch without writing its rows, so that the state of the query advances.
 
     Raises:
         SparkJobError: see `BatchRows.write`.
@@ -95,15 +95,15 @@ def write_rows(
     epoch: int,
     offset: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark task: write the task's rows to every target as this attempt, and send its report.
+    """Write the rows of a Spark task to every target as this attempt, and yield the task's report.
 
     Args:
-        batches: the rows as Spark hands them over.
-        outputs: where they go.
+        batches: the rows as Spark passes them.
+        outputs: writers for the rows.
         schema: the job's columns.
-        order: for each of them, which column of a batch it is.
+        order: for each column of the job, its index in a batch.
         epoch: the epoch's number.
-        offset: the batch's own; a row that a target refuses has no other.
+        offset: offset of the micro-batch, the only one that a refused row has.
     """
     context = TaskContext.get()
     assert context is not None
@@ -123,18 +123,18 @@ def write_rows(
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, order: Sequence[int]) -> pa.RecordBatch:
-    """The batch in the job's columns. Spark's Arrow types are the same but for zone names, nullability and width.
+    """The batch in the job's columns. Spark's Arrow types differ only in zone names, nullability and width.
 
     Args:
-        batch: rows as Spark hands them over.
+        batch: rows as Spark passes them.
         schema: the job's columns.
-        order: for each of them, which column of the batch it is.
+        order: for each column of the job, its index in the batch.
     """
     columns = [batch.column(number).cast(field.type) for number, field in zip(order, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _no_tasks(outputs: Outputs) -> TaskReport:
-    """The report of a batch so empty that Spark ran no task for it."""
+    """The report of an empty batch for which Spark ran no task."""
     targets = [*(name for name, _ in outputs.accepting), outputs.quarantine[0]]
     return TaskReport((ShardCount(SHARD, 0, 0, 0),), {name: WriteReport(0, 0) for name in targets})

@@ -1,11 +1,11 @@
 """Runs an epoch's tasks on Spark: one pass in Python inside each task, no record through the JVM.
 
-A job is one partition for each task, holding the task's spec; one report comes back from each. Spark
-retries a task that raises and may run speculative copies; the reports that come back are those of the
-attempts that it accepted, and everything else was announced by markers before it was written.
+A job has one partition for each task, which holds the task's spec and returns one report. Spark retries
+a task that raises and may run speculative copies; the returned reports are those of the attempts that it
+accepted, and all other output was announced by markers before it was written.
 
-On a cluster the runner ships Tideline itself; executors need the other packages only. Specs, and the
-credentials in them, travel as the data of a job: they are in no setting that Spark would show.
+On a cluster the runner ships Tideline itself; executors need only the other packages. Specs, and the
+credentials in them, are sent as the data of a job: they are in no setting that Spark would show.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _CALL_TASKS_A_SLOT = 4
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1"
-"""A JVM that only hands bytes on never earns back what its second compiler takes: a second of CPU at its start, and
-as much again in the first epochs."""
+"""A JVM that only passes bytes on never recovers the cost of its second compiler: a second of CPU at its start, and as
+much again in the first epochs."""
 
 
 class SparkRunner:
@@ -88,8 +88,8 @@ class SparkRunner:
         Args:
             name: the application's name.
             config: the job's ``spark`` block; its settings win over Tideline's.
-            on_progress: told of finished tasks and of all tasks while a job runs.
-            runs_queries: Spark looks at rows itself, and does not only start what does.
+            on_progress: called with the number of finished tasks and of all tasks while a job runs.
+            runs_queries: whether Spark processes rows itself, and does not only start Python tasks.
 
         Raises:
             SparkJobError: Spark does not start.
@@ -108,20 +108,20 @@ class SparkRunner:
         """See Runner.
 
         Raises:
-            SparkJobError: the JVM is gone.
+            SparkJobError: the JVM is dead.
         """
         with _jvm_that_answers():
             return int(self._spark.sparkContext.defaultParallelism)
 
     def check_executors(self, needed: Mapping[str, str], stop: threading.Event) -> None:
-        """Ask the executors that are there whether their Python can run tasks.
+        """Check that the Python of the running executors can run tasks.
 
         Args:
-            needed: module → the version that it must have, "" for any.
+            needed: module → the required version, "" for any.
             stop: ends the wait for an answer.
 
         Raises:
-            SparkJobError: it cannot; the message says what is missing where. The session is stopped.
+            SparkJobError: it cannot; the message lists missing modules and machines. The session is stopped.
             StoppedError: `stop` was set meanwhile. The session is stopped.
         """
         try:
@@ -142,9 +142,9 @@ class SparkRunner:
         """See Runner.
 
         Raises:
-            SparkJobError: a task failed more often than Spark retries it, or no executor is there. The session is
+            SparkJobError: a task failed more often than Spark retries it, or there is no executor. The session is
                 stopped then, as it is when `stop` was set.
-            TidelineError: what a task raised each time, with its class and words; the session is stopped too.
+            TidelineError: the error of a task at every attempt, with its class and message; the session is stopped too.
         """
         count = len(specs)
         if not has_keys(specs):
@@ -179,7 +179,7 @@ class SparkRunner:
         """See Runner: as one Spark job, where there is more than one call.
 
         Raises:
-            TidelineError: the first that a call raised, once all have ended.
+            TidelineError: the first error of a call, once all calls have ended.
             SparkJobError: another error was raised more often than Spark retries it; the session is stopped then.
         """
         if len(calls) <= 1:
@@ -195,12 +195,12 @@ class SparkRunner:
             raise error_of(failures[0])
 
     def close(self) -> None:
-        """Stop the session; one whose JVM is gone has ended already."""
+        """Stop the session; one whose JVM is dead has ended already."""
         from py4j.protocol import Py4JError
 
         self._pool.shutdown()
         with warnings.catch_warnings():
-            # A JVM that has died was told by the error of the job that met it.
+            # The failed job's error has already reported a dead JVM.
             warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM", category=RuntimeWarning)
             try:
                 self._spark.stop()
@@ -209,9 +209,9 @@ class SparkRunner:
         self._shipped.close()
 
     def _ship(self) -> None:
-        """Give every executor the code that this driver runs; those that come later fetch the same file."""
+        """Ship this driver's code to every executor; later executors fetch the same file."""
         folder = self._shipped.enter_context(tempfile.TemporaryDirectory(prefix="tideline-"))
-        # A name of its own: `--py-files tideline.zip` may have brought a file of that name already.
+        # A name of its own: `--py-files tideline.zip` may have shipped a file of that name already.
         package = Path(folder) / f"tideline-of-{os.getpid()}.zip"
         write_package(package)
         self._spark.sparkContext.addPyFile(str(package))
@@ -223,10 +223,10 @@ class SparkRunner:
         stop: threading.Event,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> list[TResult]:
-        """The result of one Spark job of so many tasks. The session is stopped where this raises.
+        """The result of one Spark job with `tasks` tasks. The session is stopped where this raises.
 
         Raises:
-            TidelineError: what a task raised, with its class; else SparkJobError.
+            TidelineError: the error of a task, with its class; else SparkJobError.
         """
         from py4j.protocol import Py4JError
 
@@ -237,15 +237,15 @@ class SparkRunner:
             try:
                 return future.result(timeout=_POLL_S)
             except NotDone:
-                # Where the JVM does not answer any more, the job itself fails and says so.
+                # Where the JVM no longer answers, the job itself fails with that error.
                 with contextlib.suppress(Py4JError, OSError):
                     if stop.is_set() or executors.are_lost():
                         self._spark.sparkContext.cancelJobGroup(group)
                     elif on_progress is not None:
                         on_progress(self._done(group), tasks)
             except SparkJobError as error:
-                # Python workers of a job that is over may write on for seconds; they end with the session, and only
-                # then is what they wrote deleted. (What a lost machine writes even later, its markers tell.)
+                # Python workers of an ended job may write for some seconds more; they end with the session, and
+                # their files are deleted only then. (Markers announce files that a lost machine writes even later.)
                 self.close()
                 # Cancelled, or a Ctrl-C that the terminal sent to the Python workers as well.
                 if stop.is_set():
@@ -279,7 +279,7 @@ class SparkRunner:
                 ) from error
 
     def _done(self, group: str) -> int:
-        """Tasks of a job group that are done."""
+        """Number of finished tasks of a job group."""
         tracker = self._spark.sparkContext.statusTracker()
         done = 0
         for job in tracker.getJobIdsForGroup(group):
@@ -295,7 +295,7 @@ def in_order(numbered: Sequence[tuple[int, bytes]], tasks: int, buckets: int) ->
 
     Args:
         numbered: each task's number, those of stage 2 below 0, and its report.
-        tasks: of stage 1.
+        tasks: tasks of stage 1.
         buckets: tasks of stage 2.
 
     Raises:
@@ -313,9 +313,9 @@ def in_order(numbered: Sequence[tuple[int, bytes]], tasks: int, buckets: int) ->
 
 
 def _shuffle(tasks: int, slots: int) -> ShuffleConfig:
-    """The cut of an exchange through Spark's shuffle.
+    """Sizes of an exchange through Spark's shuffle.
 
-    PySpark's `partitionBy` keeps ten records for each partition, or a thousand, before it hands any on.
+    PySpark's `partitionBy` buffers ten records for each partition, at most a thousand, before it passes any on.
     """
     buckets = ShuffleConfig.over(tasks, slots).buckets
     return ShuffleConfig.over(tasks, slots, chunks_held=min(10 * buckets, 1000))
@@ -324,20 +324,20 @@ def _shuffle(tasks: int, slots: int) -> ShuffleConfig:
 def _exchange(context: SparkContext, specs: Sequence[TaskSpec], shuffle: ShuffleConfig) -> list[tuple[int, bytes]]:
     """Both stages of an exchange as one job; each task's number, those of stage 2 below 0, and its report.
 
-    Reports of stage 1 travel with its rows, so both come from attempts that Spark accepted. One task may
-    still have two of those: where an executor is lost with what it sent, the task is run again, maybe after
-    its report, or a part of its rows, was taken from the first run. That stays exact: by the plan both send
-    the same rows to the same buckets, and files that are in no report are deleted when the epoch is prepared.
+    Reports of stage 1 are shuffled with its rows, so both come from attempts that Spark accepted. A task may
+    still have two such attempts: where an executor is lost with its output, the task is retried, maybe after
+    its report, or a part of its rows, was read from the first attempt. The result stays exact: by the plan both
+    send the same rows to the same buckets, and unreported files are deleted when the epoch is prepared.
     """
     receive = partial(receive_in_task, outputs=specs[0].outputs, epoch=specs[0].epoch, shuffle=shuffle)
     sent = context.parallelize(specs, len(specs)).flatMap(partial(send_in_task, shuffle=shuffle))
-    # The place behind the last bucket is that number modulo their count: a partition, and so a Python task, is saved.
+    # The number behind the last bucket is 0 modulo their count: this saves a partition, and so a Python task.
     return sent.partitionBy(shuffle.buckets, partitionFunc=int).mapPartitions(receive).collect()
 
 
 @contextlib.contextmanager
 def _jvm_that_answers() -> Iterator[None]:
-    """Calls to the JVM, which may be gone at any time."""
+    """Raise SparkJobError for calls to a JVM that no longer answers; it may die at any time."""
     from py4j.protocol import Py4JError
 
     try:
@@ -350,7 +350,7 @@ def _jvm_that_answers() -> Iterator[None]:
 
 
 class _TaskFailedError(SparkJobError):
-    """A task itself failed: its executors are there and so is the JVM.
+    """A task itself failed; executors and JVM are alive.
 
     Attributes:
         told: the error as the driver raises it.
@@ -362,7 +362,7 @@ class _TaskFailedError(SparkJobError):
 
 
 class _ExecutorWatch:
-    """Looks after the executors of one job: a cluster that has lost all of them lets it wait for ever."""
+    """Watches the executors of one job: a cluster that has lost all of them lets the job wait for ever."""
 
     def __init__(self, spark: SparkSession, config: SparkConfig) -> None:
         self._spark = spark
@@ -373,7 +373,7 @@ class _ExecutorWatch:
     def are_lost(self) -> bool:
         """Whether there has been no executor for as long as the job file allows."""
         if self._config.is_cluster and not self.were_lost:
-            # The driver counts itself.
+            # The count includes the driver.
             if self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() > 1:
                 self._seen_s = time.monotonic()
             self.were_lost = time.monotonic() - self._seen_s > self._config.executor_wait
@@ -383,7 +383,7 @@ class _ExecutorWatch:
 def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries: bool) -> SparkSession:
     """A Spark session with the settings that Tideline needs.
 
-    The job's settings come first, then those that spark-submit was given, then Tideline's.
+    The job's settings have precedence, then those given to spark-submit, then Tideline's.
 
     Args:
         name: the application's name.
@@ -406,7 +406,7 @@ def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries:
         "spark.redaction.regex": f"(?i){SECRET_NAME.pattern}",
     }
     if not is_cluster(master):
-        # Driver and tasks are one machine: nothing has to be reachable from outside.
+        # Driver and tasks share one machine: no port has to be reachable from outside.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if is_submitted():
@@ -415,13 +415,13 @@ def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries:
     _choose_python(settings)
     if not is_submitted():
         settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""), runs_queries=runs_queries)
-    # What the JVM is started with stands on its command line, for everyone to see; the rest is told to it later.
+    # The JVM's command line holds its launch settings and is visible to all users; secrets are passed later.
     launch_conf = SparkConf().setAll([(key, value) for key, value in settings.items() if not is_secret((key,))])
     log_lost_connections()
     silence_query_errors()
     try:
         start_jvm(launch_conf)
-        # It is there before this one, which therefore has what stands in spark-defaults.conf as well.
+        # Created after the JVM started, so that it includes the settings of spark-defaults.conf.
         spark_conf = SparkConf().setAll(list(settings.items()))
         if runs_own_modules(spark_conf):
             for key, value in worker_settings(list(sys.modules)).items():
@@ -436,9 +436,9 @@ def start_session(name: str, master: str, conf: dict[str, str], *, runs_queries:
 
 
 def _choose_python(settings: Mapping[str, str]) -> None:
-    """Say which Python runs the tasks, where PySpark looks for it: in the environment.
+    """Set the Python of tasks in the environment, where PySpark looks for it.
 
-    The driver's own is right on its own machine only; elsewhere Spark's default is ``python3``.
+    The driver's own is right only on its own machine; elsewhere Spark's default is ``python3``.
     """
     given = settings.get(_PYTHON)
     if given:
@@ -451,14 +451,14 @@ def _choose_python(settings: Mapping[str, str]) -> None:
 def runs_own_modules(conf: SparkConf) -> bool:
     """Whether tasks run on this machine, with this Python and its modules.
 
-    Elsewhere, and from spark-submit, Tideline comes with the first task; so do modules that the job file names.
+    Elsewhere, and under spark-submit, Tideline arrives with the first task; so do modules that the job file names.
     """
     is_local = not is_cluster(conf.get("spark.master", "")) and not is_submitted()
     return is_local and os.environ["PYSPARK_PYTHON"] == sys.executable and not conf.get("spark.submit.pyFiles", "")
 
 
 def worker_settings(loaded: Iterable[str]) -> dict[str, str]:
-    """Let workers be forked with what their tasks need; see `ingest.execution.spark.daemon`.
+    """Settings that fork workers with the modules of tasks preloaded; see `ingest.execution.spark.daemon`.
 
     Args:
         loaded: modules of this process.
@@ -470,14 +470,14 @@ def worker_settings(loaded: Iterable[str]) -> dict[str, str]:
 
 
 def java_options(given: str, *, runs_queries: bool) -> str:
-    """Options of the driver's JVM. Of two settings of one thing it takes the last: the job's own win.
+    """Options of the driver's JVM. Of two values of one option the JVM takes the last: the job's own win.
 
     Args:
-        given: the job's own.
+        given: the job's own options.
         runs_queries: see `SparkRunner`.
     """
     log4j = Path(__file__).parent / "log4j2.properties"
     options = [] if runs_queries else [_ONE_COMPILER]
-    if log4j.is_file():  # where Tideline runs from a zip there is no such file, and Spark's own settings do
+    if log4j.is_file():  # missing where Tideline runs from a zip; Spark's own settings are enough
         options.append(f"-Dlog4j2.configurationFile=file:{log4j}")
     return " ".join([*options, given]).strip()

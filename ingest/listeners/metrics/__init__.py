@@ -1,1 +1,1 @@
-"""What a run measures of itself, for Prometheus: `JobMetrics` listens, `serve` answers scrapes."""
+"""Metrics of a run for Prometheus: `JobMetrics` listens, `serve` answers scrapes."""

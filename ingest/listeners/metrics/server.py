@@ -1,4 +1,4 @@
-"""The endpoint that Prometheus scrapes: threads of its own, which nothing waits for."""
+"""The endpoint that Prometheus scrapes, on daemon threads of its own."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from timeline.errors import ConfigError
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
-"""How long the end of the job may wait for the endpoint's."""
+"""Longest wait of the job's end for the endpoint's shutdown."""
 
 
 @contextmanager
 def serve(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
-    """Answer scrapes while the context lasts; gives the URL.
+    """Answer scrapes while the context lasts; yields the URL.
 
     Any path below the port gives the metrics, as OpenMetrics text where the request accepts that.
 
     Args:
-        registry: what is measured.
+        registry: the metrics.
         host: the address to listen at.
         port: the port; 0 for a free one, which is logged.
 
     Raises:
-        ConfigError: nothing can listen there.
+        ConfigError: the address or port cannot be bound.
     """
     try:
         server = _listening(registry, host, port)
@@ -64,7 +64,7 @@ def _listening(registry: CollectorRegistry, host: str, port: int) -> WSGIServer:
 
 
 class _Unlogged(WSGIRequestHandler):
-    """Prints nothing: a scrape every few seconds is no news."""
+    """Logs no request: scrapes come every few seconds."""
 
     def log_message(self, format: str, *arguments: object) -> None:
         """See BaseHTTPRequestHandler."""

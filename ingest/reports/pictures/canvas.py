@@ -1,4 +1,4 @@
-"""Figures without any global state: made, given time axes, and written as PNG or SVG.
+"""Figures without global state: creation, time axes, and output as PNG or SVG.
 
 matplotlib is imported where a picture is drawn: a command that draws nothing does not pay for it.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.patches import Patch
 
 FORMATS = ("png", "svg")
-"""What pictures can be written as: the extensions of their files."""
+"""File formats of pictures, as file extensions."""
 
 WIDTH_IN = 9.0
 """Width of every picture, inches: a printed page's."""
@@ -60,14 +60,14 @@ def _picture() -> Callable[[float], Figure]:
 
 
 def new_figure(title: str, subtitle: str, height_in: float, keys: Sequence[Artist] = (), columns: int = 2) -> Figure:
-    """An empty figure whose title says what one sees.
+    """An empty figure with titles and legend.
 
     Args:
-        title: that, in bold.
-        subtitle: what else has to be known to read it; one line, or empty.
-        height_in: height of what is drawn; the titles and the legend take more.
+        title: what the figure shows, in bold.
+        subtitle: further explanation; one line, or empty.
+        height_in: height of the axes, inches; the titles and the legend add to it.
         keys: entries of the legend, which stands between the titles and the data.
-        columns: of the legend.
+        columns: columns of the legend.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -98,17 +98,17 @@ def new_figure(title: str, subtitle: str, height_in: float, keys: Sequence[Artis
 
 
 def describe(figure: Figure, text: str) -> None:
-    """Set what the picture shows, in words, for those who do not see it."""
+    """Set the text description of a picture, its alternative text."""
     figure.set_label("".join(letter if letter.isprintable() else "\ufffd" for letter in text.strip().rstrip(".")))
 
 
 def description(figure: Figure) -> str:
-    """What the picture shows, in words."""
+    """Text description of a picture."""
     return str(figure.get_label())
 
 
 def nothing_to_see(title: str, why: str) -> Figure:
-    """A picture that says in its middle why it is empty."""
+    """An empty picture with the reason in its middle."""
     figure = new_figure(title, "", 2.2)
     figure.text(0.5, 0.45, why, ha="center", va="center", fontsize=12, color=FAINT)
     describe(figure, f"{title}. {why}")
@@ -143,10 +143,10 @@ def drawable(text: str) -> str:
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name asks for.
+    """Format of a picture by its file's extension.
 
     Raises:
-        ConfigError: none that pictures have.
+        ConfigError: the extension is none of `FORMATS`.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
@@ -155,7 +155,7 @@ def format_of(path: Path) -> str:
 
 
 def plain(axes: Axes, *, grid: str = "x") -> None:
-    """Take away what does not say anything, and draw a faint grid behind the data.
+    """Remove the upper and right frame, and draw a faint grid behind the data.
 
     Args:
         axes: the axes.
@@ -175,9 +175,9 @@ def time_axis(axes: Axes, first: datetime, last: datetime, most_ticks: int = 7) 
 
     Args:
         axes: the axes.
-        first: the earliest moment to be seen.
-        last: the latest one.
-        most_ticks: times written below it.
+        first: the earliest moment shown.
+        last: the latest moment shown.
+        most_ticks: most tick labels.
     """
     room = _room(first, last)
     axes.set_xlim(first - room, last + room)  # type: ignore[arg-type]
@@ -203,7 +203,7 @@ def squeezed_time_axis(axes: Axes, time: Squeezed) -> None:
             axes.annotate(
                 duration(gap.seconds),
                 (middle, 1),
-                # Neighbours stand at two heights: they do not run into each other.
+                # Neighbouring labels stand at two heights, so that they do not overlap.
                 xytext=(0, 2 + 9 * (at % 2)),
                 xycoords="axes fraction",
                 textcoords="offset points",
@@ -224,7 +224,7 @@ def squeezed_time_axis(axes: Axes, time: Squeezed) -> None:
 
 
 def _apart(time: Squeezed) -> list[datetime]:
-    """Beginnings of the times between gaps, the last one surely, that have room for their labels."""
+    """Starts of the segments between gaps that have room for a label; always including the last one."""
     kept = [time.segments[-1]]
     for moment in reversed(time.segments[:-1]):
         if time.at(kept[-1]) - time.at(moment) > time.length_s * _ROOM_FOR_LABEL:

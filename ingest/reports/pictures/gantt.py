@@ -35,11 +35,11 @@ _SCALES = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "secon
 
 
 def gantt(history: History, *, now: datetime | None = None, most: int = 40) -> Figure:
-    """Each instant in time, and the durations of its states; rollbacks and pending ones are marked.
+    """Each instant in time, and the durations of its states; rollbacks and pending instants are marked.
 
     Args:
-        history: what the timeline tells.
-        now: until when pending instants have waited; by default the latest moment of the timeline.
+        history: instants of the timeline.
+        now: end of the bars of pending instants; by default the latest moment of the timeline.
         most: rows drawn; pending instants come first, then rollbacks (a third at most), then the newest.
 
     Raises:
@@ -80,7 +80,7 @@ def _subtitle(every: Sequence[Bar], shown: Sequence[Bar], time: Squeezed) -> str
 
 
 def _draw_when(axes: Axes, shown: Sequence[Bar], time: Squeezed) -> None:
-    """Left: the position of each instant in time; long times in which nothing happened are squeezed, and marked."""
+    """Left: the position of each instant in time; long times without events are squeezed, and marked."""
     for y, bar in enumerate(shown):
         for span in bar.spans:
             start, end = time.at(span.start), time.at(span.end or time.last)
@@ -97,7 +97,7 @@ def _draw_when(axes: Axes, shown: Sequence[Bar], time: Squeezed) -> None:
 
 
 def _mark(axes: Axes, bar: Bar, x: float, y: int, *, is_cut: bool = False) -> None:
-    """A marker right behind the end of a bar, for what is not an ordinary commit."""
+    """A marker right after the end of a bar that is rolled back, pending or cut."""
     from matplotlib.transforms import ScaledTranslation
 
     figure = axes.figure
@@ -122,7 +122,7 @@ def _mark(axes: Axes, bar: Bar, x: float, y: int, *, is_cut: bool = False) -> No
 
 
 def _draw_durations(axes: Axes, shown: Sequence[Bar], latest: datetime) -> None:
-    """Right: states one after the other from the request on; a bar far longer than the others is cut and says so."""
+    """Right: consecutive states since the request; a bar far longer than the others is cut, and marked."""
     seconds = [((bar.end or latest) - bar.start).total_seconds() for bar in shown]
     limit = _limit([each for each, bar in zip(seconds, shown, strict=True) if bar.end is not None] or seconds)
     for y, (bar, total) in enumerate(zip(shown, seconds, strict=True)):
@@ -134,7 +134,7 @@ def _draw_durations(axes: Axes, shown: Sequence[Bar], latest: datetime) -> None:
         reached = min(limit, total)
         _mark(axes, bar, reached, y, is_cut=total > limit)
         _say(axes, bar, total, (reached, y), is_marked=bar.fate is not InstantOutcome.COMMITTED or total > limit)
-    # Half of the room is for what is written behind the bars.
+    # Half of the width is for the texts after the bars.
     axes.set_xlim(0, limit * (2.1 if any(bar.note for bar in shown) else 1.25))
     size, unit = next(scale for scale in _SCALES if limit >= scale[0] * 2 or scale is _SCALES[-1])
     axes.set_xticks(_ticks(limit, size), [f"{tick / size:g}" for tick in _ticks(limit, size)])
@@ -165,6 +165,6 @@ def _ticks(limit: float, size: float) -> list[float]:
 
 
 def _limit(seconds: Sequence[float]) -> float:
-    """Up to where durations are drawn: some times a usual long one, so that a single bar does not hide the others."""
+    """Longest duration drawn, seconds: at most 3 times the upper quartile, so that one bar does not hide the others."""
     ordered = sorted(seconds)
     return max(min(ordered[-1], _LONG * ordered[int(len(ordered) * 0.75)]), 1e-3)

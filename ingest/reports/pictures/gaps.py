@@ -1,4 +1,4 @@
-"""A time axis on which long times without any event take little room, so that seconds stay visible beside days."""
+"""A time axis that squeezes long times without events, so that seconds stay visible beside days."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _LONG = 4
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing happened."""
+    """A time without events."""
 
     start: datetime
     end: datetime
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Length of the gap."""
         return (self.end - self.start).total_seconds()
 
 
 @dataclass(frozen=True)
 class Squeezed:
-    """Positions in time with gaps that take the same little room each.
+    """Positions on a time axis; each gap takes the same small width.
 
     Attributes:
         first: the earliest moment; its position is 0.
         last: the latest moment.
-        gaps: what is squeezed, in order; a timeline without long gaps has none.
+        gaps: the squeezed gaps, in order; empty for a timeline without long gaps.
     """
 
     first: datetime
@@ -41,7 +41,7 @@ class Squeezed:
 
     @classmethod
     def of(cls, moments: Iterable[datetime]) -> Squeezed:
-        """Squeeze gaps, three at most, each of which is much longer than all the time that is left beside them."""
+        """Squeeze at most three gaps, each more than 4 times as long as all the time outside the gaps."""
         ordered = sorted(set(moments))
         steps = sorted((Gap(*pair) for pair in pairwise(ordered)), key=lambda gap: -gap.seconds)
         whole_s = (ordered[-1] - ordered[0]).total_seconds()
@@ -53,7 +53,7 @@ class Squeezed:
 
     @property
     def gap_s(self) -> float:
-        """Room that one gap takes, in seconds of the other times."""
+        """Width of one gap on the axis, in seconds of the time outside the gaps."""
         whole_s = (self.last - self.first).total_seconds()
         return (whole_s - sum(gap.seconds for gap in self.gaps)) * _WIDTH_OF_GAP
 
@@ -64,7 +64,7 @@ class Squeezed:
 
     @property
     def segments(self) -> list[datetime]:
-        """Where the times between gaps begin."""
+        """Starts of the segments between gaps."""
         return [self.first, *(gap.end for gap in self.gaps)]
 
     def at(self, moment: datetime) -> float:

@@ -1,4 +1,4 @@
-"""How far behind its source a job is, shard by shard; the worst ones alone, the others together."""
+"""Chart of a job's lag by shard; the worst shards each, the others together."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ShardLag:
 
     Attributes:
         name: the shard.
-        moments: when epochs moved it, UTC.
-        committed: where it stood then; of several shards the sum.
-        newest: where its source stands; None where that is not known.
-        planned: how far epochs that are not completed would bring it.
+        moments: completion times of the epochs that read it, UTC.
+        committed: committed offset at each moment; for several shards the sum.
+        newest: the source's newest offset; None where it is not known.
+        planned: offset at which epochs that are not completed would end; 0 without such an epoch.
     """
 
     name: str
@@ -48,19 +48,19 @@ class ShardLag:
 
     @property
     def lag(self) -> int | None:
-        """Offsets between what is committed and the newest one; None where that is not known."""
+        """Offsets between the committed and the newest one; None where the newest is not known."""
         return None if self.newest is None else max(0, self.newest - self.stands_at)
 
 
 def shard_lags(
     history: History, newest: Mapping[str, int] | None = None, committed: Mapping[str, int] | None = None
 ) -> list[ShardLag]:
-    """Each shard's way, those that lag most first; where nobody knows the newest offsets, those with most planned.
+    """Committed offsets of each shard over time, the largest lag first; without newest offsets, the most planned first.
 
     Args:
-        history: what the timeline tells.
-        newest: the first offset behind what the source has, of each shard.
-        committed: where shards stand, those included that `history` does not go back to.
+        history: instants of the timeline.
+        newest: for each shard, the offset after the source's last record.
+        committed: committed offset of each shard, also of shards that `history` does not reach back to.
     """
     done = {row.instant: row.completed for row in history.epochs() if row.state == "committed"}
     ways: dict[str, list[tuple[datetime, int]]] = {}
@@ -98,14 +98,14 @@ def lag(
     unit: str = "offsets",
     why_unknown: str = "",
 ) -> Figure:
-    """Over time how far each shard was behind what its source has now, and how far it is behind.
+    """Lag of each shard over time, against the newest offsets of now, and its lag now.
 
     Args:
-        history: what the timeline tells.
-        newest: the first offset behind what the source has, of each shard; None: draw what is committed.
-        committed: where shards stand, those included that `history` does not go back to.
-        unit: what offsets count: bytes, records.
-        why_unknown: what keeps the newest offsets from being known, for people.
+        history: instants of the timeline.
+        newest: for each shard, the offset after the source's last record; None: draw the committed offsets.
+        committed: committed offset of each shard, also of shards that `history` does not reach back to.
+        unit: unit of offsets: bytes, records.
+        why_unknown: why the newest offsets are not known, human-readable.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -138,10 +138,10 @@ def lag(
 
 
 def _lines(every: Sequence[ShardLag]) -> list[ShardLag]:
-    """The worst shards, and the others as one."""
+    """The worst shards, and the others as one line."""
     if len(every) <= WORST + 1:
         return list(every)
-    # Where some are behind, those that are not need no line of their own.
+    # If some shards are behind, the others need no line of their own.
     own = [each for each in every[:WORST] if each.lag] or every[:WORST]
     rest = every[len(own) :]
     steps = sorted(
@@ -194,7 +194,7 @@ def _draw_ways(axes: Axes, lines: Sequence[ShardLag], newest: Mapping[str, int] 
 
 
 def _draw_now(axes: Axes, every: Sequence[ShardLag], unit: str) -> None:
-    """Right: the lag of each shard as it is, with its number."""
+    """Right: the current lag of each shard, with its number."""
     rest = every[_MOST_BARS:]
     bars = [(shard_name(each.name, 24), each.lag) for each in every[:_MOST_BARS]]
     if rest:

@@ -1,4 +1,4 @@
-"""What recovery did: which instants were finished or rolled back, after how long, by whom, why."""
+"""Chart of recovery: which instants were finished or rolled back, after how long, by whom, why."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _POWERS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, 86400.0, 8
 
 @dataclass(frozen=True)
 class Rescue:
-    """One instant that did not come to its end in the ordinary way.
+    """One instant that was rolled back, or finished by another process than its writer.
 
     Attributes:
-        epoch: its epoch; None where nothing tells.
+        epoch: its epoch; None where it is not recorded.
         instant: its time on the timeline.
         requested: when it was requested, UTC.
         is_committed: whether it was finished; else it was rolled back.
         after_s: seconds from its request to its end.
-        by: who decided that.
+        by: the process that decided the end.
         reason: why.
     """
 
@@ -72,7 +72,7 @@ def recovery(history: History, *, most: int = 25) -> Figure:
     """Each rescued instant with the time that passed until its end, who decided it, and why.
 
     Args:
-        history: what the timeline tells.
+        history: instants of the timeline.
         most: rows drawn, the newest.
 
     Raises:
@@ -96,7 +96,7 @@ def recovery(history: History, *, most: int = 25) -> Figure:
 
 
 def _gone(entry: Entry) -> str:
-    """The commit that a rollback is for, as its bar has it."""
+    """Instant time of the commit that a rollback undid, as its bar has it."""
     if entry.rollback is not None:
         return entry.rollback.instant
     return str(next(iter((entry.completed or {}).get("commitsRollback", ())), entry.instant.time))
@@ -144,7 +144,7 @@ def _draw_times(axes: Axes, shown: Sequence[Rescue]) -> None:
 
 
 def _write(axes: Axes, shown: Sequence[Rescue]) -> None:
-    """Right: in words what happened to each."""
+    """Right: the result of each rescue as text."""
     for y, each in enumerate(shown):
         what = "finished" if each.is_committed else "rolled back"
         colour = BLUE if each.is_committed else VERMILION

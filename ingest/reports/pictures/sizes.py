@@ -1,4 +1,4 @@
-"""How large the data files of each target are; small ones stand out, because tables of small files read slowly."""
+"""Sizes of the data files of each target; small ones stand out, because tables of small files read slowly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SMALL_BYTES = 10_000_000
-"""Below this a file is called small: readers then spend more time on opening files than on reading them."""
+"""Size below which a file counts as small: readers then spend more time on opening files than on reading them."""
 
 _MOST_TARGETS = 6
 _SMALL = Style(ORANGE, "xxx")
@@ -25,7 +25,7 @@ _TITLE = "Sizes of data files"
 
 
 def file_sizes(history: History) -> dict[str, list[int]]:
-    """Sizes in bytes of committed files by target; a target that another writer does not name is ``table``."""
+    """Sizes in bytes of committed files by target; files of other writers, without a target, count for ``table``."""
     found: dict[str, list[int]] = {}
     for file in history.files():
         if file.outcome == "commit" and file.bytes is not None:
@@ -34,10 +34,10 @@ def file_sizes(history: History) -> dict[str, list[int]]:
 
 
 def sizes(history: History) -> Figure:
-    """For each target, how many of its committed files have which size.
+    """Histogram of the sizes of committed files, one for each target.
 
     Args:
-        history: what the timeline tells. Files that something else has removed since are counted too.
+        history: instants of the timeline. Files that another tool has deleted since count too.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -62,7 +62,7 @@ def sizes(history: History) -> Figure:
 
 
 def _most(by_target: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """The targets with the most files; those that have no room are shown together."""
+    """Sizes of the targets with the most files; targets beyond `_MOST_TARGETS` are merged."""
     ordered = sorted(by_target, key=lambda target: -len(by_target[target]))
     room = _MOST_TARGETS if len(ordered) <= _MOST_TARGETS else _MOST_TARGETS - 1
     shown = {target: by_target[target] for target in ordered[:room]}

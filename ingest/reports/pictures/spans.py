@@ -1,4 +1,4 @@
-"""What a Gantt chart draws, without drawing it: each instant as a bar of consecutive phases."""
+"""Data of a Gantt chart: each instant as a bar of consecutive phases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIDELINE = "tideline"
 
 
 class InstantOutcome(enum.Enum):
-    """What became of an instant."""
+    """Outcome of an instant, as the charts mark it."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -31,9 +31,9 @@ class Span:
     """One phase of an instant.
 
     Attributes:
-        phase: what it was doing.
-        start: since when, UTC.
-        end: until when; None where it goes on.
+        phase: the phase.
+        start: its start, UTC.
+        end: its end, UTC; None while the phase lasts.
     """
 
     phase: SpanPhase
@@ -46,11 +46,11 @@ class Bar:
     """One instant from its request to its end.
 
     Attributes:
-        instant: its time on the timeline; of a rollback, that of the commit that went.
-        label: what it is, in short.
-        fate: what became of it.
+        instant: its time on the timeline; for a rollback, the time of the commit that was undone.
+        label: its short name.
+        fate: its outcome.
         spans: its phases, in order; at least one.
-        note: what has to be said about it; empty for an ordinary commit.
+        note: human-readable remark; empty for an ordinary commit.
     """
 
     instant: str
@@ -61,22 +61,22 @@ class Bar:
 
     @property
     def start(self) -> datetime:
-        """When it began."""
+        """Start of the first phase."""
         return self.spans[0].start
 
     @property
     def end(self) -> datetime | None:
-        """When it ended; None where it goes on."""
+        """End of the last phase; None while the instant is pending."""
         return self.spans[-1].end
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None where it goes on."""
+        """Duration from start to end; None while the instant is pending."""
         return None if self.end is None else (self.end - self.start).total_seconds()
 
 
 def bars(history: History) -> list[Bar]:
-    """A bar for each instant, in the order in which they began; instants that name no moment are left out."""
+    """A bar for each instant, in the order of their starts; instants without a request time are left out."""
     found = [
         bar
         for entry, row in zip(history.entries, history.instants(), strict=True)
@@ -86,9 +86,9 @@ def bars(history: History) -> list[Bar]:
 
 
 def newest(all_bars: Sequence[Bar], most: int) -> list[Bar]:
-    """At most so many bars, in order: pending ones first of all, then rollbacks, then the newest.
+    """At most `most` bars, in order: pending ones are kept first, then rollbacks, then the newest.
 
-    Rollbacks take at most a third of the room, so that one sees also what went well.
+    Rollbacks take at most a third of the room, so that committed instants are shown too.
     """
     if len(all_bars) <= most:
         return list(all_bars)
@@ -126,7 +126,7 @@ def _pending_note(row: InstantRow) -> str:
 
 
 def _phases(row: InstantRow, requested: datetime) -> Iterator[Span]:
-    """A phase ends where the next one begins; moments that nothing tells are passed over."""
+    """Phases of an instant: each ends where the next one begins; moments that are not recorded are skipped."""
     since = requested
     reached = ((SpanPhase.WRITE, row.prepared), (SpanPhase.DECIDE, row.decided), (SpanPhase.APPLY, row.completed))
     for phase, moment in reached:
@@ -140,7 +140,7 @@ def _phases(row: InstantRow, requested: datetime) -> Iterator[Span]:
 
 
 def _rollback(entry: Entry, row: InstantRow, requested: datetime) -> Bar:
-    """From the request of the commit that goes to the end of its rollback."""
+    """Bar from the request of the undone commit to the end of its rollback."""
     reason = entry.rollback.reason if entry.rollback else entry.extra.get("tideline.reason", "")
     gone = (
         entry.rollback.instant if entry.rollback else next(iter((entry.completed or {}).get("commitsRollback", ())), "")

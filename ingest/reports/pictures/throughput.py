@@ -1,4 +1,4 @@
-"""How fast epochs went: rows and bytes per second, epoch by epoch, over time."""
+"""Chart of throughput: rows and bytes per second of each epoch, over time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TITLE = "Throughput"
 
 @dataclass(frozen=True)
 class EpochRate:
-    """How fast one epoch went.
+    """Throughput of one epoch.
 
     Attributes:
         end: when it was completed, UTC.
-        rows_per_s: rows accepted in a second, from its request to its completion.
-        bytes_per_s: bytes of data files in a second.
+        rows_per_s: accepted rows per second, from its request to its completion.
+        bytes_per_s: bytes of data files per second.
     """
 
     end: datetime
@@ -37,7 +37,7 @@ class EpochRate:
 
 
 def rates(history: History) -> list[EpochRate]:
-    """How fast each commit went, in the order of their ends; without those that wrote nothing."""
+    """Throughput of each commit, in the order of their ends; commits without rows and files are left out."""
     found = []
     for row in history.instants():
         is_commit = row.outcome == "commit" and (row.rows or row.files)
@@ -48,10 +48,10 @@ def rates(history: History) -> list[EpochRate]:
 
 
 def throughput(history: History) -> Figure:
-    """Rows and megabytes per second of each committed epoch; rolled-back ones are marked on the axis.
+    """Rows and megabytes per second of each committed epoch; rolled-back epochs are marked on the axis.
 
     Args:
-        history: what the timeline tells.
+        history: instants of the timeline.
 
     Raises:
         ConfigError: matplotlib is not installed.

@@ -1,8 +1,8 @@
-"""A column of texts (CSV, text, or JSON strings) to a column of its declared type; what does not fit is named.
+"""A column of texts (CSV, text, or JSON strings) to a column of its declared type; misfits are listed with reasons.
 
-Arrow converts the whole column at once. Where it refuses, texts of the wrong form are found by one
-expression and left out; only if it refuses again, or for types that Arrow does not know, Python
-looks at each value. Which way was taken does not show in the result.
+One regular expression removes texts of the wrong form, then Arrow converts the whole column at once.
+Where Arrow refuses, and for types that Arrow does not know, Python converts value by value. The result
+does not show which way was taken. Times and decimals: `timestamp_columns`, `decimals`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BOOLEAN = r"\A(?i:true|false|0|1)\z"
 _FINITE = r"[0-9]"
 _NOT_ZERO = r"\A[+-]?[0.]*[1-9]"
 _YEAR = r"\A(?:[1-9]|0[1-9]|00[1-9]|000[1-9])"
-"""Arrow takes the year 0, which no date of Python or of SQL has."""
+"""Arrow accepts the year 0, which dates of Python and SQL do not have."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Converted:
     """A typed column.
 
     Attributes:
-        values: as long as the texts; null where a text is null or does not fit.
+        values: one for each text; null where the text is null or does not fit.
         bad: index and reason of each text that does not fit.
     """
 
@@ -47,6 +47,12 @@ def convert(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: T
 
     Numbers are decimal digits without blanks around them; booleans true/false/1/0 in any case; binary is the
     text's UTF-8 bytes; arrays, structs and maps are JSON texts.
+
+    Args:
+        texts: string.
+        column: the column's name, for reasons.
+        kind: the declared type.
+        timestamp_format: the column's time format; None is ISO 8601.
     """
     values = _typed(texts, column, kind, timestamp_format)
     if values.null_count == texts.null_count:
@@ -92,9 +98,9 @@ def _typed(texts: pa.Array, column: str, kind: pa.DataType, timestamp_format: Ti
 
 
 def _floats(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The nearest float of each text; null where that is an infinity or a zero that the text does not say."""
+    """The nearest float of each text; null where the float is an infinity or a zero and the text is another number."""
     values = pc.cast(_keep(texts, _FLOAT), kind)
-    is_zero = pc.invert(pc.cast(values, pa.bool_()))  # to compare with a number Arrow loads pandas
+    is_zero = pc.invert(pc.cast(values, pa.bool_()))  # a comparison with a number loads pandas
     for is_extreme, says_otherwise in ((pc.is_inf(values), _FINITE), (is_zero, _NOT_ZERO)):
         if pc.any(is_extreme).as_py():
             wrong = pc.and_(is_extreme, pc.match_substring_regex(texts, pattern=says_otherwise))
@@ -119,7 +125,7 @@ def _keep(texts: pa.Array, pattern: str) -> pa.Array:
 
 
 def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) -> pa.Array:
-    """Value by value; null where one is rejected."""
+    """A column parsed value by value; null where a value is rejected."""
     values: list[object] = []
     for text in texts.to_pylist():
         try:
@@ -130,12 +136,12 @@ def _each(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], object]) ->
 
 
 def _nested(text: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
-    """An array, struct or map of its JSON text."""
+    """An array, struct or map from its JSON text."""
     return to_value(with_verbatim_texts(text, parse_json(text), kind), column, kind, timestamp_format)
 
 
 def _alone(text: str, kind: pa.DataType) -> object:
-    """What Arrow makes of one text, None where it refuses: the same answer as among others."""
+    """One text converted by Arrow, None where Arrow refuses: the same result as within a column."""
     try:
         return pc.cast(pa.scalar(text), kind).as_py()
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""The line of a CSV file that names its columns: the names, or why the line names none."""
+"""The header line of a CSV file: its column names, or why the line is unusable."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NOT_A_LINE_END = "a carriage return outside quotes; lines have to end with LF o
 
 
 def header_fault(line: bytes, dialect: CsvOptions) -> str | None:
-    """Why a line cannot name columns, as the reason for rejecting every line of its file; None where it can.
+    """Why a header line is unusable, as the reason for rejecting every line of its file; None where it is usable.
 
     Args:
         line: without its line end and without the byte order mark of UTF-8.
-        dialect: how it is written.
+        dialect: the file's dialect.
     """
     if line.startswith(_UTF_16):
         return "the file is UTF-16: only UTF-8 is read"
@@ -49,7 +49,7 @@ def header_names(line: str, dialect: CsvOptions) -> list[str]:
     """Column names of a header line, without blanks around them.
 
     Raises:
-        csv.Error: it is none.
+        csv.Error: the line is no record of CSV.
     """
     try:
         rows = list(csv.reader([line], delimiter=dialect.delimiter, quotechar=dialect.quote, strict=True))

@@ -1,4 +1,4 @@
-r"""Which lines are records of CSV: the grammar that Arrow's reader reads as Python's `csv` does in its strict mode.
+r"""CSV records in lines: the grammar that Arrow's reader reads as Python's `csv` does in its strict mode.
 
 ::
 
@@ -7,8 +7,8 @@ r"""Which lines are records of CSV: the grammar that Arrow's reader reads as Pyt
             / [ any but quote, delimiter, \r, \n  *( any but delimiter, \r, \n ) ]
 
 A quote that does not begin a value is a character like any other (``5" pipe``). Beyond this grammar Arrow guesses:
-``"a"b`` becomes ``ab``, a carriage return is dropped or ends a record, an open quote swallows lines. Such
-lines must be found before it reads them.
+``"a"b`` becomes ``ab``, a carriage return is dropped or ends a record, an open quote swallows lines. Lines
+outside the grammar must be found before Arrow reads them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LF = ord("\n")
 
 
 def look_regular(lines: pa.Array, data: bytes, dialect: CsvOptions) -> bool:
-    """Whether lines joined by line feeds are records if Arrow finds as many; near-free.
+    """Whether all lines are records if Arrow finds as many records as lines; nearly free.
 
     Where this is true and two lines are no records, both have an odd number of quotes, and Arrow finds fewer
     records than lines. Some lines that are records do not look regular: then `faults` decides.
 
     Args:
         lines: binary or string, none null.
-        data: the same, joined, with a line feed behind the last.
+        data: the lines, each with a line feed behind it.
         dialect: delimiter and quote.
     """
     if b"\r" in data or data.count(b"\n") != len(lines) or pc.min(pc.binary_length(lines)).as_py() == 0:
@@ -54,22 +54,22 @@ def look_regular(lines: pa.Array, data: bytes, dialect: CsvOptions) -> bool:
 
 
 def faults(lines: pa.Array, dialect: CsvOptions) -> dict[int, str]:
-    """Index of each line that is no record, and why.
+    """Index and reason of each line that is no record.
 
     Args:
-        lines: string; null is passed over.
+        lines: string; null is skipped.
         dialect: delimiter and quote.
     """
     value = _value(dialect.delimiter, dialect.quote, "")
     between = _escaped(dialect.delimiter)
     is_record = pc.match_substring_regex(lines, pattern=rf"\A{value}(?:{between}{value})*\z")
-    # Arrow passes over an empty line.
+    # Arrow skips an empty line.
     is_bad = pc.or_(pc.invert(is_record), pc.invert(pc.cast(pc.binary_length(lines), pa.bool_())))
     return {at: fault_of(lines[at].as_py(), dialect) for at in positions_of(pc.fill_null(is_bad, False))}
 
 
 def fault_of(line: str, dialect: CsvOptions) -> str:
-    """What is wrong with a line that is no record."""
+    """The reason for rejecting a line that is no record."""
     if not line:
         return "an empty line"
     # Possessive: a quote that is one of a pair must not be taken for the closing one.

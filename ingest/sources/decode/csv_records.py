@@ -1,7 +1,7 @@
 """Decodes CSV: one record is one line, columns by the file's header.
 
-Lines that are no records (`ingest.sources.decode.csv_lines`) are rejected; Arrow's reader takes the others together.
-A block that looks regular goes to Arrow as it is: it has such lines only if the number of rows comes out differently.
+Lines that are no records (`ingest.sources.decode.csv_lines`) are rejected; Arrow's reader parses the others together.
+A block that looks regular goes to Arrow unchecked: lines that are no records would change the number of rows.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class CsvDecoder:
     """Picklable; see `RecordDecoder`.
 
     Attributes:
-        schema: columns; one that the header does not have is null.
-        dialect: how the files are written.
+        schema: columns; a column that the header does not have is null.
+        dialect: the dialect of the files.
         nulls: texts outside quotes that mean null.
         timestamp_formats: by column.
-        on_unknown_field: what happens when the header has a column that the schema does not have.
+        on_unknown_field: treatment of a header with a column that the schema does not have.
         lineage: whether offsets are wanted.
     """
 
@@ -78,7 +78,7 @@ class CsvDecoder:
         return select(records, self.schema, columns, bad, lineage=self.lineage)
 
     def _refused_header(self, names: Sequence[str], records: RawRecords) -> str | None:
-        """Why every row of this file is rejected, if so."""
+        """Why every row of this file is rejected; None where the header fits."""
         if not set(names) & set(self.schema.names):
             return foreign_header(names)
         if len(set(names)) < len(names):
@@ -96,11 +96,11 @@ class CsvDecoder:
 def parse_csv(
     lines: pa.Array, width: int, dialect: CsvOptions, nulls: Sequence[str]
 ) -> tuple[list[pa.Array], dict[int, str]]:
-    """Columns of texts, one value a line, and the lines that are not records.
+    """Columns of texts, one value a line, and index and reason of each line that is no record.
 
     Args:
         lines: binary, one record each.
-        width: columns that a record has.
+        width: number of columns in a record.
         dialect: delimiter and quote.
         nulls: texts outside quotes that are null.
     """
@@ -119,14 +119,14 @@ def parse_csv(
 
 
 def _without(at: pa.Array, left_out: Mapping[int, str]) -> pa.Array:
-    """Numbers without those at some indices."""
+    """The numbers in `at`, without those at some indices."""
     if not left_out:
         return at
     return at.filter(pc.invert(pc.is_in(pa.arange(0, len(at)), value_set=pa.array(list(left_out), pa.int64()))))
 
 
 def _in_order(pieces: Sequence[_Piece], rows: int, width: int) -> list[pa.Array]:
-    """The columns of all pieces, with null for every line that is in none."""
+    """The columns of all pieces, with null for every line that is in no piece."""
     if not pieces:
         return [pa.nulls(rows, pa.string())] * width
     columns = [pa.concat_arrays([piece.columns[column] for piece in pieces]) for column in range(width)]
@@ -139,7 +139,7 @@ def _in_order(pieces: Sequence[_Piece], rows: int, width: int) -> list[pa.Array]
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How lines are parsed."""
+    """Parameters for parsing lines."""
 
     width: int
     csv: CsvOptions
@@ -155,7 +155,7 @@ class _Piece:
 
 
 def _parse(at: pa.Array, lines: pa.Array, dialect: _Dialect, pieces: list[_Piece], bad: dict[int, str]) -> None:
-    """Parse the lines of these indices, in halves where they do not come out as one record each."""
+    """Parse the lines at these indices, in halves where Arrow does not read one record from each line."""
     if len(at) == 0:
         return
     wrong: dict[int, str] = {}
@@ -176,15 +176,15 @@ def _parse_together(data: bytes, lines: int, dialect: _Dialect, wrong: dict[int,
 
     Args:
         data: the lines, each with a line feed behind it.
-        lines: how many.
-        dialect: how they are written.
-        wrong: gets index and reason of lines with another number of columns.
+        lines: number of lines.
+        dialect: parameters for parsing.
+        wrong: receives index and reason of lines with another number of columns.
     """
     names = [str(column) for column in range(dialect.width)]
-    # A quote left open by the last line would swallow nothing and go unseen: it gets one more line to swallow.
-    # Its quotes keep it from being read as null.
+    # An open quote in the last line would swallow nothing and stay undetected: a sentinel line follows the last line.
+    # The sentinel's quotes keep it from being read as null.
     quoted = f"{dialect.csv.quote}{_SENTINEL}{dialect.csv.quote}"
-    # Arrow passes over a byte order mark at the start of whatever it is given; that of a file is not in its lines.
+    # Arrow skips a byte order mark at the start of its input; a file's own mark is not in its lines: this one is data.
     mark = _BOM if data.startswith(_BOM) else b""
     data = b"".join([mark, data, dialect.csv.delimiter.join([quoted] * dialect.width).encode(), b"\n"])
 
@@ -208,7 +208,7 @@ def _parse_together(data: bytes, lines: int, dialect: _Dialect, wrong: dict[int,
         )
     except pa.ArrowInvalid:
         return None
-    # A record too many and an open quote that swallows the last one would cancel out in the number.
+    # An extra record and an open quote that swallows the sentinel would cancel out in the count.
     last = [table.column(column)[-1].as_py() for column in range(dialect.width)] if table.num_rows else []
     if table.num_rows + len(wrong) != lines + 1 or last != [_SENTINEL] * dialect.width:
         return None

@@ -1,8 +1,8 @@
-"""Decodes records whose times say no year, by when the records were written.
+"""Decodes records whose times have no year: the year follows from the records' write times.
 
-A record belongs to the twelve months that end with the day after that (of UTC). The day more is for zones, whose
-date is at most one ahead of UTC's, and for clocks that differ. The same records with the same time of writing
-give the same rows, whenever they are decoded.
+A record belongs to the twelve months that end with the day after its write time (in UTC). The extra day is for zones,
+whose date is at most one ahead of UTC's, and for clock skew. The same records with the same write times give the same
+rows, whenever they are decoded.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _EPOCH = datetime.date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class DatedDecoder:
-    """Picklable; see `RecordDecoder`. Where records have times of their own it needs a decoder that gives offsets.
+    """Picklable; see `RecordDecoder`. Records with a write time each need a decoder that gives offsets.
 
     Attributes:
-        until: the decoder of records that belong to the twelve months that end with a day; None: no year is known.
+        until: makes the decoder of records in the twelve months that end with a day; None: no year is known.
     """
 
     until: Callable[[datetime.date | None], RecordDecoder]
@@ -50,10 +50,10 @@ def last_day(written_on: int) -> datetime.date | None:
     """The last day of the twelve months that records belong to.
 
     Args:
-        written_on: the day on which they were written, since 1970.
+        written_on: the day of their write times, counted from 1970-01-01.
 
     Returns:
-        None for a day that no calendar has.
+        The day; None outside the years 1 to 9999.
     """
     try:
         return _EPOCH + datetime.timedelta(days=written_on + 1)
@@ -62,13 +62,13 @@ def last_day(written_on: int) -> datetime.date | None:
 
 
 def _only(records: RawRecords, days: pa.Array, day: int | None) -> TextRecords:
-    """The records that were written on a day."""
+    """The records that were written on a day; for None those without a write time."""
     chosen = pc.is_null(days) if day is None else pc.fill_null(pc.equal(days, pa.scalar(day)), False)
     return TextRecords(records.shard, records.texts.filter(chosen), records.offsets.filter(chosen), records.header)
 
 
 def _in_order(pieces: Sequence[Decoded]) -> Decoded:
-    """Pieces put together, in the order of the records."""
+    """Pieces concatenated, in the order of the records."""
     accepted = pa.concat_batches([piece.accepted for piece in pieces])
     rejected = pa.concat_batches([piece.rejected for piece in pieces])
     offsets = pa.concat_arrays([piece.offsets for piece in pieces])

@@ -1,9 +1,9 @@
 r"""Texts and numbers of any type to decimals: each exactly, or not at all.
 
-Arrow's own conversions cannot be given every value. They scale what they parsed without a look at whether it still
-fits 128 bits, and find the power of ten for it in a table without a look at where the table ends: `1e-77` comes out
-as 0, and `1e-10000000` ends the process. So Arrow is given only what it cannot do wrong, and the rest is decided
-here, value by value.
+Arrow's own conversions are not safe for every value. Arrow scales a parsed value without checking that the result
+fits 128 bits, and reads the power of ten from a table without checking the table's bounds: `1e-77` comes out as 0, and
+`1e-10000000` ends the process. So Arrow gets only values that it converts correctly; `exact` decides about the others,
+one by one.
 
 ::
 
@@ -33,14 +33,19 @@ DIGITS_OF_128_BITS = 38
 DIGITS_OF_256_BITS = 76
 _NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?)([0-9]+))?")
 _BEYOND_ALL = 10**18
-"""An exponent of more digits than this has: no text is long enough to make up for it."""
+"""Value of exponents with more than 18 digits: no text is long enough to compensate for one."""
 _INTEGERS = pa.decimal128(20, 0)
 
 
 def exact(text: str, precision: int, scale: int) -> Decimal | None:
-    """The number that a text says, as a decimal of this precision and scale; None where it is none or does not fit.
+    """The number of a text as a decimal; None where the text is no number or does not fit.
 
-    A number fits if no digit of it is lost, however it is written: ``1.500`` and ``15e-1`` fit decimal(2,1).
+    A number fits if no digit is lost, however it is written: ``1.500`` and ``15e-1`` fit decimal(2,1).
+
+    Args:
+        text: the text.
+        precision: digits of the decimal.
+        scale: digits behind the point.
     """
     found = _NUMBER.fullmatch(text)
     if found is None:
@@ -60,8 +65,8 @@ def to_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column as decimals; null where a value is null, or does not fit exactly.
 
     Args:
-        values: texts; integers; floats, each of which is the number that its shortest text says; decimals.
-            Values of other types do not fit.
+        values: texts; integers; floats, each with the number of its shortest text; decimals. Values of other types
+            do not fit.
         kind: a decimal of 128 bits.
     """
     found = values.type
@@ -77,7 +82,7 @@ def to_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return _of_texts(pc.cast(values, pa.string()), kind)
     if pa.types.is_large_string(found) or pa.types.is_string_view(found):
         return _of_texts(pc.cast(values, pa.string()), kind)
-    if pa.types.is_binary(found) or pa.types.is_large_binary(found):  # some writers do not mark texts as such
+    if pa.types.is_binary(found) or pa.types.is_large_binary(found):  # some writers do not mark texts as strings
         return _of_texts(as_text(pc.fill_null(pc.cast(values, pa.binary()), b"")).texts, kind)
     if pa.types.is_dictionary(found):
         return to_decimals(values.dictionary_decode(), kind)
@@ -101,9 +106,9 @@ def _of_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _are_short(texts: pa.Array, most: int) -> bool:
-    """Whether no text has more characters than that, or an exponent: then Arrow can only refuse what does not fit.
+    """Whether no text is longer than `most` or has an exponent: then Arrow refuses every text that does not fit.
 
-    Asked first, as an expression takes as long as the conversion itself.
+    Checked first: a regular expression takes as long as the conversion itself.
     """
     if (pc.max(pc.binary_length(texts)).as_py() or 0) > most:
         return False
@@ -115,7 +120,7 @@ def _are_short(texts: pa.Array, most: int) -> bool:
 
 @functools.cache
 def _fitting_form(precision: int, scale: int) -> str:
-    """The expression of texts that fit whatever their digits are."""
+    """The regular expression of texts that fit whatever their digits are."""
     whole = precision - scale
     return (
         rf"\A[+-]?(?:0+[0-9]{{0,{whole}}}|[0-9]{{1,{whole}}})(?:\.[0-9]{{0,{scale}}})?\z"
@@ -136,7 +141,7 @@ def _rescaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Decimals of another precision and scale.
 
     Raises:
-        pa.ArrowInvalid: one does not fit.
+        pa.ArrowInvalid: a value does not fit.
     """
     if values.type == kind:
         values.validate(full=True)
@@ -145,7 +150,7 @@ def _rescaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if added > DIGITS_OF_128_BITS:
         raise pa.ArrowInvalid("more digits than Arrow can add")
     if added > 0:
-        # What fits in the end has so few digits now. With 38 more they fit 256 bits, so nothing wraps.
+        # A value that fits in the end has at most 38 digits now; 38 more digits fit 256 bits, so nothing wraps.
         if pa.types.is_decimal256(values.type):
             values = pc.cast(values, pa.decimal128(DIGITS_OF_128_BITS, values.type.scale))
         values = pc.cast(values, pa.decimal256(DIGITS_OF_256_BITS, kind.scale))

@@ -26,14 +26,14 @@ def record_decoder(
     """A decoder of records that are texts.
 
     Args:
-        options: how they are written.
+        options: how records are written.
         schema: the columns to decode, in order.
-        on_unknown_field: what happens to a record with a field that the schema does not have.
+        on_unknown_field: treatment of a record with a field that the schema does not have.
         lineage: whether accepted rows come with their offsets.
 
     Raises:
-        ConfigError: a column is no group of the text pattern, Arrow does not take the pattern, or a timestamp
-            format does not fit its column.
+        ConfigError: a column is no group of the text pattern, Arrow refuses the pattern, raw records have another
+            schema than one string or binary column, the format is parquet, or a timestamp format does not fit.
     """
     check_timestamp_formats(options, schema)
     if options.format is RecordFormat.TEXT:
@@ -52,7 +52,7 @@ def _decoder(
     lineage: bool,
     last_day: datetime.date | None,
 ) -> RecordDecoder:
-    """See `record_decoder`; of records that were written until a day, where that tells their year."""
+    """See `record_decoder`; for `last_day` see `time_formats`."""
     formats = time_formats(options, schema, last_day)
     match options.format:
         case RecordFormat.JSON:
@@ -70,13 +70,13 @@ def _decoder(
 def time_formats(
     options: SourceOptions, schema: pa.Schema, last_day: datetime.date | None = None
 ) -> dict[str, TimeFormat | None]:
-    """How the times of each column are written; None where that is ISO 8601 in UTC.
+    """The time format of each column; None for ISO 8601 in UTC.
 
     Args:
-        options: what the job file says.
+        options: the job file's ``source`` block.
         schema: the columns.
-        last_day: the last day of the twelve months that records without a year belong to, where `year` leaves that
-            to the records; None where it is not known.
+        last_day: the last day of the twelve months that records without a year belong to, where `year` is a `YearOf`;
+            None where the day is unknown.
     """
     return {field.name: _time_format(options, field, last_day) for field in schema}
 
@@ -85,7 +85,7 @@ def _time_format(options: SourceOptions, field: pa.Field, last_day: datetime.dat
     is_date = pa.types.is_date(field.type)
     pattern = options.timestamp_format_of(field.name)
     if is_date and isinstance(options.timestamp_format, str):
-        pattern = None  # one format for all is of timestamps
+        pattern = None  # a single format is for timestamps only
     if pattern is None and (is_date or options.timezone is None):
         return None
     year = last_day if isinstance(options.year, YearOf) else options.year
@@ -98,7 +98,7 @@ def check_timestamp_formats(options: SourceOptions, schema: pa.Schema) -> None:
     """Check that timestamp formats fit the columns.
 
     Raises:
-        ConfigError: a format is for a column that there is not or that is neither timestamp nor date, or says what
+        ConfigError: a format is for a missing column or one that is neither timestamp nor date, or has a part that
             its column cannot hold.
     """
     if isinstance(options.timestamp_format, Mapping):

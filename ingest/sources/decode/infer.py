@@ -1,8 +1,8 @@
 """A schema from a sample: the narrowest types that hold every value seen as it is written, text where none does.
 
-A number is kept where its type gives back the same number, digit by digit: a double is the number that its shortest
-text says. Whole numbers beyond 2^53 never become doubles: the next one would be another's neighbour. Of times, digits
-beyond microseconds are no reason for text: no column has them.
+A type holds a number if it gives back the same number, digit by digit: a double is the number of its shortest text.
+Integers beyond 2^53 never become doubles, which skip integers there. Digits of a time beyond microseconds are no
+reason for text: no column stores them.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _LISTS = (
 )
 _DATE_LENGTH = len("2020-01-01")
 _DOUBLE_KEEPS = 2**53
-"""Up to here a double keeps every whole number."""
+"""Up to this number, doubles hold every integer."""
 _DOUBLES = {"int", "double"}
 _NOT_ZERO = re.compile(r"[+-]?[0.]*[1-9]")
 
 
 @dataclass
 class _Seen:
-    """What one JSON field held so far."""
+    """Types of the values of one JSON field so far."""
 
     kinds: set[str] = field(default_factory=set)
     fields: dict[str, _Seen] = field(default_factory=dict)
     items: _Seen | None = None
 
     def add(self, value: object) -> None:
-        """Take one value into account; null says nothing, nor does what is no JSON."""
+        """Add the type of one value; null and constants that are no JSON add nothing."""
         match value:
             case None | Constant():
                 return  # records with a constant are rejected whatever the type
@@ -69,7 +69,7 @@ class _Seen:
                     self.fields.setdefault(name, _Seen()).add(item)
 
     def kind(self) -> pa.DataType:
-        """The type that holds everything seen."""
+        """The type that holds all values seen."""
         if self.kinds == {"boolean"}:
             return pa.bool_()
         if self.kinds and self.kinds <= {"int", "bigint"}:
@@ -80,7 +80,7 @@ class _Seen:
             return _INSTANT
         if self.kinds == {"array"} and self.items is not None:
             return pa.list_(self.items.kind())
-        # A struct without fields is no type to Delta: text keeps it.
+        # Delta has no struct without fields: the value is stored as text.
         if self.kinds == {"struct"} and self.fields and not _ambiguous(self.fields):
             return pa.struct([(name, seen.kind()) for name, seen in self.fields.items()])
         return pa.string()
@@ -90,7 +90,7 @@ def infer_json(lines: Iterable[bytes]) -> pa.Schema:
     """Columns of JSON lines, in the order in which they are first seen; lines that are no objects are left out.
 
     Raises:
-        SourceError: no line is an object, or two fields differ in letters' case only.
+        SourceError: no line is an object with a field, or two fields differ in letters' case only.
     """
     seen = _Seen()
     for line in lines:
@@ -120,7 +120,7 @@ def infer_groups(groups: Sequence[str]) -> pa.Schema:
 
 
 def infer_parquet(schema: pa.Schema) -> pa.Schema:
-    """The file's columns, in types that the targets have.
+    """The file's columns, in types that the targets support.
 
     Raises:
         SourceError: a type has no counterpart, or two columns have one name or differ in letters' case only.
@@ -129,7 +129,7 @@ def infer_parquet(schema: pa.Schema) -> pa.Schema:
 
 
 def _number_kind(text: str) -> str:
-    """The narrowest type that keeps a number: int (a double keeps it too), bigint, double, or string."""
+    """The narrowest type that holds a number: int (which a double holds too), bigint, double, or string."""
     if text.lstrip("-").isdigit():
         number = int(text[:30])
         if abs(number) <= _DOUBLE_KEEPS:
@@ -138,7 +138,7 @@ def _number_kind(text: str) -> str:
     value = float(text)
     if not math.isfinite(value):
         return "string"
-    if value == 0:  # of a zero the exponent may be more than Decimal takes
+    if value == 0:  # a zero's exponent may exceed the limit of Decimal
         return "string" if _NOT_ZERO.match(text) else "double"
     return "double" if Decimal(repr(value)) == Decimal(text) else "string"
 

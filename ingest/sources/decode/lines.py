@@ -1,7 +1,7 @@
-r"""Lines of a block of bytes: counted, and taken apart with their offsets.
+r"""Lines of a block of bytes: counted, and split with their offsets.
 
-One definition for everyone: a line ends at ``\n`` or at the end of the data; a ``\r`` before that
-belongs to the line end; a line with nothing in it is blank, is skipped and is no row.
+The one definition of a line: it ends at ``\n`` or at the end of the data; a ``\r`` before the end
+belongs to the line end; an empty line is blank, is skipped and is no row.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class LineBounds:
-    """Where the lines of a block are; the block begins at a line's start.
+    """Bounds of the lines of a block; the block begins at a line's start.
 
-    One pass over the bytes: searching them for a pattern of two or three bytes takes five times as long.
+    Found in one pass over the bytes: a search for a pattern of two or three bytes takes five times as long.
 
     Attributes:
-        codes: the block.
+        codes: the block's bytes.
         starts: index of each line's first byte, blank lines included.
         ends: index behind each line's last byte, its line end left out.
     """
@@ -40,7 +40,7 @@ class LineBounds:
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """The lines of a block."""
+        """The bounds of the lines of a block."""
         found = np.frombuffer(data, np.uint8)
         line_feeds = _line_feeds(found)
         starts = np.concatenate(([0], line_feeds + 1))
@@ -53,12 +53,12 @@ class LineBounds:
 
     @cached_property
     def blank(self) -> int:
-        """How many lines have nothing in them."""
+        """Number of blank lines."""
         return int(np.count_nonzero(self.starts == self.ends))
 
     @property
     def rows(self) -> int:
-        """How many lines are not blank."""
+        """Number of lines that are not blank."""
         return len(self.starts) - self.blank
 
     def enclosed(self, first: bytes, last: bytes) -> bool:
@@ -68,26 +68,26 @@ class LineBounds:
 
 
 def _line_feeds(codes: npt.NDArray[np.uint8]) -> Positions:
-    """Where the line feeds are: words of eight bytes first, then the byte in each; half the time of a look at all."""
+    """Indices of the line feeds: words of eight bytes first, then the byte in each; half the time of a plain scan."""
     is_one = codes == _LF
     whole = len(codes) // _WORD * _WORD
     words = is_one[:whole].view("<u8")
     which = np.flatnonzero(words != 0)
     found = words[which]
-    if (found & (found - 1)).any():  # lines so short that a word has two ends
+    if (found & (found - 1)).any():  # a word with two line feeds: very short lines
         return np.flatnonzero(is_one)
-    # Of a word with one byte of 1 the exponent says which byte it is.
+    # For a word with a single byte of 1, the float's exponent gives the index of the byte.
     inside = (np.frexp(found.astype(np.float64))[1] - 1) // 8
     return np.concatenate((which * _WORD + inside, np.flatnonzero(is_one[whole:]) + whole))
 
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Text that begins at a line's start, with its lines found.
+    """Text that begins at a line's start, with its line bounds.
 
     Attributes:
         data: the bytes.
-        bounds: of its lines.
+        bounds: the bounds of the lines.
     """
 
     data: bytes
@@ -95,7 +95,7 @@ class TextBlock:
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """Find the lines."""
+        """Find the line bounds of a text."""
         return cls(data, LineBounds.of(data))
 
 
@@ -105,7 +105,7 @@ class Lines:
 
     Attributes:
         texts: binary, one value a line.
-        offsets: int64, where each line starts in its shard.
+        offsets: int64, the start of each line in its shard.
     """
 
     texts: pa.Array
@@ -113,16 +113,16 @@ class Lines:
 
 
 def split_lines(text: TextBlock, start: int) -> Lines:
-    """Take a block apart.
+    """Split a block into lines.
 
     Args:
         text: whole lines.
-        start: the shard's offset of its first byte.
+        start: the shard's offset of the block's first byte.
     """
     bounds = text.bounds
     filled = bounds.starts < bounds.ends
     starts, ends = bounds.starts[filled], bounds.ends[filled]
-    # Cut at starts and ends: lines are at odd indices, what is between them at even ones.
+    # Cut at starts and ends: lines are at odd indices, line ends and blank lines at even ones.
     offsets = np.empty(2 * len(starts) + 2, np.int32)
     offsets[0], offsets[-1] = 0, len(text.data)
     offsets[1:-1:2], offsets[2:-1:2] = starts, ends
@@ -137,7 +137,7 @@ class Texts:
 
     Attributes:
         texts: string; null where a line is not UTF-8.
-        bad: index and reason of the lines that are not.
+        bad: index and reason of each line that is not UTF-8.
     """
 
     texts: pa.Array
@@ -145,7 +145,7 @@ class Texts:
 
 
 def as_text(texts: pa.Array) -> Texts:
-    """The lines as UTF-8 text; only those that are not valid are rejected."""
+    """The lines as UTF-8 text; only invalid lines are rejected."""
     try:
         return Texts(pc.cast(texts, pa.string()), {})
     except pa.ArrowInvalid:
@@ -162,7 +162,7 @@ def as_text(texts: pa.Array) -> Texts:
 
 
 def invalid_utf8(failure: UnicodeDecodeError) -> str:
-    """The reason for a row that is not UTF-8."""
+    """The reason for rejecting a line that is not UTF-8."""
     return f"not UTF-8: byte 0x{failure.object[failure.start]:02x} at {failure.start}"
 
 

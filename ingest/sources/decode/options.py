@@ -1,4 +1,4 @@
-"""What a job file says about how records are written, whatever source they come from."""
+"""Job file options on the format of records, common to all sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ingest.sources.options import SourceBlock
 from timeline.errors import ConfigError
 
 EPOCH_UNITS: Mapping[str, int] = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
-"""Timestamp formats that are numbers, and how many microseconds one unit has."""
+"""Numeric timestamp formats, and the microseconds in one unit of each."""
 
 _FIRST_YEAR = 1000
 _LAST_YEAR = 9999
@@ -24,7 +24,7 @@ _WALL_CLOCK = pa.timestamp("us")
 
 
 class RecordFormat(enum.Enum):
-    """How a source's records are written; no source has all of them."""
+    """Format of a source's records; no source supports all formats."""
 
     JSON = "json"
     CSV = "csv"
@@ -34,7 +34,7 @@ class RecordFormat(enum.Enum):
 
 
 class UnknownField(enum.Enum):
-    """What happens to a record with a field that the schema does not have."""
+    """Treatment of a record with a field that the schema does not have."""
 
     DROP = "drop"
     QUARANTINE = "quarantine"
@@ -42,7 +42,7 @@ class UnknownField(enum.Enum):
 
 
 class YearOf(enum.Enum):
-    """What tells the year of times that are written without one."""
+    """Origin of the year for times that are written without one."""
 
     FILE = "file"
     MESSAGE = "message"
@@ -52,7 +52,7 @@ class CsvOptions(BaseModel):
     """The dialect of CSV; one record is one line.
 
     Attributes:
-        header: whether each file's first line names its columns; without it they are the schema's, in order.
+        header: whether each file's first line names its columns; without it the columns are the schema's, in order.
         delimiter: one character.
         quote: one character, doubled inside a quoted value.
     """
@@ -78,24 +78,24 @@ class CsvOptions(BaseModel):
 
 
 class SourceOptions(SourceBlock):
-    """The ``source`` block of a job file, as far as it says how records are written.
+    """The keys of a job file's ``source`` block on the format of records.
 
     Attributes:
         format: how records are written.
         pattern: for text, an RE2 expression that matches a whole record; its named groups are the columns.
-        timestamp_format: how timestamps are written, one for all or by column: strptime directives, or ``epoch_s``,
-            ``epoch_ms``, ``epoch_us``. Without it ISO 8601. By column it may be of a date, too.
+        timestamp_format: format of timestamps, one for all or by column: strptime directives, or ``epoch_s``,
+            ``epoch_ms``, ``epoch_us``; default ISO 8601. Date columns may have a format by column.
         timezone: the IANA zone of timestamps that are written without an offset; None is UTC.
-        year: the year of a timestamp_format without one: that of all records, or what tells it.
+        year: the year for a timestamp_format without one: a number for all records, or its origin.
         csv: dialect of CSV.
         nulls: texts that mean null in csv and text columns.
     """
 
     formats: ClassVar[tuple[RecordFormat, ...]] = ()
-    """The formats that this source has."""
+    """The formats that this source supports."""
 
     year_words: ClassVar[tuple[YearOf, ...]] = ()
-    """What can tell a year in this source."""
+    """The origins of a year that this source supports."""
 
     format: RecordFormat
     pattern: str | None = None
@@ -198,7 +198,7 @@ class SourceOptions(SourceBlock):
         return {f"source.{key}": str(said[key]) for key in SourceOptions.model_fields if key in said}
 
     def format_findings(self, kinds: Mapping[str, pa.DataType]) -> Iterator[tuple[str | None, str]]:
-        """Formats that do not fit the columns: the column that has one of its own, or None, and why not."""
+        """Formats that do not fit the columns: the column, None for the one format of all columns, and the reason."""
         if isinstance(self.timestamp_format, str):
             if any(map(pa.types.is_date, kinds.values())) and not any(map(_has_timestamp, kinds.values())):
                 day = next(name for name, kind in kinds.items() if pa.types.is_date(kind))
@@ -218,7 +218,7 @@ class SourceOptions(SourceBlock):
 
     @property
     def has_header(self) -> bool:
-        """Whether CSV records come with a line that names their columns."""
+        """Whether records are CSV with a header line."""
         return self.format is RecordFormat.CSV and self.csv.header
 
     def timestamp_format_of(self, column: str) -> str | None:
@@ -229,7 +229,7 @@ class SourceOptions(SourceBlock):
 
 
 def _patterns(formats: str | Mapping[str, str] | None) -> list[str]:
-    """The formats that are no units of a count."""
+    """The formats without `EPOCH_UNITS`."""
     texts = [formats] if isinstance(formats, str) else (formats or {}).values()
     return [text for text in texts if text not in EPOCH_UNITS]
 

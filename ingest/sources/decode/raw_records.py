@@ -1,4 +1,4 @@
-"""Takes records as they are: one column, their bytes or their text."""
+"""Decodes raw records: one column with their bytes or their text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ingest.sources.decode.rows import select
 from timeline.errors import ConfigError
 
 RAW_SCHEMA = pa.schema([pa.field("value", pa.binary())])
-"""The column where the job file declares none."""
+"""The schema where the job file declares none."""
 
 
 def check_raw(schema: pa.Schema) -> None:
     """Check that a schema can hold raw records.
 
     Raises:
-        ConfigError: it is not one column of type string or binary.
+        ConfigError: the schema is not one column of type string or binary.
     """
     if len(schema) != 1 or not (pa.types.is_string(schema[0].type) or pa.types.is_binary(schema[0].type)):
         raise ConfigError(
@@ -31,7 +31,7 @@ def check_raw(schema: pa.Schema) -> None:
 
 @dataclass(frozen=True)
 class RawDecoder:
-    """Picklable; see `RecordDecoder`. A string column rejects what is not UTF-8.
+    """Picklable; see `RecordDecoder`. A string column rejects records that are not UTF-8.
 
     Attributes:
         schema: the one column.

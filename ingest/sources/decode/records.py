@@ -30,18 +30,18 @@ class RawRecords(Protocol):
 
     @property
     def header(self) -> str | None:
-        """The line that names the columns, where CSV records have one."""
+        """The header line of CSV records; None without one."""
 
     @property
     def times_ms(self) -> pa.Array | int | None:
-        """Write times in milliseconds since 1970: int64 of each record, or one for all; None where unknown.
+        """Write times in milliseconds since 1970: int64 for each record, or one for all; None where unknown.
 
-        One time for all is that of the last record, or a later one.
+        One time for all is not before the last record's write time.
         """
 
     @property
     def joined(self) -> TextBlock | None:
-        r"""The records as lines, each ended by ``\n`` or ``\r\n`` but perhaps the last.
+        r"""The records as lines, each ended by ``\n`` or ``\r\n``, the last one optionally.
 
         None where a record spans several lines or is empty; then only `texts` separates records.
         """
@@ -87,7 +87,7 @@ class TextRecords:
         """See RawRecords."""
         data = join_lines(self.texts)
         lines = TextBlock.of(data)
-        # An empty last record is no line, and a line end inside another record would make up for it in the count.
+        # An empty last record is no line; a line end inside another record would compensate for it in the count.
         is_whole = lines.bounds.rows == len(lines.bounds.starts) == self.rows and not data.endswith(b"\n")
         return lines if is_whole else None
 
@@ -139,5 +139,5 @@ class RecordDecoder(Protocol):
         """The rows of records; a record that cannot be decoded is rejected alone, with the reason.
 
         Raises:
-            DataError: the job file says that such a record stops the job.
+            DataError: a record stops the job because the job file says so.
         """

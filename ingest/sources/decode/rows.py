@@ -1,4 +1,4 @@
-"""Decoded columns and rejections, put together to what a decoder returns."""
+"""Builds `Decoded`, the result of a decoder, from columns and rejections."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from sinks.base import REJECTED_SCHEMA
 from timeline.errors import DataError
 
 HEADER = "header"
-"""Key of a context: the line that names the columns."""
+"""Key of a context: the header line."""
 
 HEADER_FAULT = "header_fault"
-"""Key of a context, in place of `HEADER`: why no line names the columns, which is the reason of every line."""
+"""Key of a context, in place of `HEADER`: why the header is unusable, as the reason for rejecting every line."""
 
 
 def decoded(
     rows: int, schema: pa.Schema, columns: Sequence[pa.Array], offsets: pa.Array | None, rejected: pa.RecordBatch
 ) -> Decoded:
-    """So many accepted rows, and rejected ones; `columns` and `offsets` hold the accepted ones only."""
+    """Accepted and rejected rows as the result of a decoder.
+
+    Args:
+        rows: number of accepted rows.
+        schema: schema of the accepted rows.
+        columns: the accepted rows' columns.
+        offsets: int64, the accepted rows' offsets; None without lineage.
+        rejected: the rejected rows.
+    """
     struct = (
         pa.StructArray.from_arrays(columns, fields=list(schema)) if columns else pa.array([{}] * rows, pa.struct([]))
     )
@@ -38,11 +46,11 @@ def select(
     *,
     lineage: bool,
 ) -> Decoded:
-    """Part whole columns into the accepted and the rejected rows.
+    """Split whole columns into the accepted and the rejected rows.
 
     Args:
-        records: whose rows.
-        schema: of the accepted rows.
+        records: the records of the rows.
+        schema: schema of the accepted rows.
         columns: one value a row, rejected rows included.
         bad: index and reason of each rejected row.
         lineage: whether the offsets of accepted rows are wanted.
@@ -59,7 +67,14 @@ def select(
 
 
 def refuse_all(records: RawRecords, schema: pa.Schema, reason: str, *, lineage: bool) -> Decoded:
-    """All records rejected for one reason."""
+    """All records rejected for one reason.
+
+    Args:
+        records: the records.
+        schema: schema of accepted rows.
+        reason: the reason.
+        lineage: whether the offsets of accepted rows are wanted.
+    """
     columns = [pa.nulls(records.rows, field.type) for field in schema]
     return select(records, schema, columns, dict.fromkeys(range(records.rows), reason), lineage=lineage)
 
@@ -67,7 +82,16 @@ def refuse_all(records: RawRecords, schema: pa.Schema, reason: str, *, lineage: 
 def unreadable(
     shard: str, offset: int, reason: str, schema: pa.Schema, *, lineage: bool, raw: bytes | None = None
 ) -> Decoded:
-    """One rejected row that stands for what cannot be read from an offset on, or has these bytes."""
+    """One rejected row for data that cannot be read.
+
+    Args:
+        shard: the shard.
+        offset: start of the unreadable data.
+        reason: why the data cannot be read.
+        schema: schema of accepted rows.
+        lineage: whether the offsets of accepted rows are wanted.
+        raw: the record's bytes; None where the source has none.
+    """
     rejected = rejects(shard, pa.array([offset], pa.int64()), [reason], pa.array([raw], pa.binary()))
     return Decoded(_empty(schema), _no_offsets(lineage), rejected)
 
@@ -82,10 +106,10 @@ def rejects(
     """Rejected rows of one shard.
 
     Args:
-        shard: whose records.
-        offsets: of each record.
-        reasons: why each was rejected.
-        raw: each one's bytes.
+        shard: the records' shard.
+        offsets: int64, offset of each record.
+        reasons: reason for each rejection.
+        raw: binary, each record's bytes.
         context: see `sinks.base.REJECTED_SCHEMA`; one for all, or one for each; None where the bytes are enough.
     """
     contexts = context if isinstance(context, pa.Array) else pa.repeat(pa.scalar(context, pa.string()), len(offsets))
@@ -103,7 +127,13 @@ def no_rejects() -> pa.RecordBatch:
 
 
 def unknown_field_error(shard: str, offset: int, field: str) -> DataError:
-    """What stops a job that says ``on_unknown_field: fail``."""
+    """The error that stops a job with ``on_unknown_field: fail``.
+
+    Args:
+        shard: the record's shard.
+        offset: the record's offset.
+        field: path of the unknown field.
+    """
     return DataError(
         f"shard {shard}, offset {offset}: the schema has no field {field!r} and the job says "
         "on_unknown_field: fail; add the field to schema, or say drop or quarantine"

@@ -1,9 +1,9 @@
-"""Formats of strptime directives: which of them say a whole time, and one text by one of them.
+"""Formats of strptime directives: a check that a format determines a time, and the time of one text.
 
 Texts match as in Python's ``datetime.strptime`` in the C locale (``Lib/_strptime.py`` of CPython 3.11): names of
-months and days are English whatever the process' locale is, and blanks of a format match any blanks. Unlike it,
-a part that the format does not say is never made up (its year 1900), and a day that the year or week does not
-have (day 366, week 53) is no time, where Python goes on into the next year.
+months and days are English in every locale of the process, and blanks of a format match any blanks. Unlike in Python,
+a missing year is never filled in (1900), and a day that the year or week does not have (day 366, week 53) is no time,
+where Python continues into the next year. A format of dates without a day or month means the first one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Year: TypeAlias = int | datetime.date
-"""Where a text without a year belongs: into this year, or into the twelve months that end with this day."""
+"""The year for a text without one: this year, or the year within the twelve months that end with this day."""
 
 _MONTHS = tuple(name.lower() for name in calendar.month_name if name)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-"""As `datetime.date.weekday` numbers them."""
+"""In the order of `datetime.date.weekday`."""
 
 _WEEK = r"5[0-3]|[0-4]\d|\d"
 _EXPRESSIONS: Mapping[str, str] = {
@@ -75,7 +75,7 @@ def says_time(pattern: str) -> bool:
 
 
 def flaw(pattern: str) -> str | None:
-    """Why a format cannot be read, or would be guessed at; None where it says a whole time but perhaps for its year."""
+    """Why a format is invalid or ambiguous; None for a format that determines a time, perhaps without its year."""
     parts = directives(pattern)
     for part in parts:
         if part not in _EXPRESSIONS:
@@ -117,11 +117,11 @@ def _flaw_of_day(said: set[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Moment:
-    """One text, read.
+    """The time of one text.
 
     Attributes:
-        wall: what the clock showed.
-        offset: of that clock from UTC; None where the text does not say.
+        wall: the wall-clock time.
+        offset: the clock's offset from UTC; None where the text has none.
     """
 
     wall: datetime.datetime
@@ -129,12 +129,12 @@ class Moment:
 
 
 def parse(text: str, pattern: str, year: Year | None) -> Moment | None:
-    """The time that a text says by a format; None where it says none.
+    """The time of a text by a format; None where the text does not match, or no such time exists.
 
     Args:
         text: the text.
         pattern: a format without a `flaw`.
-        year: of texts of a format without a year; None where that is not known, then such a text says no time.
+        year: the year for a format without one; None where unknown: then the text has no time.
     """
     found = _expression(pattern).match(text)
     if found is None or found.end() != len(text):
@@ -151,7 +151,13 @@ def parse(text: str, pattern: str, year: Year | None) -> Moment | None:
 
 
 def year_of(month: int, day: int, year: Year) -> int:
-    """The year of a month and day that were written without one."""
+    """The year of a month and day that were written without one.
+
+    Args:
+        month: 1 to 12.
+        day: day of the month, from 1.
+        year: see `Year`.
+    """
     if isinstance(year, int):
         return year
     return year.year if (month, day) <= (year.month, year.day) else year.year - 1
@@ -172,7 +178,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def _day(parts: Mapping[str, str], year: Year | None) -> datetime.date | None:
-    """The day; None or ValueError where there is no such day."""
+    """The day; None or ValueError where no such day exists, None where the year is unknown."""
     if "G" in parts:
         return datetime.date.fromisocalendar(int(parts["G"]), int(parts["V"]), _weekday(parts) + 1)
     if "Y" in parts:
@@ -199,7 +205,7 @@ def _day_of_year(number: int, year: Year) -> datetime.date | None:
 
 
 def _day_of_week(parts: Mapping[str, str], year: int) -> datetime.date | None:
-    """The day of a week of the year that begins with its first Sunday (%U) or Monday (%W); week 0 is before that."""
+    """The day of a week: week 1 begins with the year's first Sunday (%U) or Monday (%W), week 0 is before it."""
     first = datetime.date(year, 1, 1)
     begins = 6 if "U" in parts else 0
     week = int(parts["U"] if "U" in parts else parts["W"])
@@ -237,7 +243,7 @@ def _micros(digits: str) -> int:
 
 
 def _offset(text: str) -> datetime.timedelta:
-    """Of ``+01:00`` and the like; ValueError for a day or more."""
+    """The offset of a text such as ``+01:00``, zero for ``Z``; ValueError for a day or more."""
     found = _ISO_OFFSET.fullmatch(text)
     if found is None:
         return datetime.timedelta()

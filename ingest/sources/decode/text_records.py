@@ -19,12 +19,12 @@ from timeline.errors import ConfigError
 
 
 def line_expression(pattern: str) -> str:
-    """The job's pattern, anchored: it matches whole lines."""
+    """The job's pattern, anchored to match whole lines."""
     return rf"\A(?:{pattern})\z"
 
 
 def refused_by_re2(pattern: str) -> str | None:
-    """Why Arrow's engine does not take a pattern that Python's takes; None where it does."""
+    """Why Arrow's engine (RE2) refuses a pattern that Python's accepts; None where RE2 accepts the pattern."""
     try:
         pc.extract_regex(pa.array([""]), pattern=line_expression(pattern))
     except pa.ArrowInvalid as failure:
@@ -36,10 +36,10 @@ def refused_by_re2(pattern: str) -> str | None:
 
 
 def check_pattern(pattern: str, schema: pa.Schema) -> None:
-    """Check that Arrow's engine (RE2) takes the pattern and that it has a group for every column.
+    """Check that Arrow's engine (RE2) accepts the pattern and that the pattern has a group for every column.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: RE2 refuses the pattern, or a column has no group.
     """
     refused = refused_by_re2(pattern)
     if refused is not None:
@@ -59,7 +59,7 @@ class TextDecoder:
     Attributes:
         schema: columns, each a group of the pattern.
         pattern: the job's expression.
-        nulls: group texts that mean null. A group that took no part in the match is null whatever they are.
+        nulls: group texts that mean null. A group that took no part in the match is always null.
         timestamp_formats: by column.
         lineage: whether offsets are wanted.
     """
@@ -93,11 +93,11 @@ class TextDecoder:
 
 
 def _without_absent(found: pa.Array, group: str, texts: pa.Array, expression: str) -> pa.Array:
-    """A group's texts with null where it took no part in the match.
+    """A group's texts with null where the group took no part in the match.
 
-    The texts do not tell that from an empty match; positions do. They are asked only for the lines in question.
+    Texts do not distinguish an absent group from an empty match; spans do, and are computed for empty texts only.
     """
-    # By lengths: to compare with a text Arrow loads pandas, which takes a new worker 0.4 s.
+    # By lengths: a comparison with a text loads pandas, which takes a new worker 0.4 s.
     lengths = pc.binary_length(found)
     if pc.min(lengths).as_py() != 0:
         return found

@@ -1,4 +1,4 @@
-"""How the timestamps and dates of a column are written: what decoders are told of them."""
+"""The format of a column's timestamps and dates, as decoders receive it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sinks.sql_types import type_name
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """How times of one column are written. Where there is none they are ISO 8601, and no offset means UTC.
+    """Format of the times of one column. Without a format, times are ISO 8601, and no offset means UTC.
 
     Attributes:
         pattern: strptime directives, or one of `EPOCH_UNITS`; None is ISO 8601.
         timezone: the zone of instants without an offset; None is UTC.
-        year: of times without one; None where it is not known.
-        is_of_dates: the pattern is of dates; else it is of timestamps, and dates beside them are ISO 8601.
+        year: the year for times without one; None where unknown.
+        is_of_dates: the pattern is for dates; else for timestamps, and dates in the same column are ISO 8601.
     """
 
     pattern: str | None = None
@@ -42,7 +42,7 @@ class TimeFormat:
         return self.timezone if pa.types.is_timestamp(kind) and kind.tz is not None else None
 
     def expected(self, kind: pa.DataType) -> str | None:
-        """What a value should have been, for people; None where the type's name says it."""
+        """Description of a fitting value, human-readable; None where the type's name suffices."""
         if not (pa.types.is_timestamp(kind) or (pa.types.is_date(kind) and self.is_of_dates)):
             return None
         if self.pattern is None:

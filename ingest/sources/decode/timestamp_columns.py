@@ -1,9 +1,9 @@
-"""Texts and numbers to timestamps, a column at a time, as `ingest.sources.decode.timestamps` reads each of them.
+"""Columns of texts and numbers to timestamps, each value as `ingest.sources.decode.timestamps` reads it.
 
-A format is translated into an expression for Arrow whose parts make ISO 8601 again, because
-Arrow's own strptime turns 30 February into 2 March. What the expression does not take is asked of
-`ingest.sources.decode.strptime`, once for each distinct text, which decides. Directives without a translation
-go that way altogether.
+A format is translated into a regular expression for Arrow whose groups are joined to ISO 8601, because
+Arrow's own strptime turns 30 February into 2 March. For texts that the expression does not match,
+`ingest.sources.decode.strptime` decides, once for each distinct text. A format with a directive without a
+translation has no expression, so all its texts go that way.
 """
 
 from __future__ import annotations
@@ -42,13 +42,19 @@ _WALL_CLOCK = pa.timestamp("us")
 
 
 def outside(values: pa.Array) -> pa.Array:
-    """Which timestamps of a column do not lie in the years 1 to 9999; null for null."""
+    """A mask of the timestamps outside the years 1 to 9999; null for null."""
     micros = pc.cast(values, pa.int64())
     return pc.or_(pc.less(micros, FIRST_MICROS), pc.greater(micros, LAST_MICROS))
 
 
 def iso_column(texts: pa.Array, *, zoned: bool, timezone: str | None = None) -> pa.Array:
-    """`iso_micros` of a column: timestamps, null where a text is none."""
+    """`iso_micros` of a column: timestamps, null where a text is none.
+
+    Args:
+        texts: string.
+        zoned: see `iso_micros`.
+        timezone: see `iso_micros`.
+    """
     kind = _INSTANT if zoned else _WALL_CLOCK
 
     def alone(text: str) -> int | None:
@@ -67,7 +73,15 @@ def iso_column(texts: pa.Array, *, zoned: bool, timezone: str | None = None) -> 
 def format_column(
     texts: pa.Array, pattern: str, *, zoned: bool, timezone: str | None = None, year: Year | None = None
 ) -> pa.Array:
-    """`format_micros` of a column: timestamps, null where a text does not match."""
+    """`format_micros` of a column: timestamps, null where a text does not match.
+
+    Args:
+        texts: string.
+        pattern: see `format_micros`.
+        zoned: see `iso_micros`.
+        timezone: see `iso_micros`.
+        year: see `format_micros`.
+    """
     kind = _INSTANT if zoned else _WALL_CLOCK
     expression, parts = _expression_of(pattern), directives(pattern)
     if expression is None or ("z" in parts and not zoned) or (year is None and not says_year(pattern)):
@@ -83,7 +97,13 @@ def format_column(
 
 
 def day_column(texts: pa.Array, pattern: str, year: Year | None) -> pa.Array:
-    """`format_day` of a column: dates, null where a text does not match."""
+    """`format_day` of a column: dates, null where a text does not match.
+
+    Args:
+        texts: string.
+        pattern: see `format_day`.
+        year: see `format_day`.
+    """
     return pc.cast(format_column(texts, pattern, zoned=False, year=year), pa.date32())
 
 
@@ -108,23 +128,23 @@ def _parsed(
     """Timestamps of a column.
 
     Args:
-        texts: what was written.
-        whole: the same as ISO 8601 with a zone, null where it could not be brought into that form.
+        texts: string.
+        whole: the texts as ISO 8601 with a zone, null for texts without a translation.
         kind: the timestamp type.
         parse: decides about a text that is null in `whole`; called once for each distinct one.
-        timezone: of local times: then the zone in `whole` is none.
+        timezone: the zone of local times, where the zone in `whole` is a placeholder; None else.
     """
     try:
         parsed = pc.cast(whole, _INSTANT)
     except pa.ArrowInvalid:
-        # A day that its month does not have: rare, and Arrow does not say which.
+        # A day that its month does not have: rare, and Arrow does not say which text.
         return _by_distinct(texts, kind, parse)
     parsed = _within(pc.cast(parsed, kind)) if timezone is None else local(pc.cast(parsed, _WALL_CLOCK), timezone)
     return _with_missed(texts, parsed, kind, parse)
 
 
 def _with_missed(texts: pa.Array, parsed: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
-    """Timestamps of a column, with those that are null but no text is as `parse` says."""
+    """Timestamps of a column, completed by `parse` where a text has a null timestamp."""
     missed = pc.and_(pc.is_null(parsed), pc.is_valid(texts))
     if not pc.any(missed).as_py():
         return parsed
@@ -132,12 +152,12 @@ def _with_missed(texts: pa.Array, parsed: pa.Array, kind: pa.DataType, parse: Ca
 
 
 def local(walls: pa.Array, timezone: str) -> pa.Array:
-    """Local times, in microseconds, as instants; null where one is outside of the years 1 to 9999, or never was."""
+    """Local times, in microseconds, as instants; null outside the years 1 to 9999, or where clocks skipped one."""
     return _within(local_column(_within(walls), timezone))
 
 
 def _within(values: pa.Array) -> pa.Array:
-    # By its ends first: to compare a column with a number Arrow loads pandas, which takes a new worker 0.4 s.
+    # Minimum and maximum first: comparing a column with a number loads pandas, which takes a new worker 0.4 s.
     ends = pc.min_max(pc.cast(values, pa.int64()))
     if all(end is None or in_range(end) is not None for end in (ends["min"].as_py(), ends["max"].as_py())):
         return values
@@ -145,14 +165,14 @@ def _within(values: pa.Array) -> pa.Array:
 
 
 def _by_distinct(texts: pa.Array, kind: pa.DataType, parse: Callable[[str], int | None]) -> pa.Array:
-    """A column by a function of one text, called once for each distinct text."""
+    """A column parsed by a function of one text, called once for each distinct text."""
     coded = pc.dictionary_encode(texts)
     values = pa.array([None if text is None else parse(text) for text in coded.dictionary.to_pylist()], pa.int64())
     return pc.cast(values.take(coded.indices), kind)
 
 
 def _full_iso(texts: pa.Array, *, zoned: bool) -> tuple[pa.Array, bool]:
-    """Texts of the form that most of them have, as ISO 8601 with a zone, null for the others; whether they had none."""
+    """Texts of the more frequent form as ISO 8601 with a zone, null for the others; whether that form has no zone."""
     no_text = pa.scalar(None, pa.string())
     if zoned:
         with_zone = pc.match_substring_regex(texts, pattern=rf"\A{_DAY}[T ]{_TIME}{_ZONE}\z")
@@ -163,13 +183,13 @@ def _full_iso(texts: pa.Array, *, zoned: bool) -> tuple[pa.Array, bool]:
 
 
 def _may_be_padded(pattern: str) -> bool:
-    """Whether days of one digit may have a blank before them, as syslog writes them: where a blank is before all."""
+    """Whether a blank may pad days of one digit, as in syslog: where the format has a blank before the day."""
     return re.search(r"\s%d", pattern) is not None
 
 
 @functools.cache
 def _expression_of(pattern: str) -> str | None:
-    """The RE2 expression of a format without a `flaw`; None where a directive has no translation, or no day is said."""
+    """The RE2 expression of a format without a `flaw`; None without a month and day, or a directive's translation."""
     parts = directives(pattern)
     if not set(parts) <= set(_DIRECTIVES) or not ({"m", "b"} & set(parts) and "d" in parts):
         return None
@@ -182,7 +202,7 @@ def _expression_of(pattern: str) -> str | None:
                 expression = r"[0-9 ][0-9]"
             out.append(f"(?P<{name}>{expression})")
         else:
-            # Whitespace of a format matches any amount in Python's strptime: one blank here, the rest there.
+            # Python's strptime matches any amount of whitespace: here only the format's own, the rest is left to it.
             out.append(re.escape("%" if piece == "%%" else piece))
     return rf"\A{''.join(out)}\z"
 
@@ -212,7 +232,7 @@ def _iso_of_parts(fields: pa.Array, parts: tuple[str, ...], year: Year | None, *
 
 
 def _year_of(part: Mapping[str, pa.Array], month: pa.Array, day: pa.Array, year: Year | None) -> pa.Array | pa.Scalar:
-    """The year of each timestamp, of four digits; see `strptime.year_of` for those that are written without."""
+    """The four-digit year of each timestamp; see `strptime.year_of` for a format without one."""
     if "Y" in part:
         return part["Y"]
     if "y" in part:

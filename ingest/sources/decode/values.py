@@ -1,7 +1,7 @@
-"""One JSON value to one column value: the definition of what a declared type accepts.
+"""One JSON value to one column value: the definition of the values that a declared type accepts.
 
-Slow and exact: it decides about every value that Arrow refuses, and its reasons are what people read.
-Numbers are kept as they are written until a type is known, so that none loses a digit.
+Slow and exact: this module decides about every value that Arrow refuses, and gives the reasons of rejections.
+Numbers stay as written until the type is known, so that no digit is lost.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class Number(str):
 
 
 class Constant(Number):
-    """NaN, Infinity or -Infinity: not JSON, but read as numbers by many, Arrow too. It fits no type."""
+    """NaN, Infinity or -Infinity: not JSON, but many parsers, also Arrow's, read them as numbers. They fit no type."""
 
     __slots__ = ()
 
 
 class Rejection(Exception):
-    """Why a value or a line is not a row; never leaves the decoders."""
+    """A value or a line is rejected, for the reason in the message; never leaves the decoders."""
 
 
 def parse_object(line: str) -> dict[str, object]:
-    """The object that a line of JSON is (RFC 8259), numbers as `Number`; of a repeated field the last one counts.
+    """Parse a line of JSON (RFC 8259) to an object, numbers as `Number`; of a repeated field the last one counts.
 
     Raises:
-        Rejection: it is not JSON, or not an object.
+        Rejection: the line is not JSON, or not an object.
     """
     try:
         found = _loads(line)
@@ -72,10 +72,10 @@ def parse_object(line: str) -> dict[str, object]:
 
 
 def parse_json(text: str) -> object:
-    """Any JSON value, numbers as `Number`.
+    """Parse any JSON value, numbers as `Number`.
 
     Raises:
-        Rejection: it is not JSON.
+        Rejection: the text is not JSON.
     """
     try:
         return _loads(text)
@@ -84,17 +84,17 @@ def parse_json(text: str) -> object:
 
 
 def value_decoder() -> json.JSONDecoder:
-    """A parser of JSON that keeps numbers as `Number`."""
+    """A JSON parser that keeps numbers as `Number`."""
     return json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Constant)
 
 
 def json_text(value: object) -> str:
-    """A value as JSON text again: order of fields and digits of numbers kept, no blanks.
+    """A parsed value as JSON text: order of fields and digits of numbers kept, no blanks.
 
     Raises:
-        Rejection: a `Constant` is in it.
+        Rejection: the value contains a `Constant`.
     """
-    # By exact type, the most frequent first: this runs for every value of every text that is kept.
+    # By exact type, the most frequent first: this runs for every value of every text that is stored.
     kind = type(value)
     if kind is Number:
         return str.__str__(cast(Number, value))
@@ -113,23 +113,23 @@ def json_text(value: object) -> str:
 
 
 def declared_type(kind: pa.StructType, name: str) -> pa.DataType | None:
-    """The type of a struct's field; None where it has none of this name."""
+    """The type of a struct's field; None where the struct has no field of this name."""
     if not name.isascii():
         try:
             name.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair, which Arrow takes for no name
+        except UnicodeEncodeError:  # half of a surrogate pair, which Arrow refuses in a name
             return None
     at = kind.get_field_index(name)
     return kind.field(at).type if at >= 0 else None
 
 
 def printable(text: str) -> str:
-    """The text with halves of surrogate pairs, which no UTF-8 has, written as escapes."""
+    """The text with halves of surrogate pairs, which UTF-8 cannot encode, written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def shown(value: object) -> str:
-    """A value for a reason, short."""
+    """A value as text for a reason, cut after 60 characters."""
     text = value if isinstance(value, Number) else repr(value if isinstance(value, str) else None)
     if not isinstance(value, str):
         try:
@@ -140,12 +140,19 @@ def shown(value: object) -> str:
 
 
 def mismatch(column: str, value: object, kind: pa.DataType, expected: str | None = None) -> str:
-    """The reason for a value that does not fit its column."""
+    """The reason for a value that does not fit its column.
+
+    Args:
+        column: path of the column or of a value inside.
+        value: the value.
+        kind: the declared type.
+        expected: human-readable description of a fitting value; None for the type's name.
+    """
     return f"{column}: {shown(value)} is not {expected or article(type_name(kind))}"
 
 
 def expected_map(kind: pa.DataType) -> str | None:
-    """What a value that does not fit a type with maps should have been; None where the type has none."""
+    """Description of a fitting value for a type with maps, human-readable; None where the type has no map."""
     return f"{article(type_name(kind))} with each key once" if _has_map(kind) else None
 
 
@@ -156,7 +163,13 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def expected_time(value: object, kind: pa.DataType, written: TimeFormat | None) -> str | None:
-    """What a value that does not fit should have been; None where the type's name says it."""
+    """Description of a fitting value for a time, human-readable; None where the type's name suffices.
+
+    Args:
+        value: the value that does not fit.
+        kind: the declared type.
+        written: the column's time format.
+    """
     if written is None:
         return None
     timezone = written.timezone_of(kind)
@@ -166,9 +179,15 @@ def expected_time(value: object, kind: pa.DataType, written: TimeFormat | None) 
 
 
 def to_value(value: object, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
-    """What Arrow takes for this value in a column of this type; timestamps as microseconds.
+    """A parsed value in the form that Arrow accepts for the declared type; timestamps as microseconds.
 
     Objects and arrays fit a string column as texts only: see `verbatim_text`.
+
+    Args:
+        value: the value, numbers as `Number`.
+        column: path of the value, for the reason.
+        kind: the declared type.
+        timestamp_format: the column's time format; None is ISO 8601.
 
     Raises:
         Rejection: the value does not fit.
@@ -199,7 +218,7 @@ def _refuse(value: object, column: str, kind: pa.DataType, timestamp_format: Tim
 
 
 def _keys(names: Iterable[str], column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> list[object]:
-    """A map's keys; names that are one key in its type are refused: readers of tables disagree on a key twice."""
+    """A map's keys; two names that become the same key are refused: table readers disagree on duplicate keys."""
     found: dict[object, str] = {}
     for name in names:
         key = _key(name, column, kind, timestamp_format)
@@ -210,7 +229,7 @@ def _keys(names: Iterable[str], column: str, kind: pa.DataType, timestamp_format
 
 
 def _key(name: str, column: str, kind: pa.DataType, timestamp_format: TimeFormat | None) -> object:
-    """A map's key: the field's name, as a number where the map has numbers for keys."""
+    """A map's key: the field's name, as a number where the map's keys are numbers."""
     plain: object = name if pa.types.is_string(kind) or not _INTEGER.fullmatch(name) else Number(name)
     converted = _scalar(plain, kind, timestamp_format)
     if converted is None:
@@ -240,7 +259,7 @@ def _scalar(value: object, kind: pa.DataType, timestamp_format: TimeFormat | Non
 
 
 def _text(value: object) -> str | None:
-    """Strings, numbers and booleans; objects and arrays were replaced by their texts before (`verbatim_text`)."""
+    """A string, number or boolean as text; `verbatim_text` has replaced objects and arrays by their texts before."""
     if isinstance(value, (dict, list)):
         return None
     try:
@@ -261,7 +280,7 @@ def _integer(value: object, bits: int) -> int | None:
 def _float(value: object, bits: int) -> float | None:
     if not isinstance(value, Number) or isinstance(value, Constant):
         return None
-    # By Arrow: by way of 64 bits a number would be rounded twice to 32.
+    # By Arrow: a Python float has 64 bits, so a number would be rounded twice on the way to 32.
     number: float = pc.cast(pa.scalar(str(value)), pa.float32() if bits == 32 else pa.float64()).as_py()
     return number if math.isfinite(number) and (number or not _NOT_ZERO.match(value)) else None
 

@@ -1,8 +1,8 @@
 """Objects and arrays in string columns: their JSON text verbatim.
 
-The parser of `values` does not give the place of a value in the text. Where a string column has an object or an array,
-the text is therefore parsed once more, guided by the declared type. Blanks, escapes, digits and repeated fields are
-stored as they were logged.
+The parser of `values` does not give the position of a value in the text. Where a string column has an object or an
+array, the text is therefore parsed once more, guided by the declared type. Blanks, escapes, digits and repeated fields
+are stored as written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 class _Constant(Exception):
-    """NaN, Infinity or -Infinity was found: it is not JSON, so no column has it."""
+    """NaN, Infinity or -Infinity was found, which is not JSON, so no column accepts it."""
 
 
 def with_verbatim_texts(text: str, value: object, kind: pa.DataType) -> object:
@@ -59,7 +59,7 @@ class _TextReader:
         self._strictly = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
 
     def read(self, at: int, kind: pa.DataType | None) -> tuple[object, int]:
-        """The value that begins at a place, and the place behind it."""
+        """The value that begins at an index, and the index behind the value."""
         first = self._text[at]
         if first == "{" and kind is not None and (pa.types.is_struct(kind) or pa.types.is_map(kind)):
             return self._object(at + 1, kind)

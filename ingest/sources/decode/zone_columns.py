@@ -1,6 +1,6 @@
-"""Columns of local times to instants, as `ingest.sources.decode.zones` reads each of them.
+"""Columns of local times to instants, each time as `ingest.sources.decode.zones` reads it.
 
-They go by day: clocks are changed on a few days of a year, and on all others one offset holds.
+Conversion is by day: clocks change on a few days of a year, and all other days have one offset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def local_column(walls: pa.Array, name: str) -> pa.Array:
         name: the zone.
 
     Returns:
-        Instants; null for null and for what clocks never showed.
+        Instants; null for null and for times that clocks never showed.
     """
     valid = walls.is_valid().to_numpy(zero_copy_only=False)
     micros = pc.fill_null(pc.cast(walls, pa.int64()), 0).to_numpy(zero_copy_only=False)

@@ -1,6 +1,6 @@
-"""Local times to instants by the zone database: which wall clock readings there were, and when.
+"""Local times to instants by the zone database.
 
-A time that the clocks showed twice (autumn) is the first of the two; one that they skipped (spring) never was.
+A time that clocks showed twice (autumn) is the first of the two; a time that clocks skipped (spring) is no instant.
 The database is Python's (`zoneinfo`): the system's, or the package tzdata where the system has none. Columns:
 `ingest.sources.decode.zone_columns`.
 """
@@ -23,7 +23,7 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
     """A zone by its IANA name.
 
     Raises:
-        ConfigError: the database of this machine has none of this name.
+        ConfigError: the database of this machine has no zone of this name.
     """
     try:
         return zoneinfo.ZoneInfo(name)
@@ -35,17 +35,17 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 def local_micros(wall: datetime.datetime, name: str) -> int | None:
-    """Microseconds since 1970 at which clocks of a zone showed this time, the first time; None where they never did."""
+    """Microseconds since 1970 at which clocks of a zone first showed this time; None for a skipped time."""
     local = wall.replace(tzinfo=zone(name), fold=0)
     first, second = local.utcoffset(), local.replace(fold=1).utcoffset()
     assert first is not None and second is not None
-    # PEP 495: of a skipped time the reading before the change has the smaller offset, of a repeated one the larger.
+    # PEP 495: the reading before the change has the smaller offset for a skipped time, the larger for a repeated one.
     return None if first < second else (wall - _EPOCH - first) // _MICROSECOND
 
 
 @functools.lru_cache(maxsize=100_000)
 def offset_of_day(name: str, day: int) -> int | None:
-    """Microseconds from UTC of a zone's clocks on a day since 1970; None on a day on which they are changed."""
+    """Microseconds from UTC of a zone's clocks on a day since 1970; None on a day on which clocks change."""
     start = _EPOCH + datetime.timedelta(days=day)
     found = {
         edge.replace(tzinfo=zone(name), fold=fold).utcoffset()

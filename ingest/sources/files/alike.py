@@ -1,4 +1,4 @@
-"""Words about files that count as known ones, or do not, though nothing but their equal content and name tells it."""
+"""Log messages about files that count as known ones, or as new, on no evidence but equal content and name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingest.sources.files.vanished import Told
 
 
 class Why(enum.Enum):
-    """Why a file is read from a byte on, or from its beginning; each value is what is said of it."""
+    """Reason to read a file from an offset, or from its beginning; each value is the log message."""
 
     RENAMED = (
         "%s has the content of %s, which is gone: taken for that one, nothing before byte %d is read again. "
@@ -44,7 +44,7 @@ class Why(enum.Enum):
 
     @property
     def is_read(self) -> bool:
-        """Whether the file counts as one of its own, from its beginning."""
+        """Whether the file is read as a new file, from its beginning."""
         return self in (Why.OTHER_TIME, Why.MAY_BE_MOVED, Why.MAY_BE_UNPACKED)
 
 
@@ -53,12 +53,12 @@ class Lookalike:
     """A file that may be one that was read before, under another name.
 
     Attributes:
-        path: its.
-        state: what it is, to be told once.
-        of: the other's path.
-        offset: how far the other was read.
-        why: what it is taken for.
-        is_dated: its lines tell date and time.
+        path: the file's path.
+        state: `FileInfo.state`; each state is logged once.
+        of: path of the other file.
+        offset: how far the other file was read.
+        why: the decision about the file.
+        is_dated: its lines carry date and time.
     """
 
     path: str
@@ -70,7 +70,7 @@ class Lookalike:
 
 
 def tell_of_taken(taken: Sequence[Lookalike], told: Told) -> None:
-    """Log what files that may be others are taken for, each once."""
+    """Log the decision for each file that may be another one, once per file."""
     for one in taken:
         level = logging.INFO if one.is_dated or one.why is Why.UNPACKED else logging.WARNING
         where = (one.path, one.of) if one.why.is_read else (one.path, one.of, one.offset)
@@ -78,7 +78,7 @@ def tell_of_taken(taken: Sequence[Lookalike], told: Told) -> None:
 
 
 def tell_of_copies(copied: Sequence[Copied], told: Told) -> None:
-    """Log which files are not read because the log that they are copies of is, each once."""
+    """Log each copy that is not read because its log is, once per copy."""
     for one in copied:
         told.log(
             logging.INFO if one.is_dated else logging.WARNING,

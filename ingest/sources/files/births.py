@@ -1,10 +1,10 @@
-"""When local files were born: an inode with a birth is one file, however often the inode is given again.
+"""Creation times of local files: inode and creation time identify one file, however often the inode is reused.
 
-The other way round a file keeps its birth, with one exception: an overlay (overlayfs) copies a file of a lower layer up
-when it is changed or renamed first, which keeps its inode and its time and gives it the copy's birth.
+Conversely, a file keeps its creation time, with one exception: an overlay (overlayfs) copies a file of a lower layer up
+when it is first changed or renamed, which keeps its inode and modification time and sets the copy's creation time.
 
-Python tells births on macOS and the BSDs; on Linux `statx(2)` does, for file systems that keep them (ext4, XFS,
-Btrfs, ZFS, tmpfs, NFS 4, overlays of these).
+Python reports creation times on macOS and the BSDs; on Linux `statx(2)` does, for file systems that keep them (ext4,
+XFS, Btrfs, ZFS, tmpfs, NFS 4, overlays of these).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
-# Of `struct statx` (linux/stat.h): the mask of what is known; the inode; seconds and nanoseconds of the birth.
+# Fields of `struct statx` (linux/stat.h): mask of known fields; inode; creation time in seconds and nanoseconds.
 _BUFFER_BYTES = 256
 _MASK, _INODE, _BIRTH = (0, "I"), (32, "Q"), (80, "qI")
 
 
 def birth_s(file: FileInfo) -> float | None:
-    """When a file was made, seconds since 1970; None of an object, where nobody tells, or if it moved since.
+    """Creation time of a file, seconds since 1970; None for an object, where unknown, or if the file moved since.
 
     Args:
         file: as listed.
@@ -45,10 +45,10 @@ def birth_s(file: FileInfo) -> float | None:
 
 
 def births_hold(file: FileInfo) -> bool:
-    """Whether a file keeps its birth for as long as it is there; False on an overlay.
+    """Whether a file keeps its creation time as long as it exists; False on an overlay.
 
     Args:
-        file: a local one, as listed.
+        file: a local file, as listed.
     """
     try:
         return filesystem_of(os.path.realpath(file.path), _MOUNTS.read_text()) != "overlay"
@@ -67,14 +67,14 @@ def filesystem_of(path: str, mounts: str) -> str | None:
     for line in mounts.splitlines():
         mount, _, system = line.partition(" - ")
         point = _ESCAPED.sub(lambda octal: chr(int(octal.group(1), 8)), mount.split(" ")[4]).rstrip("/")
-        # Of several on one mount point the last one is seen.
+        # Of several mounts on one mount point the last one is visible.
         if (path == point or path.startswith(f"{point}/")) and len(point) >= longest:
             found, longest = system.split(" ")[0], len(point)
     return found
 
 
 def _born(path: str) -> tuple[int, float | None]:
-    """Inode and birth of what is at a path, through links."""
+    """Inode and creation time of the file at a path; follows links."""
     found = os.stat(path)
     born_s = getattr(found, "st_birthtime", None)
     if born_s is not None:
@@ -91,7 +91,7 @@ def _born(path: str) -> tuple[int, float | None]:
 
 @lru_cache(maxsize=1)
 def _statx() -> Callable[..., int] | None:
-    """The C library's function; None where it has none (before glibc 2.28, other systems)."""
+    """The C library's `statx`; None where missing (before glibc 2.28, other systems)."""
     try:
         found = ctypes.CDLL(None).statx
     except (AttributeError, OSError, TypeError):

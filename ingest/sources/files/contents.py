@@ -198,7 +198,7 @@ class Contents:
         return self._archives.beginnings[key]
 
     def begins_as(self, file: FileInfo, place: FilePosition) -> bool:
-        """Whether a plain file's first bytes are those read of a shard; False where the position has no hash of them."""
+        """Whether a plain file's first bytes are those read of a shard; False where the position has no such hash."""
         if not place.head or file.size < place.head_bytes:
             return False
         return head_hash(self.read(file, 0, place.head_bytes)) == place.head

@@ -1,17 +1,17 @@
-"""Copies among files that no epoch has read: a log, and what a rotation copied or compressed of it before that.
+"""Copies among files that no epoch has read: a log, and files that a rotation copied or compressed from it.
 
 ::
 
-    named as a rotation names a log's file, in or below its folder, and all of it is what the log begins with
-        its lines tell date and time ──────────────────────────────────→ a copy
+    named as a rotation names a log's file, in or below its folder, and the log begins with its whole content
+        its lines carry date and time ─────────────────────────────────→ a copy
         in the log's folder, as long, local, not changed before it ────→ a copy
         else at least 4 KiB ───────────────────────────────────────────→ a copy
-        compressed, ends in the middle, and was changed just now ──────→ being written: wait
+        compressed, broken, and changed just now ──────────────────────→ being written: wait
     anything else ─────────────────────────────────────────────────────→ a file of its own
 
-Logs whose lines tell no time may be equal, such as one that says ``started`` after each rotation: what is not known
-for a copy is read. A rotation by renaming changes the old file last before the new one begins; a copy is made
-behind the last line that it has. An object's time is when it was put and proves nothing.
+Logs without times in their lines may be equal, such as one that says ``started`` after each rotation: a file that is
+not proved to be a copy is read. A rotation by renaming changes the old file for the last time before the new one
+begins; a copy is made after its last line was written. An object's time is its upload time and proves nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingest.sources.files.listing import FileInfo, file_info, is_local, tail_bef
 from ingest.sources.files.names import log_name, may_become
 
 WRITTEN_FOR_S = 10.0
-"""A compressed file that ends in the middle is being written for so long after its last change."""
+"""Seconds after its last change for which a broken compressed file counts as being written."""
 
 _MOMENT = re.compile(
     rb"\d{4}[-/.]\d\d[-/.]\d\d[T ]\d\d:?\d\d:?\d\d"
@@ -39,13 +39,13 @@ _MOMENT = re.compile(
 
 @dataclass(frozen=True)
 class Copied:
-    """A file that is not read, because another holds all of it.
+    """A file that is not read, because another file holds its whole content.
 
     Attributes:
-        path: its.
-        log: the other's path.
-        is_dated: its lines tell date and time; else only length or the files' times prove it.
-        state: what it is, to be told once.
+        path: the copy's path.
+        log: path of the other file.
+        is_dated: its lines carry date and time; else only length or the files' times prove the copy.
+        state: `FileInfo.state` of the copy; each state is logged once.
     """
 
     path: str
@@ -56,12 +56,12 @@ class Copied:
 
 @dataclass(frozen=True)
 class NewFiles:
-    """Files that no shard has, as they are to be read.
+    """Files without a shard: those to read, and their copies.
 
     Attributes:
-        logs: each file to read, with its copies.
-        copied: what tells of each copy.
-        settles_in_s: when archives that are being written will tell what they are.
+        logs: by path of each file to read, its copies.
+        copied: one entry per copy, for log messages.
+        settles_in_s: seconds until archives that are being written can be compared.
     """
 
     logs: Mapping[str, Sequence[FileInfo]]
@@ -70,11 +70,11 @@ class NewFiles:
 
 
 def without_copies(contents: Contents, files: Sequence[FileInfo], now_s: float) -> NewFiles:
-    """Tell new files from copies of other new files.
+    """Separate new files from copies of other new files.
 
     Args:
         contents: reads files.
-        files: those that no shard has.
+        files: files without a shard.
         now_s: seconds since 1970.
     """
     logs: dict[str, list[FileInfo]] = {file.path: [] for file in files}
@@ -103,12 +103,12 @@ def without_copies(contents: Contents, files: Sequence[FileInfo], now_s: float) 
 
 
 def tells_time(head: bytes, end: bytes) -> bool:
-    """Whether the first line and the last bytes of a content tell a date and a time."""
+    """Whether the first line and the last bytes of a content carry a date and a time."""
     return _MOMENT.search(head.partition(b"\n")[0]) is not None and _MOMENT.search(end) is not None
 
 
 def _pairs(files: Iterable[FileInfo]) -> Iterator[tuple[FileInfo, list[FileInfo]]]:
-    """Every file that by its name may be a copy, with those that it may be one of, the log itself first."""
+    """Files that may be copies by their names, each with its possible originals, the log itself first."""
     places: dict[tuple[str, str, str], list[FileInfo]] = {}
     for file in sorted(files, key=_age):
         if file.size:
@@ -144,12 +144,12 @@ def _may_be_of(log: FileInfo, copy: FileInfo) -> bool:
     one, other = log_name(log.path), log_name(copy.path)
     if one.is_compressed:
         return log.size == copy.size and one.folder == other.folder
-    # What was rotated once stays in its folder.
+    # A file that was rotated once stays in its folder.
     return one.folder == other.folder or not one.is_rotated
 
 
 def _compare(contents: Contents, log: FileInfo, copy: FileInfo, now_s: float) -> Copied | float | None:
-    """A copy; or in how many seconds an archive that is being written will tell; or None: another file."""
+    """The copy; or seconds until an archive that is being written can be compared; or None: another file."""
     kind = contents.compression_of(copy.path)
     own_kind = contents.compression_of(log.path)
     head = contents.head(copy, kind)
@@ -165,7 +165,7 @@ def _compare(contents: Contents, log: FileInfo, copy: FileInfo, now_s: float) ->
         if archive.broken is not None and left_s > 0:
             return left_s
         size, end = archive.size, archive.end
-    if size > log.size and is_local(log):  # it may have grown since it was listed, before it was copied
+    if size > log.size and is_local(log):  # the log may have grown after its listing, before the copy
         log = replace(file_info(contents.fs, log.path), path=log.path)
     if not 0 < size <= log.size or tail_before(contents.fs, log.path, size) != tail_hash(end):
         return None
@@ -178,13 +178,13 @@ def _compare(contents: Contents, log: FileInfo, copy: FileInfo, now_s: float) ->
 
 
 def _is_proved(log: FileInfo, copy: FileInfo, size: int, *, is_dated: bool) -> bool:
-    """Whether a content that a log begins with can only be a copy's, if it is that to the last byte.
+    """Whether equality to the last byte proves that a content, which a log begins with, is a copy's.
 
     Args:
-        log: it.
-        copy: the other file.
+        log: the log.
+        copy: the file that may be its copy.
         size: bytes of the content.
-        is_dated: its lines tell date and time.
+        is_dated: its lines carry date and time.
     """
     if is_dated:
         return True

@@ -1,4 +1,4 @@
-"""Compressed files as one stream that ends where the file is broken, and says why; and as a file with offsets."""
+"""Compressed files as one stream that ends where the file is broken, and records why; and as a file with offsets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _STEP = 1 << 20
 
 
 class DecompressedStream:
-    """Reads the decompressed bytes of a file.
+    """Stream of a file's decompressed bytes.
 
     A truncated or corrupt file gives every byte before the break, then ends; `broken` holds the
     reason. The same file gives the same bytes each time. gzip members and zstd frames that follow
     one another are one stream (RFC 1952 section 2.2, RFC 8878 section 3.1).
 
     Args:
-        open_raw: opens the compressed file at its beginning; called again when a break has to be found.
+        open_raw: opens the compressed file at its beginning; called again to locate a break.
         compression: gzip or zstd.
     """
 
@@ -51,14 +51,14 @@ class DecompressedStream:
         return b"".join(pieces)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._raw.close()
 
     def _decompress(self) -> pa.CompressedInputStream:
         return pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), self._compression)
 
     def _before_the_break(self, most: int) -> bytes:
-        """What a read that failed had already decompressed: the file is read again up to there, then byte by byte."""
+        """Bytes that a failed read had already decompressed: reads the file again up to there, then byte by byte."""
         self._raw.close()
         self._raw = self._open_raw()
         self._stream = self._decompress()
@@ -75,17 +75,17 @@ class DecompressedStream:
 
 
 class DecompressedFile:
-    """The decompressed bytes of a file at any offset, like a plain file; going back starts at its beginning again."""
+    """The decompressed bytes of a file at any offset, like a plain file; seeking back decompresses from the start."""
 
     def __init__(self, open_raw: Callable[[], RawFile], compression: str) -> None:
-        """Open it; see `DecompressedStream`."""
+        """Open the file; see `DecompressedStream`."""
         self._open = partial(DecompressedStream, open_raw, compression)
         self._stream = self._open()
         self._at = 0
 
     @property
     def broken(self) -> str | None:
-        """Why nothing can be read any more."""
+        """Why nothing more can be read; None unless the file is broken."""
         return self._stream.broken
 
     def seek(self, offset: int) -> None:
@@ -103,5 +103,5 @@ class DecompressedFile:
         return data
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._stream.close()

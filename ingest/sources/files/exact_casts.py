@@ -1,8 +1,7 @@
-"""Values of Parquet files in the job's types: what `docs/job-file.md` lists, exactly, and nothing else.
+"""Casts of Parquet values to the job's types: exactly those that `docs/job-file.md` lists.
 
-Arrow's own cast takes more than that for values: decimals wrap, texts are read more generously than anywhere else
-(``0x10``, ``1e400``), 5 becomes true, a float that is too large or too small for 32 bits an infinity or 0, and a time
-a number.
+Arrow's own cast accepts more: decimals wrap, texts are parsed more leniently than anywhere else (``0x10``, ``1e400``),
+5 becomes true, a float that is too large or too small for 32 bits becomes an infinity or 0, and a time a number.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ingest.sources.files.parquet_times import in_years, to_dates, to_timestamps
 
 
 def cast_exactly(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
-    """The values as of this type; null where one does not fit.
+    """Cast values to a type; null where a value does not fit.
 
     Args:
         values: of any type without a dictionary.
-        kind: the type, one that a schema can declare.
+        kind: the target type, one that a schema can declare.
         written: how times are written.
     """
     found = values.type
@@ -83,7 +82,7 @@ def _numbers(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow's cast, null where it refuses a value: it refuses all for one."""
+    """Arrow's cast, with null for refused values: Arrow refuses the whole array for one value."""
     try:
         return pc.cast(values, kind)
     except pa.ArrowNotImplementedError:
@@ -96,7 +95,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _as_texts(values: pa.Array) -> pa.Array:
-    """Texts, and bytes that are some: not all writers mark texts as such."""
+    """Texts, and bytes that are valid UTF-8, else null: not all writers mark texts as such."""
     if _is_text(values.type):
         return pc.cast(values, pa.string())
     texts = as_text(pc.fill_null(pc.cast(values, pa.binary()), pa.scalar(b""))).texts

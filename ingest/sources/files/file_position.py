@@ -1,4 +1,4 @@
-"""What a shard's position keeps of its file, besides the offset: where it was, and by what it is recognised again."""
+"""The file part of a shard's position, beside the offset: path, and evidence to recognise the file again."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from timeline.epoch import Json, Position
 from timeline.stores.opening import absolute
 
 HEAD_BYTES = 4096
-"""How many of a file's first bytes tell it from other files: as many of them as were read."""
+"""Number of a file's first bytes that tell it from other files; fewer where fewer were read."""
 
 Copy: TypeAlias = tuple[str, int, float]
-"""`FileInfo.state` of a file that holds nothing but what its shard holds too."""
+"""`FileInfo.state` of a file whose whole content its shard holds too."""
 
 
 @dataclass(frozen=True)
 class FilePosition:
-    """How far a file was read, and what tells that it is still the same file.
+    """The file that a shard was read from, and evidence that it is still the same file.
 
     Attributes:
-        path: where the file was.
+        path: the file's path when the position was planned.
         identity: see `FileInfo`.
-        mtime_s: its last change when the position was planned.
+        mtime_s: the file's modification time when the position was planned.
         tail: hash of the bytes before the offset.
         fresh_line: the bytes at the offset begin a line even though no line end stands before them, because
             an unterminated last line was closed there.
         head: hash of the file's first bytes; "" in positions of older versions, and of files that count whole.
-        head_bytes: how many bytes that are.
-        archive: compression of the file where a rotation compressed what was read before: the offset counts
-            decompressed bytes; None where the file's own bytes count.
-        archive_size: size of that file, compressed, of which everything was read.
+        head_bytes: number of bytes that `head` covers.
+        archive: compression of the file where a rotation compressed it after it was read plain: the offset counts
+            decompressed bytes; None where the offset counts the file's own bytes.
+        archive_size: compressed size of that file, which was read to its end.
         copies: listed files that are copies of this one.
-        is_ended: the file was truncated or replaced, and the job went on without the rest.
-        has_more: the file was longer than what was taken of it when the position was planned.
-        born_s: when the file was made; None where the system does not tell, and in positions of older versions.
+        is_ended: the file was truncated or replaced, and the job continued without the rest.
+        has_more: the file had bytes after the offset when the position was planned.
+        born_s: creation time of the file; None where the system does not report it, and in positions of older versions.
     """
 
     path: str
@@ -53,7 +53,7 @@ class FilePosition:
     born_s: float | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """As it stands in `Position.detail`; what says nothing is left out."""
+        """JSON for `Position.detail`; optional fields without a value are left out."""
         detail: dict[str, Json] = {
             "path": self.path,
             "id": self.identity,
@@ -77,7 +77,7 @@ class FilePosition:
 
     @staticmethod
     def of(position: Position) -> FilePosition:
-        """Read back from a position."""
+        """Parse the detail of a position."""
         detail = position.detail
         identity, archive, copies = detail.get("id"), detail.get("archive"), detail.get("copies")
         return FilePosition(
@@ -98,7 +98,7 @@ class FilePosition:
 
 
 def _one_spelling(path: str, identity: Json) -> str:
-    """A local path as listings have it; older versions kept ``logs/../logs/app.log`` where a job file says so."""
+    """A local path, normalised as in listings; older versions kept a job file's ``logs/../logs/app.log``."""
     is_odd = isinstance(identity, str) and identity.startswith("ino:") and ("//" in path or "/." in path)
     return absolute(path) if is_odd else path
 

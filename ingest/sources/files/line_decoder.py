@@ -1,4 +1,4 @@
-"""Decodes blocks of a line reader, whose lines are the records, and lines of the quarantine."""
+"""Decoder of a line reader's blocks, one record per line, and of quarantined lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ingest.sources.files.read import MTIME
 
 @dataclass(frozen=True)
 class LineDecoder:
-    """Picklable; see `Decoder`. A block's data is text, or the lines of `lines_again`.
+    """Picklable decoder of lines; see `Decoder`. A block's data is text, or the lines of `lines_again`.
 
     Attributes:
         records: decodes the lines.
@@ -74,13 +74,13 @@ def _header_of(block: Block) -> str | None:
 
 
 def _time_of(block: Block) -> int | None:
-    """Modification time of the lines' file when they were planned, milliseconds since 1970."""
+    """Modification time of the block's file when the range was planned, milliseconds since 1970."""
     mtime_s = block.detail.get(MTIME)
     return int(mtime_s * 1000) if isinstance(mtime_s, int | float) else None
 
 
 def _with_context(found: Decoded, block: Block) -> Decoded:
-    """Rejected lines with the detail of their block, which decoding them again needs."""
+    """Add the block's detail to its rejected lines, so that they can be decoded again."""
     if not found.rejected.num_rows or not block.detail:
         return found
     context = pa.repeat(json.dumps(dict(block.detail), ensure_ascii=False), found.rejected.num_rows)

@@ -1,4 +1,4 @@
-"""What an fsspec store lists below a path, and how a file is recognised again after it was renamed."""
+"""Listings of an fsspec store below a path, with each file's identity across renames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from timeline.stores.trust import check_authorities, untrusted
 
 _MAGIC = "*?["
 TAIL_BYTES = 256
-"""How many bytes before an offset tell whether a file still has the content that was read."""
+"""Number of bytes before an offset that tell whether a file still has the content that was read."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class FileInfo:
     Attributes:
         path: as the store names it, without protocol and credentials.
         size: bytes.
-        mtime_s: last change, seconds since 1970; 0 where the store does not say.
-        identity: stays with the file when it is renamed (local: inode; object stores: etag); None where there is none.
+        mtime_s: modification time, seconds since 1970; 0 where the store does not report it.
+        identity: kept when the file is renamed (local: inode; object stores: etag); None where there is none.
         is_link: the path is a link to the file.
-        names: all paths of a file that has several (hard links), its own first; else empty.
+        names: all paths of a file that has several (hard links), `path` first; else empty.
     """
 
     path: str
@@ -47,24 +47,24 @@ class FileInfo:
 
     @property
     def state(self) -> tuple[str, int, float]:
-        """What stays as it is while the file does, also when it is renamed where renaming keeps the identity."""
+        """Key of the file while it is unchanged; a local file keeps the key when it is renamed."""
         return (str(self.identity) if is_local(self) else self.path, self.size, self.mtime_s)
 
 
 def is_local(file: FileInfo) -> bool:
-    """Whether a file lies on a file system, whose identities and times are those of files and not of uploads."""
+    """Whether a file lies on a file system, where identity and time belong to the file and not to an upload."""
     return file.identity is not None and file.identity.startswith("ino:")
 
 
 @dataclass(frozen=True)
 class Location:
-    """A source's path, resolved: the store, the fixed folder that shard names are relative to, and what to list.
+    """A source's path, resolved: the store, the fixed folder that shard names are relative to, and the files to list.
 
     Attributes:
         fs: the store.
         root: the folder without any wildcard.
         glob: the pattern to list; None when `root` is walked.
-        single: the one file meant, if there is neither a wildcard nor a folder.
+        single: path of the only file, where the path has no wildcard and is no folder.
     """
 
     fs: AbstractFileSystem
@@ -73,22 +73,22 @@ class Location:
     single: str | None = None
 
     def name_of(self, path: str) -> str:
-        """The path below the root."""
+        """A file's path below the root."""
         return path[len(self.root) :].lstrip("/") if path.startswith(self.root) else path
 
     def lists(self, path: str) -> bool:
-        """Whether a listing has a file of this path, if there is one."""
+        """Whether a listing includes a file of this path, if it exists."""
         if self.single is not None:
             return path == self.single
         return path.startswith(f"{self.root.rstrip('/')}/") and (self.glob is None or matches_glob(self.glob, path))
 
 
 def resolve(url: str, storage: Mapping[str, Any]) -> Location:
-    """The store and the fixed folder of a path, glob or URL; a local one in its one spelling, as a listing has it.
+    """The store and the fixed folder of a path, glob or URL; a local path is normalised, as in listings.
 
     Raises:
         ConfigError: storage names a file of certificates that cannot be read.
-        SourceError: no store goes by the URL's protocol, its options are wrong, or it does not answer.
+        SourceError: no store has the URL's protocol, its options are wrong, or the store does not answer.
     """
     check_authorities(storage)
     try:
@@ -98,7 +98,7 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
             if fs.isdir(path):
                 return Location(fs, path)
             return Location(fs, path.rpartition("/")[0], single=path)
-    except Exception as failure:  # of fsspec, or whatever the SDK of its storage raises when that does not answer
+    except Exception as failure:  # of fsspec, or of the storage's SDK when the storage does not answer
         raise SourceError(
             f"the source's path {without_credentials(url)} cannot be opened: "
             f"{untrusted(failure) or without_secrets(str(failure), storage)}; check it and storage"
@@ -109,12 +109,12 @@ def resolve(url: str, storage: Mapping[str, Any]) -> Location:
 
 
 def list_files(location: Location, known: Collection[str], *, may_be_missing: bool = False) -> list[FileInfo]:
-    """Every file of the source now, by path; hidden ones (``.`` and ``_``) and second names of one file left out.
+    """Current files of the source, sorted by path, without hidden ones (``.`` and ``_``) and second names of one file.
 
     Args:
         location: the source's path.
         known: paths that records were read from before.
-        may_be_missing: a folder that no record was read from yet is no error, it may come.
+        may_be_missing: a missing folder that no record was read from is no error; it may be created later.
 
     Raises:
         SourceError: the folder, or the bucket, does not exist, or some folder or link cannot be read.
@@ -151,7 +151,7 @@ def list_files(location: Location, known: Collection[str], *, may_be_missing: bo
 
 
 def _require_place(location: Location, *, is_known: bool, was_folder: bool) -> None:
-    """Where nothing is listed, tell an empty place from one that is not there.
+    """Where nothing is listed, raise unless the source's path exists, or, for a known file, its folder.
 
     Object stores have no folders: there, only the bucket has to exist.
     """
@@ -181,15 +181,15 @@ def _bucket_is_there(fs: AbstractFileSystem, bucket: str) -> bool:
         fs.ls(bucket, detail=False)
     except FileNotFoundError:
         return False
-    except Exception:  # who may list a prefix need not be allowed to list the whole bucket
+    except Exception:  # a user who may list a prefix may lack permission to list the bucket
         return True
     return True
 
 
 def _one_of_each(fs: AbstractFileSystem, files: list[FileInfo]) -> list[FileInfo]:
-    """The files, with those of one inode as one: hard links, or a file that was renamed while it was listed.
+    """Merge files of one inode: hard links, or a file that was renamed while it was listed.
 
-    Inode numbers count within one device, which a listing does not tell.
+    Inode numbers are unique within one device, which a listing does not report.
     """
     if not isinstance(fs, LocalFileSystem):
         return files
@@ -204,7 +204,7 @@ def _one_of_each(fs: AbstractFileSystem, files: list[FileInfo]) -> list[FileInfo
         devices: dict[int | None, list[FileInfo]] = {}
         for file in group:
             devices.setdefault(_device(file.path), []).append(file)
-        # A path that is not there any more is the old name of one of the others.
+        # A path that no longer exists is the old name of another file of the group.
         gone = devices.pop(None, [])
         kept += [replace(same[0], names=tuple(each.path for each in same)) for same in devices.values()]
         kept += [] if devices else gone[:1]
@@ -219,7 +219,7 @@ def _device(path: str) -> int | None:
 
 
 def file_info(fs: AbstractFileSystem, path: str) -> FileInfo:
-    """One file as it is now; FileNotFoundError where it is not."""
+    """Current state of one file; raises FileNotFoundError where it does not exist."""
     fs.invalidate_cache()
     found = _file_info(fs, path, fs.info(path))
     if found is None:
@@ -237,7 +237,13 @@ def files_beside(fs: AbstractFileSystem, path: str) -> Iterator[FileInfo]:
 
 
 def files_below(fs: AbstractFileSystem, root: str, glob: str | None) -> Iterator[FileInfo]:
-    """All files of a source, when one of them is looked for; see `walk_files`."""
+    """All files below a folder or of a glob; see `walk_files`.
+
+    Args:
+        fs: the store.
+        root: the folder; of a glob, its part without wildcards.
+        glob: the pattern; None: everything below the folder.
+    """
     for path, info in walk_files(fs, root, glob).items():
         found = _file_info(fs, path, info)
         if found is not None:
@@ -245,7 +251,14 @@ def files_below(fs: AbstractFileSystem, root: str, glob: str | None) -> Iterator
 
 
 def read_bytes(fs: AbstractFileSystem, path: str, start: int, until: int) -> bytes:
-    """Bytes ``[start, until)`` of a file, fewer where it ends before."""
+    """Bytes ``[start, until)`` of a file, fewer where it ends before.
+
+    Args:
+        fs: the store.
+        path: the file's path.
+        start: first offset.
+        until: first offset after the span.
+    """
     try:
         return bytes(fs.cat_file(path, start=start, end=until)) if until > start else b""
     except OSError as failure:
@@ -254,22 +267,28 @@ def read_bytes(fs: AbstractFileSystem, path: str, start: int, until: int) -> byt
 
 
 def tail_hash(tail: bytes) -> str:
-    """What a position keeps of the bytes before it: enough to notice other content, too little to read."""
+    """Hash of the last 256 bytes before a position: enough to detect other content, too little to reveal it."""
     return hashlib.blake2b(tail[-TAIL_BYTES:], digest_size=12).hexdigest()
 
 
 def head_hash(head: bytes) -> str:
-    """The same of a file's first bytes, all of them."""
+    """Hash of all the given first bytes of a file, as `tail_hash`."""
     return hashlib.blake2b(head, digest_size=12).hexdigest()
 
 
 def tail_before(fs: AbstractFileSystem, path: str, offset: int) -> str:
-    """The hash of the (up to 256) bytes before an offset."""
+    """The hash of the (up to 256) bytes before an offset.
+
+    Args:
+        fs: the store.
+        path: the file's path.
+        offset: first offset after the bytes.
+    """
     return tail_hash(read_bytes(fs, path, max(0, offset - TAIL_BYTES), offset))
 
 
 def _file_info(fs: AbstractFileSystem, path: str, info: Mapping[str, Any]) -> FileInfo | None:
-    """The file behind a listing's entry, through a local link; None where it is no file."""
+    """The file of a listing's entry; follows a local link; None where the entry is no file."""
     is_link = bool(info.get("islink", False))
     if is_link and isinstance(fs, LocalFileSystem):
         try:
@@ -306,7 +325,7 @@ def _mtime_s(info: Mapping[str, Any]) -> float:
 
 
 def _require_text(path: str) -> None:
-    """A shard's name goes into JSON bodies: one that is not Unicode would come back as another."""
+    """Raise for a path that is not valid UTF-8: JSON, which stores shard names, would not preserve it."""
     try:
         path.encode()
     except UnicodeEncodeError as error:

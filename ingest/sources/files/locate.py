@@ -1,10 +1,10 @@
-"""Where the file of a planned range is when a task reads it: as planned, or made another by a rotation since.
+"""Lookup of a planned range's file when a task reads it: as planned, or as a rotation left it since.
 
 ::
 
     at its path, or renamed ── same bytes before the range's end ──→ read there
-    another file, by its name a rotation's: a copy, or compressed ── same bytes ──→ read there
-    nothing of that ──→ RangeGoneError
+    another file with a rotation's name: a copy, or compressed ── same bytes ──→ read there
+    none of these ──→ RangeGoneError
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _KINDS = ((".gz", "gzip"), (".zst", "zstd"))
 
 @dataclass(frozen=True)
 class Located:
-    """A range's file now.
+    """The current file of a range.
 
     Attributes:
-        path: it.
+        path: the file's path.
         size: bytes, as stored.
         archive: its compression where the range's offsets count decompressed bytes.
     """
@@ -52,13 +52,13 @@ class Located:
 
 
 def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
-    """Find the file of a range, and compare its content with what was planned.
+    """Find the file of a range, and compare its content with the plan.
 
-    A rotation between two looks at the folder hides a file from both of its names; further looks tell.
+    A rotation during the lookup may hide a file under both of its names; retries find it.
 
     Raises:
-        RangeGoneError: the file is gone, shorter than planned, or has other content.
-        SourceError: it cannot be opened.
+        RangeGoneError: the file is missing, shorter than planned, or has other content.
+        SourceError: the file cannot be opened.
         StoreUnavailableError: the store does not answer.
     """
     look = partial(_locate_once, fs, offsets)
@@ -85,12 +85,17 @@ def _locate_once(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
 
 
 def require_still(fs: AbstractFileSystem, offsets: OffsetRange, path: str) -> None:
-    """Check, behind the last row, that a local file was not truncated and written anew while it was read.
+    """Check, after the last row, that a local file was not truncated and rewritten while it was read.
 
-    Objects of a store are replaced as a whole and are not asked for again.
+    Objects are replaced as a whole and are not checked.
+
+    Args:
+        fs: the store.
+        offsets: the range that was read.
+        path: path of the file that was read.
 
     Raises:
-        RangeGoneError: it was.
+        RangeGoneError: the file was truncated or rewritten.
     """
     identity = offsets.detail.get("id")
     if isinstance(identity, str) and identity.startswith("ino:"):
@@ -98,9 +103,9 @@ def require_still(fs: AbstractFileSystem, offsets: OffsetRange, path: str) -> No
         try:
             is_same = tail_before(fs, path, at) == offsets.detail["tail"]
         except FileNotFoundError:
-            return  # removed or renamed behind the reader, who had it open
+            return  # deleted or renamed while the reader had it open
         if not is_same:
-            # The path may be another file's by now: the reader's own was checked when it was opened.
+            # The path may be another file's by now; the reader's file was checked when it was opened.
             now = _find(fs, offsets)
             if now is not None and now.identity == identity and _difference(fs, offsets, now) is not None:
                 raise rewritten(offsets, f"file {path} was truncated or rewritten while it was read")
@@ -112,7 +117,7 @@ def is_of_archive(offsets: OffsetRange) -> bool:
 
 
 def limit_of(offsets: OffsetRange) -> int:
-    """How far the file counted when the range was planned."""
+    """End of the bytes that counted when the range was planned."""
     return cast(int, offsets.detail["limit"])
 
 
@@ -127,7 +132,7 @@ def range_gone(offsets: OffsetRange, found: str) -> RangeGoneError:
 def rewritten(offsets: OffsetRange, found: str) -> RangeGoneError:
     """The error of a range whose file was truncated in place, or rewritten.
 
-    Only a committed position lets the next plan notice that; a file that no epoch has read stops the job.
+    Only a committed position lets the next plan detect the change; a file that no epoch has read stops the job.
     """
     gone = range_gone(offsets, found)
     return RangeRewrittenError(str(gone)) if offsets.start > 0 else gone
@@ -138,7 +143,7 @@ def _tail_at(offsets: OffsetRange) -> int:
 
 
 def _find(fs: AbstractFileSystem, offsets: OffsetRange) -> FileInfo | None:
-    """By path, or by identity in the same folder."""
+    """The file by path, or by identity among the files of `_elsewhere`; else another file at the path, or None."""
     path, identity = str(offsets.detail["path"]), offsets.detail.get("id")
     try:
         found: FileInfo | None = file_info(fs, path)
@@ -150,7 +155,7 @@ def _find(fs: AbstractFileSystem, offsets: OffsetRange) -> FileInfo | None:
 
 
 def _elsewhere(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[FileInfo]:
-    """Files where a rotation can have put the range's: in its folder first, then all that the job's path matches."""
+    """Files that a rotation may have made of the range's: in its folder first, then all that the job's path matches."""
     yield from files_beside(fs, str(offsets.detail["path"]))
     root, glob = offsets.detail.get("root"), offsets.detail.get("glob")
     if isinstance(root, str):
@@ -158,7 +163,7 @@ def _elsewhere(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[FileInf
 
 
 def _difference(fs: AbstractFileSystem, offsets: OffsetRange, found: FileInfo) -> str | None:
-    """What tells a file from the planned one, for people; None where nothing does."""
+    """Difference between a file and the planned one, human-readable; None where there is none."""
     detail = offsets.detail
     size, at, tail = limit_of(offsets), _tail_at(offsets), detail["tail"]
     if is_of_archive(offsets):
@@ -172,7 +177,7 @@ def _difference(fs: AbstractFileSystem, offsets: OffsetRange, found: FileInfo) -
 
 
 def _made_of(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[Located]:
-    """Files that a rotation may have made of a plain one, and that have its content."""
+    """Files that a rotation may have made of the range's plain file, and that have its content."""
     path = str(offsets.detail["path"])
     if offsets.detail.get("compression") is not None or "fresh_line" not in offsets.detail:
         return
@@ -188,7 +193,7 @@ def _made_of(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[Located]:
 
 
 def _holds(fs: AbstractFileSystem, offsets: OffsetRange, file: FileInfo, kind: str) -> bool:
-    """Whether a compressed file has what was planned: all of it, and the bytes before its end."""
+    """Whether a compressed file has the planned length and the same bytes before the range's end."""
     at, limit = _tail_at(offsets), limit_of(offsets)
     content = DecompressedFile(lambda: RawFile(fs, file.path, file.size), kind)
     try:

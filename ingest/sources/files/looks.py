@@ -1,4 +1,4 @@
-"""Looks at a folder in which files are renamed meanwhile: one may miss a file under both of its names."""
+"""Retries of lookups in a folder whose files are being renamed: one lookup may miss a file under both of its names."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MOST_LOOKS = 5
-"""Looks until a file that is not there counts as gone."""
+"""Lookups before an absent file counts as missing."""
 
 _FIRST_PAUSE_S = 0.01
-"""Between the second look and the third; each further one is twice as long. A rotation takes some milliseconds."""
+"""Pause between the second lookup and the third; each further pause doubles. A rotation takes some milliseconds."""
 
 
 def look_again(look: Callable[[], T], last: Callable[[], T], *fleeting: type[Exception]) -> T:
-    """What a look gives, made again while it raises what a rotation may be to blame for.
+    """Result of a lookup, which is retried while it raises an error that a rotation may have caused.
 
     Args:
-        look: one look.
-        last: the last one, whose error stands.
-        fleeting: errors that the next look may not have.
+        look: one lookup.
+        last: the last lookup, whose error is raised.
+        fleeting: errors to retry on.
     """
     for number in range(MOST_LOOKS - 1):
         try:

@@ -1,19 +1,19 @@
-"""Whether a file is one that a shard had below another ``source.path``: the source was moved (``--new-source``).
+"""Whether a file is the one that a shard had below another ``source.path``: the source was moved (``--new-source``).
 
-A shard whose file today's path cannot list was read through another one. A file that no shard has, with the same
-name below the source's root and with the content that was read, is then
+A shard whose last path today's ``source.path`` does not match was read through another one. A file without a shard,
+with the same name below the source's root and with the content that was read, is then
 
 ::
 
-    named otherwise when the shard began, or its old path is there still ──→ doubtful
+    named otherwise when the shard began, or its old path still exists ────→ doubtful
     changed last when the shard was read: ``cp -a``, ``rsync -a``, ``mv`` ─→ the shard's file
     an object, whose time is its upload's ─────────────────────────────────→ taken for it
-    with lines that tell date and time ────────────────────────────────────→ taken for it
-    longer than what was read, of which at least 4 KiB ────────────────────→ taken for it
+    with lines that carry date and time ───────────────────────────────────→ taken for it
+    longer than the bytes read, which are at least 4 KiB ──────────────────→ taken for it
     anything else ─────────────────────────────────────────────────────────→ doubtful
 
-A doubtful file is read as one of its own. Files of one name in several folders below one root are not asked for
-here: today's path lists all of them.
+A doubtful file is read as a new file. Files of one name in several folders below one root are not compared here:
+today's path lists all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingest.sources.files.renamed import keeps_time
 
 
 class Moved(enum.Enum):
-    """How a file stands to a shard that was read through another path."""
+    """Relation of a file to a shard that was read through another path."""
 
     KNOWN = "known"
     TAKEN = "taken"
@@ -34,12 +34,12 @@ class Moved(enum.Enum):
 
 
 def may_be_moved(location: Location, place: FilePosition, file: FileInfo) -> bool:
-    """Whether a shard's last path is not below the source's path any more, and ends as the file's name below its root.
+    """Whether today's path does not match a shard's last path, which ends with the file's name below the root.
 
     Args:
         location: the source's path today.
-        place: the shard's.
-        file: below that path.
+        place: the shard's position.
+        file: below today's path.
     """
     return place.path.endswith(f"/{location.name_of(file.path)}") and not location.lists(place.path)
 
@@ -47,15 +47,15 @@ def may_be_moved(location: Location, place: FilePosition, file: FileInfo) -> boo
 def found_below_another_path(
     location: Location, shard: str, place: FilePosition, offset: int, file: FileInfo, *, is_dated: bool
 ) -> Moved:
-    """What a file is that `may_be_moved` and has the shard's content; see the module.
+    """Relation of a file that `may_be_moved` to the shard whose content it has; see the module.
 
     Args:
         location: the source's path today.
-        shard: the shard's name, which is its file's below the root of then.
-        place: the shard's.
+        shard: the shard's name, which is its file's first name below the former root.
+        place: the shard's position.
         offset: how far the shard was read.
         file: below today's path.
-        is_dated: its lines tell date and time.
+        is_dated: its lines carry date and time.
     """
     first_name = shard.rpartition("#")[0] or shard
     is_renamed = place.path.endswith(f"/{first_name}") and first_name != location.name_of(file.path)

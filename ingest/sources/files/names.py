@@ -12,7 +12,7 @@ from functools import lru_cache
 
 _ENDINGS = (".gz", ".zst")
 _ASIDE = ".tmp"
-"""The name of a log while logrotate copies it to another device (renamecopy)."""
+"""Ending of a log's name while logrotate copies it to another device (renamecopy)."""
 
 _DATE = re.compile(r"[-._](\d{4}[-_.]?\d{2}[-_.]?\d{2}\d*(?:[-_T:]\d+)*|\d{10})(?=$|\.)")
 _NUMBER = re.compile(r"\.(\d{1,3})(?=$|\.[^.\d][^.]*$)")
@@ -20,14 +20,14 @@ _NUMBER = re.compile(r"\.(\d{1,3})(?=$|\.[^.\d][^.]*$)")
 
 @dataclass(frozen=True)
 class LogName:
-    """The path of a log, taken apart.
+    """The parts of a log's path.
 
     Attributes:
-        folder: its folder.
+        folder: the log's folder.
         family: the file's name before any rotation.
-        date: the date that a rotation has put into it; "" without one.
-        number: how often it was rotated; None where the name does not say.
-        is_compressed: it ends as compressed files do.
+        date: the date that a rotation has put into the name; "" without one.
+        number: number of rotations, from the name; None where the name has none.
+        is_compressed: the name has a compressed file's ending.
     """
 
     folder: str
@@ -38,13 +38,13 @@ class LogName:
 
     @property
     def is_rotated(self) -> bool:
-        """Whether the name tells of a rotation."""
+        """Whether a rotation gave the name."""
         return self.is_compressed or bool(self.date) or self.number is not None
 
 
 @lru_cache(maxsize=100_000)
 def log_name(path: str) -> LogName:
-    """A path taken apart."""
+    """The parts of a path."""
     folder, _, name = path.rpartition("/")
     ending = next((each for each in _ENDINGS if name.endswith(each)), "")
     family = name.removesuffix(ending).removesuffix(_ASIDE)
@@ -65,7 +65,7 @@ def base_name(path: str) -> str:
 
 
 def is_unpacked(before: str, after: str) -> bool:
-    """Whether unpacking makes one path of another: the same name, in the same folder, without the ending."""
+    """Whether unpacking turns one path into another: the same name, in the same folder, without the ending."""
     return before in packed_names(after)
 
 
@@ -75,7 +75,7 @@ def packed_names(path: str) -> set[str]:
 
 
 def may_become(before: str, after: str) -> bool:
-    """Whether a rotation can have made one path of another; a log never gets its old name back.
+    """Whether a rotation can turn one path into another; a log never gets its old name back.
 
     A file of the same name in another folder is another host's, or another day's.
     """
@@ -88,5 +88,5 @@ def may_become(before: str, after: str) -> bool:
         return True
     if other.number is None or other.number < one.number:
         return False
-    # Only a file that is made anew has another identity, and what is only renamed is not made anew.
+    # Renaming keeps the identity, by which the file is found; only compression creates another file.
     return other.is_compressed

@@ -1,4 +1,4 @@
-"""What a job file says about a `files` source: where, how much at a time, when a file has settled."""
+"""Job file options of a `files` source: its path, the limits of an epoch, when a file has settled."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class FilesOptions(SourceOptions):
         close_after: seconds a file must be unchanged before its unterminated last line, or a compressed or
             Parquet file as a whole, counts. 0: at once.
         compression: ``auto`` goes by the name's ending (.gz, .zst).
-        on_truncate: what happens when a file was truncated or replaced, and what it held is in no other file of
-            `path`, or when it is gone with a rest: ``stop`` the job, or ``restart`` with what is there and record
-            the hole.
+        on_truncate: action when a file was truncated or replaced, and its former content is in no other file of
+            `path`, or when it is missing with unread bytes: ``stop`` the job, or ``restart`` with the present content
+            and record the hole.
     """
 
     formats: ClassVar[tuple[RecordFormat, ...]] = (

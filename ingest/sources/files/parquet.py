@@ -1,4 +1,4 @@
-"""Parquet files: row groups of a range into record batches, and those into the job's columns.
+"""Parquet files: row groups of a range into record batches, and the batches into the job's columns.
 
 A row group belongs to the range in which its first page starts; the offset of a row is its index
 in the file. A row group that cannot be read further is one rejected row; the others are read.
@@ -34,12 +34,12 @@ from timeline.epoch import OffsetRange
 
 _BATCH_ROWS = 16 * 1024
 _BROKEN = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, OSError)
-"""What pyarrow raises for a damaged file (thrift errors are OSError)."""
+"""Errors that pyarrow raises for a damaged file (thrift errors are OSError)."""
 
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """Picklable; see `RangeReader`.
+    """Picklable reader of Parquet files; see `RangeReader`.
 
     Attributes:
         fs: the store.
@@ -48,7 +48,7 @@ class ParquetReader:
     fs: AbstractFileSystem
 
     def _opened(self, offsets: OffsetRange) -> tuple[str, RawFile]:
-        """A range's file, which may be renamed between the look and the opening."""
+        """Path and open file of a range; retried where the file is renamed between lookup and opening."""
         for look in range(MOST_LOOKS):
             path = locate(self.fs, offsets).path
             try:
@@ -71,7 +71,7 @@ class ParquetReader:
                 file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             except _BROKEN as failure:
                 source.require_store()
-                # One row for the whole file, whatever it is split into.
+                # One row for the whole file, however many pieces it is split into.
                 if offsets.start == 0:
                     yield _broken(offsets, 0, f"{path} is not readable as Parquet: {failure}")
                 return
@@ -112,13 +112,13 @@ def _broken(offsets: OffsetRange, at: int, reason: str) -> Block:
 
 @dataclass(frozen=True)
 class ParquetDecoder:
-    """Picklable; see `Decoder`. Values are cast as far as nothing but digits beyond microseconds is lost.
+    """Picklable decoder of Parquet rows; see `Decoder`. A cast loses nothing but digits beyond microseconds.
 
     Attributes:
         schema: the columns.
-        on_unknown_field: what happens where a file has a column that the schema does not have.
+        on_unknown_field: action where a file has a column that the schema does not have.
         lineage: whether offsets are wanted.
-        timestamp_formats: of columns that a file may have as texts, numbers or local times.
+        timestamp_formats: by column, for files that hold times as texts, numbers or local times.
     """
 
     schema: pa.Schema
@@ -151,7 +151,7 @@ class ParquetDecoder:
         return replace(found, rejected=found.rejected.set_column(at, found.rejected.schema.field(at), context))
 
     def _columns(self, block: Block, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
-        """The job's columns, and the rows that do not fit."""
+        """The job's columns, and the rows that do not fit, with their reasons."""
         reason = refused(batch.schema, self.schema)
         unknown = [name for name in batch.schema.names if name not in self.schema.names]
         if unknown and reason is None and self.on_unknown_field is UnknownField.FAIL:
@@ -163,7 +163,7 @@ class ParquetDecoder:
             return none, dict.fromkeys(range(batch.num_rows), reason)
         bad = _not_utf8(batch, self.schema)
         if bad:
-            # Nothing of these rows is cast: what Arrow makes of texts that are none is anything.
+            # These rows are not cast: Arrow may make anything of texts that are not UTF-8.
             fits = pa.array([index not in bad for index in range(batch.num_rows)], pa.bool_())
             batch = pa.RecordBatch.from_arrays(
                 [pc.if_else(fits, column, pa.scalar(None, column.type)) for column in batch.columns],
@@ -197,7 +197,7 @@ class ParquetDecoder:
 
 
 def _not_utf8(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
-    """Rows with a text that is not UTF-8, which a Parquet file can hold and nobody could read again."""
+    """Rows with a text that is not UTF-8: a Parquet file can hold it, but no reader could decode it again."""
     bad: dict[int, str] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in schema.names and not are_texts(column):
@@ -208,7 +208,7 @@ def _not_utf8(batch: pa.RecordBatch, schema: pa.Schema) -> dict[int, str]:
 
 
 def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) -> Converted:
-    """The column in the job's type; a value that the type does not hold is named."""
+    """Cast a column to the job's type, with a reason for each value that does not fit."""
     cast, wrong = fitted(values, field.type, written)
     if wrong is None:
         return Converted(cast, {})
@@ -223,7 +223,7 @@ def _cast(values: pa.Array, field: pa.Field, written: TimeFormat | None = None) 
 
 
 def _never_shown(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> list[str | None]:
-    """For each value that does not fit: what it should have been, where it is a local time that its zone skipped."""
+    """For each value that does not fit, the expected value if it is a local time that its zone skipped; else None."""
     if written is None or written.timezone is None:
         return [None] * len(values)
     _, still = fitted(values, kind, replace(written, timezone=None))

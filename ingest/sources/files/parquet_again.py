@@ -1,12 +1,12 @@
-"""Rejected rows of Parquet files back from the quarantine, as they were in their file.
+"""Rejected rows of Parquet files, restored from the quarantine as they were in their file.
 
 ::
 
     raw      {"n": "x", "t": "2026-07-01 10:00:00+00:00"}
     context  {"types": ["string", ["timestamp", "us", "Europe/Berlin"]]}      of each column, in the row's order
 
-Rows without types, of before these were kept, are what their JSON says. A row that cannot be made again is rejected
-again, with the same bytes.
+Rows of versions that did not keep types get the types of their JSON. A row that cannot be restored is rejected again,
+with the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEXT = "text"
 """Key of a block's detail: the row as JSON, where it is rejected without being read."""
 
 CONTEXT = "context"
-"""Key of a block's detail: its row's context, likewise."""
+"""Key of a block's detail: the context of such a row."""
 
 _TYPES = "types"
 _SECOND = datetime.timedelta(seconds=1)
@@ -38,15 +38,15 @@ _DAY_MILLIS = 86_400_000
 
 
 class _Fields(list[tuple[str, object]]):
-    """Fields of a JSON object in their order; a name may be there twice."""
+    """Fields of a JSON object in their order; a name may occur twice."""
 
 
 def with_types(decoded: Decoded, schema: pa.Schema) -> Decoded:
-    """Rejected rows with the types that their file has, without which an integer comes back as another one.
+    """Add the file's types to rejected rows; without them an integer would be restored as another type.
 
     Args:
         decoded: rows of one block.
-        schema: of the block's data.
+        schema: schema of the block's data.
     """
     rejected = decoded.rejected
     if not rejected.num_rows:
@@ -58,7 +58,7 @@ def with_types(decoded: Decoded, schema: pa.Schema) -> Decoded:
 
 
 def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
-    """See `ingest.sources.base.QuarantineDecoder`: each row alone, since the decoder numbers rows by itself."""
+    """See `ingest.sources.base.QuarantineDecoder`: one row per block, since the decoder numbers rows consecutively."""
     columns = (rejected.column(name).to_pylist() for name in ("offset", "raw", "context"))
     for offset, raw, context in zip(*columns, strict=True):
         try:
@@ -71,10 +71,10 @@ def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
 
 
 def _row(raw: bytes, context: str | None) -> pa.RecordBatch:
-    """One row.
+    """Restore one row.
 
     Raises:
-        Exception: of those that `rows_again` names; it cannot be made.
+        Exception: one of those that `rows_again` catches: the row cannot be restored.
     """
     fields = _fields(json.loads(raw, object_pairs_hook=_Fields))
     names, values = [name for name, _ in fields], [value for _, value in fields]
@@ -90,7 +90,7 @@ def _row(raw: bytes, context: str | None) -> pa.RecordBatch:
 
 
 def _plain(value: object) -> object:
-    """A value without a type, as Arrow takes it."""
+    """A JSON value without a type, in the form that Arrow accepts."""
     if isinstance(value, _Fields):
         names = [name for name, _ in value]
         if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
@@ -100,7 +100,7 @@ def _plain(value: object) -> object:
 
 
 def _code_of(kind: pa.DataType) -> Json:
-    """A type as JSON, as far as it makes a difference to the decoder."""
+    """A type as JSON; types that the decoder treats alike have the same code."""
     if pa.types.is_dictionary(kind):
         return _code_of(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -147,7 +147,7 @@ def _pair(found: Json) -> tuple[Json, Json]:
 
 
 def _column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """Values of JSON as a column of this type, each as it was written by `parquet_rows.row_text`."""
+    """A column of this type from JSON values that `parquet_rows.row_text` wrote."""
     missing = pa.array([value is None for value in values], pa.bool_())
     if pa.types.is_struct(kind) and kind.num_fields:
         rows = [None if value is None else _fields(value, kind.names) for value in values]
@@ -198,7 +198,7 @@ def _bytes(value: object) -> bytes:
 
 
 def _count(value: object, kind: pa.DataType) -> int:
-    """The number that the file had for a time, of its text."""
+    """The number that the file had for a time, from its text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value)

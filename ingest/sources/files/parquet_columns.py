@@ -1,4 +1,4 @@
-"""A Parquet file's columns held against the job's: which of them are meant, and in the job's types at any depth."""
+"""Match of a Parquet file's columns to the job's: selected by name, and cast to the job's types at any depth."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.files.exact_casts import cast_exactly
 
 ENTRY = ["key", "value"]
-"""Fields of a map's entries where they are written as a list."""
+"""Fields of a map's entries where the map is written as a list."""
 
 
 def refused(found: pa.Schema, wanted: pa.Schema) -> str | None:
-    """Why no row of a file is taken; None where each column that is wanted and there is there once.
+    """Reason to reject all rows of a file; None where it has some of the job's columns, each once.
 
-    Names count as they are written: ``A`` is another column than ``a``.
+    Names are case-sensitive: ``A`` is another column than ``a``.
 
     Args:
         found: columns of the file.
@@ -61,7 +61,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is of lists, in one of the forms that Arrow has for them."""
+    """Whether a type is one of Arrow's list types."""
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -72,7 +72,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def are_texts(values: pa.Array) -> bool:
-    """Whether every text of a column, at any depth, is UTF-8: no reader of Parquet looks."""
+    """Whether every text of a column, at any depth, is UTF-8: no reader of Parquet checks."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return are_texts(values.dictionary)
@@ -91,10 +91,10 @@ def are_texts(values: pa.Array) -> bool:
 
 
 def fitted(values: pa.Array, kind: pa.DataType, written: TimeFormat | None = None) -> tuple[pa.Array, pa.Array | None]:
-    """A column as of this type, and in which rows something of it does not fit; None where all do.
+    """Cast a column to a type; also flags rows in which a value does not fit, None where all fit.
 
-    By one and the same way at any depth. Lists of keys and values become maps: so maps came back from the quarantine
-    before it kept types.
+    The rules are the same at any depth. Lists of keys and values become maps: the quarantine returned maps in this
+    form before it kept types.
 
     Args:
         values: the file's column.
@@ -113,7 +113,7 @@ def fitted(values: pa.Array, kind: pa.DataType, written: TimeFormat | None = Non
         return cast, _if_any(pc.and_(pc.is_null(cast), pc.is_valid(values)))
     if is_list(values.type) and not pa.types.is_list(values.type):
         values = pc.cast(values, pa.list_(values.type.value_type))
-    values = values.take(pa.arange(0, len(values)))  # a slice's offsets make no list
+    values = values.take(pa.arange(0, len(values)))  # from_arrays refuses the offsets of a slice
     if pa.types.is_map(kind) and pa.types.is_list(values.type):
         values = _entries_as_map(values, kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
@@ -147,7 +147,7 @@ def _fitted_map(values: pa.MapArray, kind: pa.MapType, written: TimeFormat | Non
     keys, misfits = fitted(values.keys, kind.key_type, written)
     wrong = _holding(misfits, values)
     if wrong is not None:
-        # Without these rows, as no key is null.
+        # Null for these rows: a map's keys cannot be null.
         at = pc.if_else(wrong, pa.scalar(None, pa.int64()), pa.arange(0, len(values)))
         values = values.take(at)
         keys, _ = fitted(values.keys, kind.key_type, written)
@@ -157,11 +157,11 @@ def _fitted_map(values: pa.MapArray, kind: pa.MapType, written: TimeFormat | Non
 
 
 def _repeating(keys: pa.Array, maps: pa.MapArray) -> pa.Array | None:
-    """Which maps have a key more than once, as readers of tables compare keys: 0.0 is -0.0, and NaN is NaN.
+    """Flags maps with a repeated key, compared as table readers do: 0.0 equals -0.0, and NaN equals NaN.
 
     Args:
-        keys: of all maps, one behind the other, in the job's type.
-        maps: whose they are.
+        keys: of all maps, concatenated, in the job's type.
+        maps: the maps that the keys belong to.
     """
     which = _numbered(keys)
     counts = np.diff(maps.offsets.to_numpy())
@@ -175,7 +175,7 @@ def _repeating(keys: pa.Array, maps: pa.MapArray) -> pa.Array | None:
 
 
 def _numbered(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """A number for each key, the same for equal ones."""
+    """A number for each key, the same for equal keys."""
     if pa.types.is_nested(keys.type):
         numbers: dict[object, int] = {}
         return np.array([numbers.setdefault(_comparable(key), len(numbers)) for key in keys.to_pylist()], np.int64)
@@ -186,7 +186,7 @@ def _numbered(keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _comparable(value: object) -> object:
-    """A value of Python that is equal to others as keys are, and can be hashed."""
+    """A hashable Python value that is equal to another where the keys are."""
     match value:
         case dict():
             return tuple((name, _comparable(item)) for name, item in value.items())
@@ -211,7 +211,7 @@ def _entries_as_map(values: pa.ListArray, kind: pa.MapType) -> pa.Array:
 
 
 def _holding(items: pa.Array | None, lists: pa.Array) -> pa.Array | None:
-    """Which lists hold one of these items."""
+    """Flags lists that hold a flagged item."""
     if items is None:
         return None
     ends = np.cumsum(np.concatenate([[0], items.to_numpy(zero_copy_only=False)]))[lists.offsets.to_numpy()]
@@ -229,7 +229,7 @@ def _if_any(flags: pa.Array) -> pa.Array | None:
 
 
 def _is_bounded(kind: pa.DataType) -> bool:
-    """Whether a file's column of this very type can hold what the type does not allow: digits, years, repeated keys."""
+    """Whether a file's column of exactly this type can hold forbidden values: digits, years, repeated keys."""
     if pa.types.is_map(kind):
         return True
     if pa.types.is_nested(kind):

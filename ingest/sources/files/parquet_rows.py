@@ -1,6 +1,6 @@
-"""Rejected rows of Parquet files: each as JSON, since Parquet has no bytes of one row (back: `parquet_again`).
+"""Rejected rows of Parquet files as JSON, since Parquet has no bytes of one row; `parquet_again` restores them.
 
-Every value has a text: a time is an instant of UTC whatever its zone is called, and a number where no date says it.
+Every value has a text: a time is an instant of UTC whatever its zone is called, and a number where no date can hold it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MILLIS_PER_DAY = 86_400_000
 
 
 def plain(value: pa.Scalar) -> object:
-    """A value for people, whatever it is; a time that has no date as the number that the file has."""
+    """A value of any type, human-readable; a time beyond the range of dates as the file's number."""
     if not value.is_valid:
         return None
     if isinstance(value, pa.DictionaryScalar | pa.ExtensionScalar):
@@ -54,7 +54,7 @@ def plain(value: pa.Scalar) -> object:
     except UnicodeDecodeError:
         return value.as_buffer().to_pybytes()
     except (ValueError, OverflowError, NotImplementedError):
-        # Times of day beyond a day, as numbers; whatever else Python has no value for.
+        # Times of day beyond a day as numbers, and any other value that Python cannot hold.
         return getattr(value, "value", f"a value of the type {value.type}")
 
 
@@ -71,7 +71,7 @@ def _day(days: int) -> str | int:
 
 
 def shown_as(value: pa.Scalar, wanted: pa.DataType) -> str:
-    """A value as reasons quote it: as a number where it is one and a time is wanted, or a time that has no date."""
+    """A value as reasons quote it: a `Number` where a number stands for a time, in the file or in the job's type."""
     found = plain(value)
     if isinstance(found, bytes):
         return found.decode(errors="backslashreplace")
@@ -81,7 +81,7 @@ def shown_as(value: pa.Scalar, wanted: pa.DataType) -> str:
 
 
 def row_text(batch: pa.RecordBatch, index: int) -> bytes:
-    """A rejected row as JSON. A name that is there twice is there twice."""
+    """A rejected row as JSON; repeated names are kept."""
     return _object(zip(batch.schema.names, (column[index] for column in batch.columns), strict=True)).encode()
 
 
@@ -104,5 +104,5 @@ def _json(value: object) -> str:
 
 
 def _as_json(value: object) -> object:
-    """What JSON has no word for: bytes in a form that is no text by chance, all else as text."""
+    """Values without a JSON type: bytes in a form that is no text by chance, all others as text."""
     return {BINARY: base64.b64encode(value).decode()} if isinstance(value, bytes) else str(value)

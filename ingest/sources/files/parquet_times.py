@@ -1,6 +1,6 @@
-"""Times of Parquet files as a column's times: by the counts that the file has, whatever its zones are called.
+"""Times of Parquet files in a column's type: by the counts that the file has, whatever its zones are called.
 
-Texts and counts without a unit are no times here; texts are read as in all other formats (`exact_casts`).
+Texts and counts without a unit are not converted here; texts are parsed as in all other formats (`exact_casts`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _FIRST_DAY, _LAST_DAY = ((day - _EPOCH).days for day in (datetime.date.min, date
 
 
 def to_timestamps(values: pa.Array, kind: pa.DataType, written: TimeFormat | None) -> pa.Array:
-    """Times, dates, and counts of which the job says the unit, as timestamps; null where one is none.
+    """Timestamps from times, dates, and counts whose unit the job file gives; null for any other value.
 
-    A date is its midnight, a wall clock as any other, as it is where it is written as a text.
+    A date becomes its midnight, a wall-clock time like any other, as where the date is written as a text.
 
     Args:
         values: of a file; nanoseconds are rounded down, as a text's digits beyond microseconds are dropped.
@@ -53,7 +53,7 @@ def to_timestamps(values: pa.Array, kind: pa.DataType, written: TimeFormat | Non
 
 
 def to_dates(values: pa.Array) -> pa.Array:
-    """Dates, and times at the beginning of a day, of UTC where they have a zone; null where one is none."""
+    """Dates from dates and from times at midnight, in UTC where they have a zone; null for any other value."""
     found = values.type
     if pa.types.is_date32(found):
         return in_years(values)
@@ -70,17 +70,17 @@ def to_dates(values: pa.Array) -> pa.Array:
 
 
 def in_years(values: pa.Array) -> pa.Array:
-    """Timestamps or dates, null where one is not of the years 1 to 9999."""
+    """Timestamps or dates, null outside the years 1 to 9999."""
     kind = values.type
     if pa.types.is_date32(kind):
         counts, first, last = pc.cast(values.view(pa.int32()), pa.int64()), _FIRST_DAY, _LAST_DAY
     else:
         unit = "ms" if pa.types.is_date64(kind) else kind.unit
-        if unit == "ns":  # 64 bits hold no others
+        if unit == "ns":  # 64 bits hold no other years
             return values
         per_unit = _MICROS_PER_UNIT[unit]
         counts, first, last = values.view(pa.int64()), FIRST_MICROS // per_unit, LAST_MICROS // per_unit
-    # By its ends first: to compare a column with a number takes longer.
+    # Check minimum and maximum first: comparing a column with a number takes longer.
     ends = pc.min_max(counts).as_py()
     if ends["min"] is None or (first <= ends["min"] and ends["max"] <= last):
         return values
@@ -89,7 +89,7 @@ def in_years(values: pa.Array) -> pa.Array:
 
 
 def _in_micros(times: pa.Array) -> pa.Array:
-    """Times without their zone in microseconds, rounded down; null where one is out of range."""
+    """Times without their zone in microseconds, rounded down; null where a time is out of range."""
     unit, counts = times.type.unit, in_years(times).view(pa.int64())
     if unit == "ns":
         per_micro = pa.scalar(1_000)

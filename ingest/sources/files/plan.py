@@ -1,9 +1,9 @@
-"""What the files have beyond the committed positions, within an epoch's limits; reads tails only.
+"""Plan of a `files` source: ranges beyond the committed positions, within an epoch's limits; reads tails only.
 
 A range of a line format is bytes and may begin and end anywhere: a line belongs to the range in
-which it starts. Bytes count as far as the last line end; an unterminated last
-line counts, whole, once its file has settled, and whatever is appended later is a line of its own.
-Compressed and Parquet files count whole, once settled.
+which it starts. Bytes count up to the last line end; an unterminated last line counts, whole,
+once its file has settled, and bytes appended later begin a new line. Compressed and Parquet files
+count whole, once settled.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _LARGEST_CHUNK = 8 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ShardRange:
-    """What of one shard counts now, and how much of it this epoch takes.
+    """The bytes of one shard that count now, and the share that this epoch takes.
 
     Attributes:
-        until: end of what the epoch takes; the shard's offset where that is nothing.
-        limit: end of all that counts.
-        tail: hash of the bytes before `until`; empty where nothing is taken.
+        until: end of the epoch's share; the shard's offset where the share is empty.
+        limit: end of the bytes that count.
+        tail: hash of the bytes before `until`; "" where the share is empty.
         closed: the bytes before `until` are an unterminated line that was closed.
-        settles_in_s: when something that does not count yet will; None where there is nothing.
+        settles_in_s: seconds until bytes that do not count yet will; None where there are none.
     """
 
     until: int
@@ -66,16 +66,16 @@ def plan_files(
 ) -> SourcePlan:
     """The next epoch's ranges; see `Source.plan`.
 
-    A file that is rotated between being listed and being looked into reads as changed; further
-    looks tell the two apart, and only the last one lets the job go on without what is lost.
+    A file that is rotated between listing and reading appears changed; retries tell the two
+    apart, and only the last one lets the job continue without lost content.
 
     Args:
         location: the source's path.
         options: the job's.
         after: committed positions.
         now_s: seconds since 1970.
-        archives: kept from plan to plan.
-        told: the same.
+        archives: cache that is kept across plans.
+        told: messages already logged, kept across plans.
     """
     plan_once = partial(_plan_once, _Look(location, options, after, now_s, archives, told))
     try:
@@ -117,7 +117,7 @@ def split_range(offsets: OffsetRange, most: int) -> list[OffsetRange]:
 
 @dataclass(frozen=True)
 class _Look:
-    """What one plan goes by; see `plan_files`."""
+    """Inputs of one plan; see `plan_files`."""
 
     location: Location
     options: FilesOptions
@@ -173,9 +173,9 @@ def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts
 
 
 def _has_successor(moved: Sequence[ShardFile], files: Sequence[FileInfo]) -> bool:
-    """Whether another file is where one of these shards was known to be.
+    """Whether another file is at the recorded path of one of these shards.
 
-    Once a rotation deletes the shard's own file, it would look replaced: an epoch without records says where it went.
+    Once a rotation deletes the shard's own file, it would look replaced: an epoch without records stores its new path.
     """
     left = {one.place.path for one in moved if one.place is not None and one.place.path not in _names(one.file)}
     return bool(left) and any(name in left for file in files for name in _names(file))
@@ -186,10 +186,10 @@ def _names(file: FileInfo) -> tuple[str, ...]:
 
 
 def _gone(look: _Look, files: Sequence[FileInfo], matched: Matched) -> list[VanishedFile]:
-    """Shards that are gone with a rest; of all others that are gone is told what a person should know."""
+    """Shards whose files are missing with unread bytes; without any, warns of other missing files and folders."""
     if not files and not look.after:
         tell_of_links(look.location, look.told)
-    # An archive that is being written may be what such a shard goes on in.
+    # Such a shard may continue in an archive that is being written.
     gone = unread(look.location, matched.gone, look.after) if matched.settles_in_s is None else []
     if not gone:
         tell_of_gone(look.location, files, matched.gone.values(), look.told)
@@ -216,7 +216,7 @@ def _is_its_file(contents: Contents, one: ShardFile, after: Mapping[str, Positio
 
 
 def _likely(shards: Sequence[ShardFile], options: FilesOptions) -> list[ShardFile]:
-    """What the next epoch may take from: shards that have something new, up to its limits."""
+    """Shards with new bytes that the next epoch may take, up to its limits."""
     found: list[ShardFile] = []
     budget = options.max_bytes_per_epoch
     for one in shards:
@@ -229,7 +229,7 @@ def _likely(shards: Sequence[ShardFile], options: FilesOptions) -> list[ShardFil
 
 
 def _spans(one: ShardFile, options: FilesOptions) -> Iterator[tuple[FileInfo, int, int]]:
-    """The places of a file that planning it reads."""
+    """The spans of a file that planning reads."""
     yield (one.file, *end_span(one.file))
     if not one.checked:
         yield tail_span(one.file, one.offset)
@@ -242,7 +242,13 @@ def _is_whole(options: FilesOptions, one: ShardFile) -> bool:
 
 
 def waits_for(one: ShardFile, options: FilesOptions, now_s: float) -> str:
-    """What of a file does not count before it has settled, for people; "" where nothing may. No byte of it is read."""
+    """The part of a file that does not count before it settles, human-readable; "" where none may. Reads no bytes.
+
+    Args:
+        one: the shard and its file.
+        options: the job's.
+        now_s: seconds since 1970.
+    """
     left_s = _settles_in_s(one, options, now_s)
     if left_s is None or one.end <= one.offset:
         return ""
@@ -251,12 +257,12 @@ def waits_for(one: ShardFile, options: FilesOptions, now_s: float) -> str:
 
 
 def _needs_head(one: ShardFile, options: FilesOptions) -> bool:
-    """Whether the position behind the next range says more of the file's beginning than the one before it."""
+    """Whether the position after the next range hashes more of the file's first bytes than the position before it."""
     return not _is_whole(options, one) and (one.place is None or one.place.head_bytes < HEAD_BYTES)
 
 
 def _settles_in_s(one: ShardFile, options: FilesOptions, now_s: float) -> float | None:
-    """None once the file has not changed for `close_after`; a clock that is behind the store's only waits longer."""
+    """Seconds until a file has not changed for `close_after`, else None; a clock behind the store's waits longer."""
     left_s = options.close_after - (now_s - one.file.mtime_s)
     return left_s if left_s > 0 and options.close_after > 0 else None
 
@@ -287,14 +293,14 @@ def _lines(contents: Contents, one: ShardFile, options: FilesOptions, now_s: flo
         return ShardRange(size, size, tail_hash(end), closed=not terminated)
     complete_until = size if terminated else _last_line_end(fs, one.file.path, one.offset, size)
     limit = size if settles_in_s is None else complete_until
-    # A closed unterminated line is never cut: what is appended later is not part of it.
+    # A closed unterminated line is never cut: bytes appended later are not part of it.
     until = wanted if wanted <= complete_until else limit
     tail = contents.tail(one.file, until) if until > one.offset else ""
     return ShardRange(until, limit, tail, until > complete_until, settles_in_s)
 
 
 def _last_line_end(fs: AbstractFileSystem, path: str, start: int, until: int) -> int:
-    """The offset behind the last line end in ``[start, until)``, found backwards in bounded chunks; else `start`."""
+    """The offset after the last line end in ``[start, until)``, found backwards in bounded chunks; else `start`."""
     chunk = _FIRST_CHUNK
     while until > start:
         begin = max(start, until - chunk)
@@ -324,7 +330,7 @@ def _range(contents: Contents, one: ShardFile, options: FilesOptions, share: Sha
 
 
 def _where(location: Location) -> dict[str, Json]:
-    """Where a task looks for a file that was moved to another folder since."""
+    """Where a task searches for a file that was moved to another folder after planning."""
     if location.single is not None:
         return {}
     where: dict[str, Json] = {"root": location.root}
@@ -332,13 +338,13 @@ def _where(location: Location) -> dict[str, Json]:
 
 
 def _moved(contents: Contents, one: ShardFile, options: FilesOptions) -> OffsetRange:
-    """No records: where a shard is that a rotation moved, so that no later start compares contents for it."""
+    """Empty range that records the new path of a rotated shard, so that no later start compares its content."""
     place = _place(contents, one, options, one.offset)
     return OffsetRange(one.shard, one.offset, one.offset, {"compression": None}, place.to_json())
 
 
 def lost_range(torn: Torn) -> OffsetRange:
-    """No records: the end of a shard whose file was truncated or replaced before it was read to its end, maybe."""
+    """Empty range that ends a shard whose file was truncated or replaced, perhaps before it was read to its end."""
     hole = Hole(torn.position.offset, None, f"{torn.file.path} {torn.found}: truncated or replaced")
     place = replace(FilePosition.of(torn.position), is_ended=True)
     offset = torn.position.offset
@@ -346,7 +352,7 @@ def lost_range(torn: Torn) -> OffsetRange:
 
 
 def _gone_range(gone: VanishedFile) -> OffsetRange:
-    """No records: the rest of a shard whose file is gone. Where the file comes back after all, the shard goes on."""
+    """Empty range with a hole for the rest of a missing file; if the file comes back, its shard continues."""
     offset = gone.position.offset
     place = replace(FilePosition.of(gone.position), has_more=False)
     hole = Hole(offset, None, gone.found)
@@ -354,10 +360,10 @@ def _gone_range(gone: VanishedFile) -> OffsetRange:
 
 
 def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> FilePosition:
-    """The place behind a range; its tail is that of the place before."""
+    """The file position after a range; its tail is that of the position before."""
     old = one.place or FilePosition("", None, 0.0, "")
     born_s = birth_s(one.file)
-    if born_s is None and old.identity == one.file.identity:  # it is being renamed
+    if born_s is None and old.identity == one.file.identity:  # the file is being renamed
         born_s = old.born_s
     head, head_bytes = old.head, old.head_bytes
     if _needs_head(one, options) and until > head_bytes:

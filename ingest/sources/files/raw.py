@@ -1,7 +1,7 @@
 """The bytes of a file on a store, with the store's failures kept apart from those of the content.
 
 A damaged file is a fact about the data: its rows go to the quarantine. A store that does not answer
-is not, and must never look like one.
+must never look like a damaged file.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from fsspec import AbstractFileSystem
 from timeline.errors import SourceError, StoreUnavailableError
 
 _FINAL = frozenset({errno.EIO, errno.ELOOP, errno.ENAMETOOLONG})
-"""Errors of a file system that stay, besides those that have a class."""
+"""Permanent errors of a file system, besides those that have an exception class."""
 
 
 class RawFile(io.RawIOBase):
-    """A file of a store, for reading, that remembers whether the store failed.
+    """A file of a store, for reading, that records the store's failure.
 
     Attributes:
         failure: the store's error, once a read or seek has failed.
     """
 
     def __init__(self, fs: AbstractFileSystem, path: str, until: int | None = None) -> None:
-        """Open it.
+        """Open the file.
 
         Args:
             fs: the store.
-            path: the file's.
-            until: where it ends for the reader, whatever has been appended since; None: where it does.
+            path: the file's path.
+            until: end for the reader, whatever has been appended since; None: the file's end.
         """
-        # Without fsspec's cache an object store is asked for exactly what is read.
+        # Without fsspec's cache, exactly the bytes read are requested from an object store.
         self._file = cast(BinaryIO, fs.open(path, "rb", cache_type="none"))
         self._path = path
         self._until = until
@@ -56,7 +56,7 @@ class RawFile(io.RawIOBase):
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """The offset."""
+        """The current offset."""
         return self._file.tell()
 
     def readable(self) -> bool:
@@ -68,12 +68,12 @@ class RawFile(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
         super().close()
 
     def require_store(self) -> None:
-        """Raise what the store failed with, if it did.
+        """Raise the store's failure, if there was one.
 
         Raises:
             SourceError, StoreUnavailableError: a read failed; the content is not to blame. See `unavailable`.
@@ -83,12 +83,12 @@ class RawFile(io.RawIOBase):
 
 
 def require_readable(path: str, failure: OSError) -> None:
-    """Tell a file that cannot be read until a person has looked from one that cannot be read now.
+    """Raise for a permanent failure to read a file, which a user must fix; return for a transient one.
 
     Raises:
-        SourceError: its permissions, a loop of links, or a failing disk forbid it: trying again does not help.
+        SourceError: its permissions, a loop of links, or a failing disk forbid reading: a retry does not help.
     """
-    # Object stores' own failures come with a number of the system's and words of theirs: those pass.
+    # Object stores raise the system's error numbers with messages of their own: those pass.
     is_systems = failure.errno is not None and failure.strerror == os.strerror(failure.errno)
     if isinstance(failure, PermissionError | IsADirectoryError | NotADirectoryError) or (
         is_systems and failure.errno in _FINAL
@@ -101,11 +101,11 @@ def require_readable(path: str, failure: OSError) -> None:
 
 
 def unavailable(path: str, failure: OSError) -> NoReturn:
-    """Raise what a file that cannot be read means.
+    """Translate the failure to read a file.
 
     Raises:
         SourceError: see `require_readable`.
-        StoreUnavailableError: it cannot be read now; another attempt may.
+        StoreUnavailableError: the file cannot be read now; a retry may succeed.
     """
     require_readable(path, failure)
     raise StoreUnavailableError(f"{path} cannot be read now: {failure}; start again once it can") from failure

@@ -1,4 +1,4 @@
-"""Reads one offset range of a line format into blocks of whole lines, on an executor.
+"""Reader of one offset range of a line format into blocks of whole lines, on an executor.
 
 ::
 
@@ -6,8 +6,8 @@
     ────┬──────────────────┬────    last line: the last one that starts before `until`,
       start              until      read beyond `until` to its end, never beyond `limit`
 
-Nothing beyond `limit`, the end of what counted when the range was planned, is read: the same range
-gives the same rows however much the file has grown since.
+Nothing beyond `limit`, the end of the bytes that counted when the range was planned, is read: the
+same range gives the same rows however much the file has grown since.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from timeline.epoch import Json, OffsetRange
 
 BLOCK_BYTES = 4 * 1024 * 1024
 MTIME = "mtime"
-"""Key of a range's and a block's detail: the file's last change when the range was planned, seconds since 1970."""
+"""Key in a range's and a block's detail: the file's modification time at planning, seconds since 1970."""
 
 _BOM = b"\xef\xbb\xbf"
 _PEEK = 64 * 1024
 _HEADERS_BYTES = 256 << 20
-"""Of a block: each of its lines, if it is rejected, takes the header along."""
+"""Bound of a block's memory: every rejected line stores a copy of the header."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class LineReader:
 
     Attributes:
         fs: the store.
-        header: how the first line of each file is written, where it names columns: it is no row, and every block of
-            the file carries it in its detail. Where it cannot be read it is a line like all others, and every block
-            carries the reason for rejecting them. None: it is a row.
-        columns: names of the columns, of which a header has at least one: if it has none, and no line is behind it that
-            is rejected for that, it is such a line itself. None: they are not known.
+        header: dialect of each file's first line, where it names columns: it is no row, and every block of the file
+            carries it in its detail. A header that cannot be read is a line like all others, and every block carries
+            the reason to reject its lines. None: the first line is a row.
+        columns: names of the columns. A header with none of them, and with no line after it to reject for that, is
+            rejected as a line itself. None: the names are not known.
         block_bytes: size of a block; a longer line makes a longer block.
     """
 
@@ -71,7 +71,7 @@ class LineReader:
         """See RangeReader.
 
         Where a compressed file is broken, one block of one row without data, with the reason in its detail,
-        stands for all that follows.
+        stands for the rest of the file.
         """
         if offsets.start == offsets.until:
             return
@@ -83,7 +83,7 @@ class LineReader:
                     yield block
                 return
             except FileNotFoundError as failure:
-                # A rotation may have made another file of it since it was found.
+                # A rotation may have renamed or compressed the file since it was found.
                 if is_begun or look == MOST_LOOKS - 1:
                     raise range_gone(offsets, f"file {place.path} does not exist any more") from failure
             except OSError as failure:
@@ -100,7 +100,7 @@ class LineReader:
             yield from self._read_compressed(offsets, place.path, str(offsets.detail["compression"]))
 
     def _read_archive(self, offsets: OffsetRange, place: Located) -> Iterator[Block]:
-        """A range of decompressed bytes: what was a plain file when its beginning was read, or when it was planned."""
+        """Read a range of decompressed bytes; the file was plain when its beginning was read, or when planned."""
         file = DecompressedFile(lambda: RawFile(self.fs, place.path, place.size), str(place.archive))
         try:
             yield from self._read_plain(offsets, file)
@@ -143,7 +143,7 @@ class LineReader:
             stream.close()
 
     def _read_head(self, feed: _LineFeed) -> dict[str, Json]:
-        """Step over a byte order mark, and the header if it can be read; the detail of the file's blocks."""
+        """Skip a byte order mark, and a header that can be read; returns the detail of the file's blocks."""
         feed.skip(_BOM)
         if self.header is None:
             return {}
@@ -158,7 +158,7 @@ class LineReader:
         return {HEADER_FAULT: fault}
 
     def _without_columns(self, header: bytes, feed: _LineFeed) -> str | None:
-        """Why a header is rejected alone, if so."""
+        """Reason to reject a header that no line follows; None where it is accepted."""
         if self.header is None or self.columns is None:
             return None
         names = header_names(header.decode(), self.header)
@@ -179,12 +179,12 @@ class LineReader:
 
 
 def _broken(offsets: OffsetRange, at: int, path: str, why: str) -> Block:
-    """One row without data, for all that cannot be read from there on."""
+    """Block of one row without data, for the rest of a file that cannot be read."""
     return Block(offsets.shard, at, 1, None, {"reason": f"{path}: nothing can be read from here on: {why}"})
 
 
 def _pieces(text: TextBlock, most_lines: int) -> Iterator[tuple[int, TextBlock]]:
-    """A block cut after so many lines, each piece with where it begins in the block."""
+    """Cut a block after every `most_lines` lines; each piece comes with its start in the block."""
     starts = text.bounds.starts
     if len(starts) <= most_lines:
         yield 0, text
@@ -194,16 +194,16 @@ def _pieces(text: TextBlock, most_lines: int) -> Iterator[tuple[int, TextBlock]]
 
 
 def _time_of(offsets: OffsetRange) -> dict[str, Json]:
-    """A range's time as its blocks carry it; nothing where the store does not say when files change.
+    """Detail with the modification time of a range's file; empty where the store does not report it.
 
-    It is the planned one, not the file's now, so that a year that it tells stays the same.
+    It is the time at planning, not the current one, so that a year derived from it stays the same.
     """
     mtime_s = offsets.detail.get(MTIME, offsets.after.get(MTIME))
     return {MTIME: mtime_s} if isinstance(mtime_s, int | float) and mtime_s > 0 else {}
 
 
 class _Planned:
-    """The planned bytes of a file from a position on: ends at the limit, and fails where the file ends before it."""
+    """Planned bytes of a file from a position on: ends at the limit, and raises where the file ends before it."""
 
     def __init__(self, file: RawFile | DecompressedFile, offsets: OffsetRange, position: int) -> None:
         file.seek(position)
@@ -222,12 +222,12 @@ class _Planned:
 
 
 class _LineFeed:
-    """Takes lines from a stream; `position` is the offset of the next byte that was not taken.
+    """Line buffer of a stream; `position` is the offset of the next byte that was not taken.
 
     Args:
-        read: up to so many bytes more; empty at the end.
+        read: returns up to the given number of bytes; empty at the end.
         position: offset of the stream's first byte.
-        broken: why the stream ended early, if it did: then what follows the last line end is not a line.
+        broken: why the stream ended early, or None; the bytes after the last line end are then no line.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class _LineFeed:
         self._held = b""
 
     def skip(self, prefix: bytes) -> None:
-        """Step over these bytes where the stream begins with them."""
+        """Skip these bytes where the stream begins with them."""
         self._hold(len(prefix))
         if self._held.startswith(prefix):
             self._take([self._held], len(prefix))
@@ -251,7 +251,7 @@ class _LineFeed:
     def take_lines(self, size: int, until: int) -> bytes:
         """About `size` bytes of whole lines: those that start before the offset `until`; empty at the end.
 
-        The last one has no line end where the stream ends without.
+        The last line has no line end where the stream ends without one.
         """
         pieces = [self._held]
         length = len(self._held)
@@ -273,7 +273,7 @@ class _LineFeed:
             length += len(more)
 
     def give_back(self, data: bytes) -> None:
-        """Put what was taken last in front of what follows."""
+        """Put the bytes that were taken last back in front of the stream."""
         self._held = data + self._held
         self.position -= len(data)
 
@@ -295,7 +295,7 @@ class _LineFeed:
             self._held += more
 
     def _take(self, pieces: Sequence[bytes], count: int) -> bytes:
-        """All of the pieces but the last, and so many bytes of that one."""
+        """Join all pieces but only `count` bytes of the last; the remainder is held."""
         self._held = pieces[-1][count:]
         taken = b"".join([*pieces[:-1], memoryview(pieces[-1])[:count]])
         self.position += len(taken)

@@ -1,21 +1,22 @@
-"""Whether a file that has a shard's identity and content, at another path, is the shard's, or a new one.
+"""Whether a file that has a shard's identity and content, at another path, is the shard's file or a new one.
 
-A file system gives the inode of a deleted file to the next new one, and that may have the same content: a snapshot
-a day, into a folder a day. An etag is the content's.
+A file system gives the inode of a deleted file to the next new file, which may have the same content: a daily
+snapshot in a daily folder. An etag belongs to the content.
 
 ::
 
-    both births are known ──── the same ─────────────────────────→ renamed
-                          ├─── another ──────────────────────────→ another file
-                          └─── another, on an overlay ───────────→ taken for another file
-    changed last when the shard was read, or born before that ───→ renamed
+    both creation times are known ── the same ───────────────────→ renamed
+                                  ├─ another ────────────────────→ another file
+                                  └─ another, on an overlay ─────→ taken for another file
+    changed last when the shard was read, or created before ─────→ renamed
     named as a rotation names the shard's file ──────────────────→ renamed
     an object ───────────────────────────────────────────────────→ taken for renamed
-    born after the last change that was seen, or, where births
-    are not known, as long as what was read and changed later ───→ taken for another file
-    anything else: it grew, where births are not known ──────────→ taken for renamed
+    created after the last change that was seen, or, where
+    creation times are not known, as long as the bytes read and
+    changed later ───────────────────────────────────────────────→ taken for another file
+    anything else: it grew, creation times are not known ────────→ taken for renamed
 
-What is taken for one of the two is told in a warning (`ingest.sources.files.alike`).
+A file that is taken for one of the two is reported in a warning (`ingest.sources.files.alike`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ingest.sources.files.names import may_become
 
 
 class IdentityMatch(enum.Enum):
-    """What a file is that has the identity of a shard's, at another path."""
+    """Relation of a file to the shard whose identity it has, at another path."""
 
     RENAMED = "renamed"
     OTHER = "other"
@@ -38,16 +39,16 @@ class IdentityMatch(enum.Enum):
 
     @property
     def is_renamed(self) -> bool:
-        """Whether it counts as the shard's file."""
+        """Whether the file counts as the shard's."""
         return self in (IdentityMatch.RENAMED, IdentityMatch.TAKEN_FOR_RENAMED)
 
 
 def found_by_identity(file: FileInfo, place: FilePosition, offset: int) -> IdentityMatch:
-    """What a file with a shard's identity is, if it has the shard's content; see the module.
+    """Relation of a file with a shard's identity to the shard, if it has the shard's content; see the module.
 
     Args:
         file: at another path than the shard's.
-        place: the shard's.
+        place: the shard's position.
         offset: how far the shard was read.
     """
     born_s = birth_s(file)
@@ -65,5 +66,5 @@ def found_by_identity(file: FileInfo, place: FilePosition, offset: int) -> Ident
 
 
 def keeps_time(file: FileInfo, place: FilePosition) -> bool:
-    """Whether a local file has the time of a shard's file; tools that keep a time may cut it to seconds."""
+    """Whether a local file has the modification time of a shard's file; tools that keep it may cut it to seconds."""
     return is_local(file) and file.mtime_s == (place.mtime_s if file.mtime_s % 1 else place.mtime_s // 1)

@@ -1,21 +1,21 @@
 """Whether another file at a shard's path, with the bytes that were read, is the shard's or a new log with equal lines.
 
-Another inode or another birth is another file: an editor, ``cp -a`` or rsync wrote the log anew, or a rotation put it
-aside and the next one repeats its lines.
+Another inode or creation time is another file: an editor, ``cp -a`` or rsync rewrote the log, or a rotation renamed
+it and the next log repeats its lines.
 
 ::
 
     the time of the shard's file ───────────────────────────→ the shard's file, copied
-    lines that tell date and time ──────────────────────────→ the shard's file, written anew
-    a shard that is gone goes on in it, by its name ────────→ that one's file
-    beside it is a file with a rotation's name that nobody
-    has, in which the shard goes on:
+    lines that carry date and time ─────────────────────────→ the shard's file, rewritten
+    a shard without a file continues in it, by its name ────→ that shard's file
+    beside it is a file with a rotation's name and without
+    a shard, in which the shard continues:
         with the time of the shard's file ──────────────────→ a new log
         with another time ──────────────────────────────────→ taken for a new log
     other rotated files of the log have higher numbers now ─→ taken for a new log
-    anything else ──────────────────────────────────────────→ taken for the shard's file, written anew
+    anything else ──────────────────────────────────────────→ taken for the shard's file, rewritten
 
-What it is taken for is told in a warning.
+A file that is taken for one of the two is reported in a warning.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ingest.sources.files.vanished import Told
 
 
 class Anew(enum.Enum):
-    """What another file at a shard's path is."""
+    """Relation of another file at a shard's path to the shard."""
 
     OWN = "own"
     TAKEN_FOR_OWN = "taken for own"
@@ -45,18 +45,18 @@ class Anew(enum.Enum):
 
     @property
     def is_own(self) -> bool:
-        """Whether it counts as the shard's file."""
+        """Whether the file counts as the shard's."""
         return self in (Anew.OWN, Anew.TAKEN_FOR_OWN)
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A file that begins with what was read of another one at its path, where nothing proves what it is.
+    """A file that begins with the bytes read of another file at its path, without proof whether it is the same log.
 
     Attributes:
-        path: its.
-        offset: how far the other one was read.
-        is_read: it is read from its beginning.
+        path: the file's path.
+        offset: how far the other file was read.
+        is_read: the file is read from its beginning.
     """
 
     path: str
@@ -65,10 +65,10 @@ class Rewritten:
 
 
 def is_reborn(file: FileInfo, place: FilePosition) -> bool:
-    """Whether a file with a shard's path and inode is another one, which was given the inode of a deleted one.
+    """Whether a file with a shard's path and inode is another file, which reuses the inode of a deleted one.
 
-    Births are asked for only where something changed. On an overlay a file of a lower layer counts as another one too
-    once it was changed: its content tells.
+    The creation time is read only where the modification time differs. On an overlay a changed file of a lower layer
+    counts as another one too: its content decides.
     """
     if place.born_s is None or file.mtime_s == place.mtime_s:
         return False
@@ -76,21 +76,21 @@ def is_reborn(file: FileInfo, place: FilePosition) -> bool:
 
 
 def is_later_copy(file: FileInfo, place: FilePosition, rest: int, *, is_packed: bool) -> bool:
-    """Whether a file in which a shard goes on was made by copying, or is a later log with equal lines.
+    """Whether a file in which a shard continues was made by copying, or is a later log with equal lines.
 
-    Renaming keeps the inode, and packing the time of what was read to its end.
+    Renaming keeps the inode, and compression keeps the time of a file that was read to its end.
 
     Args:
-        file: a file of another name than the shard's, which is gone.
-        place: the shard's.
-        rest: bytes of the file behind what was read.
-        is_packed: it was packed.
+        file: a file of another name than the shard's own, which is missing.
+        place: the shard's position.
+        rest: bytes of the file after those that were read.
+        is_packed: the file is compressed.
     """
     return is_local(file) and not keeps_time(file, place) and (rest == 0 or not is_packed)
 
 
 class Rewrites:
-    """Judges files that are at a shard's path and are not the file that was there."""
+    """Classifier of files that are at a shard's path and are not the file that was there."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class Rewrites:
 
         Args:
             contents: reads files.
-            lost: shards whose files were not found by path, inode and birth.
-            free: files that no shard has.
+            lost: shards whose files were not found by path, inode and creation time.
+            free: files without a shard.
             moved: paths of other shards' files, before and now.
         """
         self._contents = contents
@@ -120,7 +120,7 @@ class Rewrites:
         self._heirs: dict[str, str | None] = {}
 
     def judge(self, one: Known, file: FileInfo) -> Anew:
-        """What a file is that holds what was read of a shard and is at its path; see the module."""
+        """Classify a file that is at a shard's path and holds the bytes read of it; see the module."""
         if keeps_time(file, one.place) or self._is_dated(one, file):
             return Anew.OWN
         if self._heir(file) is not None:
@@ -131,7 +131,7 @@ class Rewrites:
         return Anew.TAKEN_FOR_NEW if _log_of(file.path) in self._shifted else Anew.TAKEN_FOR_OWN
 
     def _heir(self, file: FileInfo) -> str | None:
-        """The shard that goes on in a file with a rotation's name; of several, the one with its time, or the last."""
+        """The shard that continues in a file with a rotation's name; of several, that with its time, or the newest."""
         if file.path not in self._heirs:
             near = [
                 one
@@ -159,7 +159,7 @@ class Rewrites:
 
 
 def tell_of_rewritten(rewritten: Sequence[Rewritten], told: Told) -> None:
-    """Log what files are taken for that are at the paths of others: each path once, rsync writes anew each time."""
+    """Log the decision for each file at another one's path: once per path, since rsync rewrites the file each time."""
     for one in rewritten:
         if one.is_read:
             told.warn(
@@ -186,7 +186,7 @@ def _key(path: str, is_read: bool) -> str:
 
 
 def _is_rotation(before: str, after: str) -> bool:
-    """Whether a rotation can have made one path of another, in its folder or below."""
+    """Whether a rotation can turn one path into another, in its folder or below."""
     folder, own = log_name(before).folder, log_name(after).folder
     return may_become(before, after) and (own == folder or own.startswith(f"{folder}/"))
 

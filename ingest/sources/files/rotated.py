@@ -1,26 +1,26 @@
-"""Tells whether a file that no shard has is a log that was read before: compressed, copied or moved by a rotation.
+"""Whether a file without a shard is a log that was read before: compressed, copied or moved by a rotation.
 
 ::
 
-    begins as a shard's file, which is gone or has other content now
-        and holds the same bytes before the shard's offset ──────────→ the shard goes on in it
-    begins as a shard's file, which is there as it was
-        and everything in it is in that file too ────────────────────→ a copy: nothing to read
-    compressed, ends in the middle, and was changed just now ────────→ being written: wait
+    begins as a shard's file, which is missing or has other content
+        and holds the same bytes before the shard's offset ──────────→ the shard continues in it
+    begins as a shard's file, which still has its content
+        and holds the whole content of this file too ────────────────→ a copy: nothing to read
+    compressed, broken, and changed just now ────────────────────────→ being written: wait
     anything else ───────────────────────────────────────────────────→ a new file
 
     beside its archive, which was read, or in its place (``gunzip``, ``unzstd``):
-        all of the archive is what it begins with, or the archive is
-        gone and was read packed, and the file has its time ─────────→ unpacked: begins behind what was read
-        less of the archive ─────────────────────────────────────────→ being written: wait; later a copy
-        the archive is gone and was read packed: another time ───────→ a new file, doubtful
+        it begins with the whole content of the archive; or the
+        archive, read compressed, is missing, and it has its time ───→ unpacked: begins after the archive's content
+        it holds only the beginning of the archive's content ────────→ being written: wait; later a copy
+        the archive, read compressed, is missing: another time ──────→ a new file, doubtful
 
-Offsets of an archive that was read packed count compressed bytes: what was unpacked is a shard of its own, whose
-first position is behind that. Where a rotation packed a file that was read plain, its shard goes on.
+Offsets of an archive that was read compressed count compressed bytes: the unpacked file is a new shard, whose first
+position is after the archive's content. Where a rotation compressed a file that was read plain, its shard continues.
 
 Contents are compared where the names allow it (`ingest.sources.files.names`); where a plain file of at least
-4 KiB is gone and a compressed one begins alike; where a rotated file is gone and one of its name is in another
-folder with its time, or is an object, whose times tell nothing; and where the source was moved
+4 KiB is missing and a compressed one begins alike; where a rotated file is missing and one of its name is in another
+folder with its time, or is an object, whose time proves nothing; and where the source was moved
 (`ingest.sources.files.moved`).
 """
 
@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Known:
-    """A shard as its position says it.
+    """A shard as recorded in its position.
 
     Attributes:
-        shard: its name.
-        offset: how far it was read.
-        place: what the position says besides.
+        shard: the shard's name.
+        offset: how far the shard was read.
+        place: the file part of the position.
         is_whole: offsets count compressed bytes, and the file was read whole.
     """
 
@@ -61,7 +61,7 @@ class Known:
 
 
 class Holder(Protocol):
-    """The file that a shard has now."""
+    """The current file of a shard."""
 
     @property
     def file(self) -> FileInfo:
@@ -78,13 +78,13 @@ class Holder(Protocol):
 
 @dataclass(frozen=True)
 class Follows:
-    """The shard goes on in the file.
+    """The shard continues in the file.
 
     Attributes:
-        shard: it.
+        shard: the shard's name.
         archive: the file's content where it is compressed.
         is_certain: a rotation put the file into the folder of the shard's, or below; or it was moved with its time.
-        is_dated: its lines tell date and time.
+        is_dated: its lines carry date and time.
         is_moved: the source was moved.
     """
 
@@ -97,7 +97,7 @@ class Follows:
 
 @dataclass(frozen=True)
 class CopyOf:
-    """The file holds nothing but what the shard's file holds too; `is_dated`: its lines tell date and time."""
+    """The shard's file holds the whole content of the file too; `is_dated`: its lines carry date and time."""
 
     shard: str
     is_dated: bool
@@ -108,9 +108,9 @@ class Unpacked:
     """The file is a shard's archive, unpacked.
 
     Attributes:
-        shard: the archive's.
-        size: bytes of the archive, decompressed: they were read, or are the archive's to read.
-        is_compared: their content was; else name and time tell it.
+        shard: the archive's shard.
+        size: decompressed bytes of the archive, which were read or will be read from the archive.
+        is_compared: their content was compared; else name and time decide.
     """
 
     shard: str
@@ -120,7 +120,7 @@ class Unpacked:
 
 @dataclass(frozen=True)
 class Doubtful:
-    """A new file that may be a shard's; `is_content_equal`: it has the content, else only the name of its archive."""
+    """A new file that may be a shard's; `is_content_equal`: it has the content, else only its archive's name."""
 
     shard: str
     is_content_equal: bool
@@ -135,7 +135,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Misplaced:
-    """The shard's own file does not hold what was read of it: look again, without it."""
+    """The shard's own file does not hold the bytes read of it: match again, without that file."""
 
     shard: str
 
@@ -145,7 +145,7 @@ Verdict: TypeAlias = Follows | CopyOf | Unpacked | Doubtful | Waits | Misplaced 
 
 
 class Rotations:
-    """Finds the shard of a file that nobody knows."""
+    """Classifier of files without a shard."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Rotations:
             location: the source's path.
             contents: reads files.
             known: every shard.
-            held: what files shards have now; changes while files are judged.
+            held: current files by shard; changes while files are judged.
             now_s: seconds since 1970.
         """
         self._location = location
@@ -176,10 +176,10 @@ class Rotations:
                 self._gone.append(one)
 
     def judge(self, file: FileInfo, compression: str | None) -> Verdict:
-        """What a file is that has no shard.
+        """Classify a file without a shard.
 
         Raises:
-            SourceChangedError: it is what a shard went on in, and breaks before that shard's offset.
+            SourceChangedError: a shard continues in the file, which breaks before that shard's offset.
         """
         near = self._near(file, compression)
         if not near or not file.size:
@@ -190,12 +190,12 @@ class Rotations:
         return verdict
 
     def _compared(self, near: Sequence[Known], file: FileInfo, compression: str | None) -> Verdict:
-        """What a file's content makes of it."""
+        """Verdict by the file's content."""
         head = self._contents.head(file, compression)
         alike = [one for one in near if _begins(head, one) or (one.is_whole and one.offset == file.size)]
         archive = None
         if not alike:
-            # Its beginning alone may be there by now: then nothing can be told yet.
+            # Only its beginning may be written so far: then nothing can be decided yet.
             is_short = compression is not None and len(head) < HEAD_BYTES
             archive = self._contents.archive(file, compression, ()) if compression and is_short else None
             return self._waits(file) if archive is not None and archive.broken is not None else None
@@ -245,14 +245,14 @@ class Rotations:
             for one in self._families.get(family, ())
             if one.shard not in self._held and one not in found and _may_be_shifted(one.place, file)
         ]
-        # Of logs with equal lines the time tells which one it is.
+        # Among logs with equal lines the modification time decides.
         return sorted(found, key=lambda one: not keeps_time(file, one.place))
 
     def _may_be_moved(self, place: FilePosition, file: FileInfo) -> bool:
         return may_be_moved(self._location, place, file) or _may_be_on_another_disk(place, file)
 
     def _unpacked(self, near: Sequence[Known], file: FileInfo) -> Verdict:
-        """Whether a plain file is what an archive holds that was read packed."""
+        """Verdict on a plain file that may be unpacked from an archive that was read compressed."""
         doubtful: Doubtful | None = None
         for one in near:
             holder = self._held.get(one.shard)
@@ -272,7 +272,7 @@ class Rotations:
         return doubtful
 
     def _of_archive(self, shard: str, packed: FileInfo, compression: str, file: FileInfo) -> Verdict:
-        """What a plain file beside an archive is; all of both is read."""
+        """Verdict on a plain file beside an archive; reads the archive, and as much of the file."""
         size = self._contents.archive(packed, compression, ()).size
         compared = min(size, file.size)
         if not compared or not self._contents.begins_with(file, packed, compression, compared):
@@ -292,7 +292,7 @@ class Rotations:
         return self._contents.end_of(file) if archive is None else archive.end
 
     def _copy(self, one: Known, file: FileInfo, head: bytes, archive: DecompressedContent | None) -> Verdict:
-        """Whether all of a file is in the shard's own file, which has to hold what was read of it."""
+        """Verdict on a file whose content may be in the shard's own file, which must hold the bytes read of it."""
         contents, holder = self._contents, self._held[one.shard]
         if not holder.checked and not contents.holds(
             holder.file, one.place, one.offset, holder.archive, from_head=True
@@ -307,7 +307,7 @@ class Rotations:
             own = contents.archive(holder.file, holder.archive, ())
             return copy if (own.size, own.end) == (size, end) else None
         own_size = holder.file.size
-        if own_size < size:  # it may have grown since it was listed, before it was copied
+        if own_size < size:  # it may have grown after its listing, before the copy
             own_size = file_info(contents.fs, holder.file.path).size
         is_copy = size <= own_size and tail_before(contents.fs, holder.file.path, size) == tail_hash(end)
         return copy if is_copy else None
@@ -329,7 +329,7 @@ class Rotations:
 
 
 def _is_near(place: FilePosition, file: FileInfo) -> bool:
-    """Whether a rotation can have made the file of the shard's, in its folder or below; or it is that, unpacked."""
+    """Whether a rotation can have made the file of the shard's, in its folder or below; or unpacking can."""
     if is_unpacked(place.path, file.path):
         return True
     folder, own = log_name(place.path).folder, log_name(file.path).folder
@@ -338,7 +338,7 @@ def _is_near(place: FilePosition, file: FileInfo) -> bool:
 
 
 def _may_be_on_another_disk(place: FilePosition, file: FileInfo) -> bool:
-    """Whether a rotated file that is gone may have been moved to another folder as another file: over file systems."""
+    """Whether a missing rotated file may have been moved to a folder on another file system, as another file."""
     if base_name(place.path) != base_name(file.path) or not log_name(file.path).is_rotated:
         return False
     return keeps_time(file, place) or not is_local(file)
@@ -358,7 +358,7 @@ def _may_be_shifted(place: FilePosition, file: FileInfo) -> bool:
 
 
 def _begins(head: bytes, one: Known) -> bool:
-    """Whether a file's first bytes are those of a shard; of positions of older versions only the tail tells."""
+    """Whether a file's first bytes are those of a shard; for positions of older versions only the tail decides."""
     place = one.place
     if one.is_whole or len(head) < place.head_bytes:
         return False

@@ -1,24 +1,24 @@
-"""Which listed file each known shard is now: the same one, one that a rotation made of it, or none any more.
+"""Match of known shards to listed files: the same file, a file that a rotation made of it, or none.
 
 ::
 
-    at its path, same identity, not born anew ──────────────────→ the shard's file
+    at its path, same identity, no reused inode ────────────────→ the shard's file
     identity found elsewhere, same content ─────────────────────→ the shard's file, renamed; or another one with its
                                                                   inode: see `ingest.sources.files.renamed`
-    another file at its path, same content ─────────────────────→ the shard's file, written anew; or a new log with
+    another file at its path, same content ─────────────────────→ the shard's file, rewritten; or a new log with
                                                                   equal lines: see `ingest.sources.files.rewritten`
-    a file that no shard has, same content ─────────────────────→ the shard's file, compressed, unpacked, copied or
+    a file without a shard, same content ───────────────────────→ the shard's file, compressed, unpacked, copied or
                                                                   moved: see `ingest.sources.files.rotated`
     ... none of these, and its path, with a rotation's number, is
-        that of another file now ───────────────────────────────→ gone
-    ... none of these, and its path has other content ──────────→ torn: the job stops, or goes on without the rest
-    ... none of these, and its path is not listed ──────────────→ gone: see `ingest.sources.files.vanished`
+        that of another file now ───────────────────────────────→ missing
+    ... none of these, and its path has other content ──────────→ torn: the job stops, or continues without the rest
+    ... none of these, and its path is not listed ──────────────→ missing: see `ingest.sources.files.vanished`
 
-Content is the same where the first bytes and those before the offset are. At its path, with its identity
-and longer than before, a file was appended to: only the bytes before the offset are compared, when it is read.
+Content is the same where the first bytes and those before the offset are. A longer file at its path with its
+identity was appended to: only the bytes before the offset are compared, when it is read.
 
-What is listed and belongs to no shard is a new shard, named by its path below the source's root; a
-name that is taken gets ``#2``, ``#3``, ...
+A listed file that belongs to no shard is a new shard, named by its path below the source's root; a name in use gets
+``#2``, ``#3``, ...
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from timeline.units import count
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A shard and the file that holds it now.
+    """A shard and its current file.
 
     Attributes:
         shard: its stable name.
         file: the file.
         offset: first byte that is not committed yet.
-        place: what the shard's position says; None of a new one.
-        unchanged: identity, size and time say that there is nothing new.
-        checked: the content was compared already.
-        archive: compression of a file whose decompressed bytes go on where the shard was read; None otherwise.
-        content: that file, decompressed; None where nothing of it is new.
+        place: the file part of the shard's position; None for a new shard.
+        unchanged: the file ends at the offset, and its content was checked.
+        checked: the content needs no further comparison.
+        archive: compression of a file whose decompressed bytes continue the shard; None otherwise.
+        content: summary of that file's content; None where it has no new bytes.
         copies: files that are copies of this one.
-        is_to_keep: where it is now has to be on the timeline before the file changes: later nothing would tell it.
+        is_to_keep: its path must be on the timeline before the file changes: later no evidence of it is left.
     """
 
     shard: str
@@ -71,7 +71,7 @@ class ShardFile:
 
     @property
     def end(self) -> int:
-        """The offset behind all that is there."""
+        """The offset after the last byte of the file."""
         if self.archive is None:
             return self.file.size
         return self.offset if self.content is None else self.content.size
@@ -83,10 +83,10 @@ class ShardFile:
 
     @property
     def is_worth_a_position(self) -> bool:
-        """Whether nothing of it is new, and a new position says where it is, or spares the next start a comparison.
+        """Whether no byte is new, but a new position records the path, or spares the next start a comparison.
 
-        A shard that is still known by its log's path would be taken for one whose file was replaced, once a rotation
-        deletes the file that it has now.
+        A shard that is still recorded at its log's path would be taken for one whose file was replaced, once a
+        rotation deletes its current file.
         """
         if self.place is None or not self.unchanged:
             return False
@@ -97,13 +97,13 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Torn:
-    """A shard whose file was truncated or replaced, and is nowhere else.
+    """A shard whose file was truncated or replaced, and whose content is in no other file.
 
     Attributes:
-        shard: it.
-        file: what is at its path now.
-        position: how far it was read.
-        still_begins: the file still begins with what was read: to read it from there would repeat that.
+        shard: the shard's name.
+        file: the file at its path now.
+        position: its committed position.
+        still_begins: the file still begins with the bytes read: reading it from its beginning would repeat them.
     """
 
     shard: str
@@ -113,13 +113,13 @@ class Torn:
 
     @property
     def found(self) -> str:
-        """What happened to it, for people."""
+        """Change of the file, human-readable."""
         is_short = self.file.size < self.position.offset
         return f"is only {count(self.file.size, 'byte')} long" if is_short else "has other bytes before it"
 
     @property
     def error(self) -> SourceChangedError:
-        """What stops the job."""
+        """The error that stops the job."""
         told = (
             f"file {self.file.path} (shard {self.shard}) was read up to byte {self.position.offset} and now "
             f"{self.found} (size {self.file.size}): truncated or replaced. "
@@ -139,16 +139,16 @@ class Torn:
 
 @dataclass(frozen=True)
 class Matched:
-    """What the listed files are.
+    """The listed files, matched to shards.
 
     Attributes:
         shards: every shard that has a file now, known and new ones, oldest file first.
-        torn: shards whose files were truncated or replaced; what is at their paths is a new shard's.
-        settles_in_s: when archives that are being written will tell what they are; None where there is none.
-        copied: files that are not read, because another one holds all of them; those that positions know left out.
-        taken: files with the content of others that are gone, where no more than that tells what they are.
-        gone: where shards were that have no file now and are not ended.
-        rewritten: files that are at the paths of others and begin with the same bytes.
+        torn: shards whose files were truncated or replaced; the files at their paths belong to new shards.
+        settles_in_s: seconds until archives that are being written can be compared; None where there are none.
+        copied: copies that are not read, without those that positions record.
+        taken: files that may be missing ones, on no evidence but equal content, or name and time.
+        gone: positions of shards that have no file now and are not ended.
+        rewritten: files that replaced others at their paths and begin with the same bytes.
     """
 
     shards: list[ShardFile]
@@ -161,7 +161,7 @@ class Matched:
 
 
 def known_paths(after: Mapping[str, Position]) -> set[str]:
-    """Where files were that records were read from."""
+    """Last known paths of files that records were read from."""
     return {str(position.detail.get("path")) for position in after.values()}
 
 
@@ -173,7 +173,7 @@ def match_shards(
     now_s: float,
     misplaced: Collection[str] = (),
 ) -> Matched:
-    """What each listed file is; reads nothing of files that are at their path with their identity.
+    """Match each listed file to a shard; reads nothing of files that are at their path with their identity.
 
     Args:
         location: the source's path.
@@ -184,7 +184,7 @@ def match_shards(
         misplaced: shards whose files, though at their paths with their identities, hold other bytes.
 
     Raises:
-        SourceChangedError: the archive that a shard goes on in breaks before the shard's offset.
+        SourceChangedError: the archive that a shard continues in breaks before the shard's offset.
     """
     denied = set(misplaced)
     while True:
@@ -197,7 +197,7 @@ def match_shards(
 
 
 class _Matching:
-    """Files and shards on the way to each other."""
+    """State of one match of files and shards."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Matching:
         self._names = set(after)
 
     def place_known(self) -> None:
-        """Every shard that is found by path or identity."""
+        """Match every shard whose file is found by path or identity."""
         claims: dict[str, list[str]] = {}
         for shard, place in self._places.items():
             file = self._by_path.get(place.path)
@@ -235,7 +235,7 @@ class _Matching:
             if not is_reborn(file, place):
                 claims.setdefault(file.path, []).append(shard)
         for path, shards in claims.items():
-            # A file that was truncated in place is claimed by all that it held: the newest one first.
+            # A file that was truncated in place is claimed by all shards that it held: the newest one first.
             for shard in sorted(shards, key=lambda each: -self._places[each].mtime_s):
                 if self._assign(shard, self._by_path[path], may_be_longer=len(shards) == 1):
                     break
@@ -247,7 +247,7 @@ class _Matching:
         self._place_rewritten([shard for shard in left if shard not in self._found])
 
     def _assign_by_identity(self, shard: str, file: FileInfo) -> None:
-        """Give a shard the file that has its identity, unless that is a new one that was given a free inode."""
+        """Give a shard the file that has its identity, unless it is a new file that reuses the inode."""
         place, offset = self._places[shard], self._after[shard].offset
         is_there = place.path == file.path or place.path in file.names
         if is_there and is_reborn(file, place):
@@ -266,7 +266,7 @@ class _Matching:
         return self._contents.holds(file, place, self._after[shard].offset, place.archive, from_head=True)
 
     def _place_rewritten(self, left: Sequence[str]) -> None:
-        """Shards at whose paths other files are; of a local path the last shard: older files do not come back there."""
+        """Match shards to other files at their paths; at a local path only the last shard: old files do not return."""
         last_s: dict[str, float] = {}
         for place in self._places.values():
             last_s[place.path] = max(place.mtime_s, last_s.get(place.path, place.mtime_s))
@@ -300,7 +300,7 @@ class _Matching:
                 self._rewritten.append(Rewritten(file.path, offset, is_read=not is_own))
 
     def _judge_rewritten(self, found: Sequence[tuple[str, FileInfo]]) -> dict[str, Anew]:
-        """What local files are that hold what was read of the shard at their path; of others it is not asked."""
+        """Classify local files that hold the bytes read of the shard at their path; all others are `OWN`."""
         alike = {shard for shard, file in found if is_local(file) and self._has_content_of(shard, file)}
         anew = dict.fromkeys((shard for shard, _ in found), Anew.OWN)
         if not alike:
@@ -313,20 +313,20 @@ class _Matching:
         return anew | {shard: rewrites.judge(known[shard], file) for shard, file in found if shard in alike}
 
     def _was_rotated(self, shard: str, file: FileInfo) -> bool:
-        """Whether a file only has a rotated log's number now: the one that had it before was deleted, not replaced.
+        """Whether a file only took over a rotated log's number: the file that had it was deleted, not replaced.
 
-        Its inode tells nothing: the next file gets that of a deleted one.
+        The inode proves nothing: the next file may reuse that of a deleted one.
         """
         place = self._places[shard]
         return is_local(file) and log_name(place.path).number is not None and not self._contents.begins_as(file, place)
 
     def _assign(self, shard: str, file: FileInfo, *, may_be_longer: bool = False) -> bool:
-        """Give a shard its file, if that holds what was read.
+        """Give a shard its file, if the file holds the bytes that were read.
 
         Args:
-            shard: it.
+            shard: the shard's name.
             file: found by path or identity.
-            may_be_longer: a file that grew is taken for granted here, and compared when it is read.
+            may_be_longer: a file that grew is accepted here, and compared when it is read.
         """
         if file.path in self._taken:
             return False
@@ -346,18 +346,18 @@ class _Matching:
         return True
 
     def _put(self, file: ShardFile) -> None:
-        """Give a shard its file, of which all is known but how much of it is new."""
+        """Give a shard its file; sets the offset, and whether the file is unchanged."""
         offset = self._after[file.shard].offset
         end = file.file.size if file.archive is None else offset if file.content is None else file.content.size
         self._found[file.shard] = replace(file, offset=offset, unchanged=file.checked and end == offset)
         self._taken.add(file.file.path)
 
     def follow_rotations(self, now_s: float) -> tuple[float | None, str | None]:
-        """Shards that go on in files that nobody knows, and copies.
+        """Match shards that continue in files without a shard, and copies.
 
         Returns:
-            Seconds until an archive that is being written is complete, if there is one; and a shard whose file turned
-            out to hold other bytes, if there is one: then nothing else of this object counts.
+            Seconds until an archive that is being written is complete, or None; and a shard whose file turned out to
+            hold other bytes, or None: with such a shard nothing else of this object counts.
         """
         unknown = [file for file in self._files if file.path not in self._taken]
         if not unknown or not self._places:
@@ -366,7 +366,7 @@ class _Matching:
         rotations = Rotations(self._location, self._contents, self._known(), self._found, now_s)
         waits: list[float] = []
         ordered = sorted(unknown, key=lambda each: (self._contents.compression_of(each.path) is not None, each.path))
-        # A plain file may be unpacked from an archive whose shard is known only when that was judged.
+        # A plain file may be unpacked from an archive whose shard is known only after the archive was judged.
         again: list[FileInfo] = []
         for file in chain(ordered, again):
             compression = self._contents.compression_of(file.path)
@@ -401,7 +401,7 @@ class _Matching:
                 case Misplaced(shard):
                     return None, shard
                 case None:
-                    # The log was read beyond its copy before it was truncated: the copy has nothing for anybody.
+                    # The log was read beyond its copy before it was truncated: the copy has no unread bytes.
                     if of is not None and self._content_size(file, compression) <= self._after[of].offset:
                         self._taken.add(file.path)
                     elif compression is None and file not in again and packed_names(file.path) & self._by_path.keys():
@@ -409,7 +409,7 @@ class _Matching:
         return min(waits, default=None), None
 
     def _is_certain(self, shard: str, file: FileInfo, archive: DecompressedContent | None) -> bool:
-        """Whether a rotated file is the shard's, and not a later one with equal lines; see `is_later_copy`."""
+        """Whether a rotated file is the shard's, and not a later log with equal lines; see `is_later_copy`."""
         place, offset = self._places[shard], self._after[shard].offset
         own = self._by_path.get(place.path)
         is_truncated = own is not None and own.identity == place.identity and not is_reborn(own, place)
@@ -423,7 +423,7 @@ class _Matching:
         ]
 
     def _unpack(self, file: FileInfo, found: Unpacked) -> None:
-        """Begin a shard behind what its archive held."""
+        """Begin a shard after the content of its archive."""
         shard = self._new_name(file)
         end = self._contents.read(file, found.size - 1, found.size)
         tail = self._contents.tail(file, found.size)
@@ -450,7 +450,7 @@ class _Matching:
         return place.archive is None and self._contents.compression_of(place.path) is not None
 
     def result(self, settles_in_s: float | None, now_s: float) -> Matched:
-        """All shards, with new ones for what is left."""
+        """All shards, with new ones for the remaining files."""
         new = [file for file in self._files if file.path not in self._taken]
         told = without_copies(self._contents, new, now_s)
         for file in new:

@@ -1,4 +1,4 @@
-"""Files as a source: shards are files, offsets are bytes (rows in Parquet); see `ingest.sources.base`."""
+"""Files as a source: shards are files, offsets are bytes (of Parquet rows: row numbers); see `ingest.sources.base`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from timeline.redact import without_credentials, without_secrets
 from timeline.units import count
 
 SAMPLE_BYTES = 1_000_000
-"""How much of a plan a schema is inferred from."""
+"""Bytes of a plan, or rows of Parquet, that a schema is inferred from."""
 
 
 _GONE = "the file is no longer there"
@@ -54,7 +54,7 @@ class FilesSource:
 
     Args:
         options: the job file's ``source`` block.
-        on_unknown_field: what happens to a record with a field that the schema does not have.
+        on_unknown_field: action for a record with a field that the schema does not have.
         storage: fsspec options.
         now: the clock that files' times are compared with, seconds since 1970.
     """
@@ -89,7 +89,7 @@ class FilesSource:
         except (ConfigError, SourceError):
             raise
         except Exception as failure:
-            # fsspec passes on whatever the SDK of its storage raises when that does not answer.
+            # fsspec passes on any error of the storage's SDK when the storage does not answer.
             where, said = without_credentials(self._options.path), without_secrets(str(failure), self._storage)
             raise SourceError(f"{where} cannot be listed: {said}") from failure
 
@@ -110,7 +110,7 @@ class FilesSource:
 
     @property
     def unit(self) -> Unit:
-        """See Source; of Parquet too, it is read by row groups but counted in bytes."""
+        """See Source; Parquet is read by row groups but counted in bytes too."""
         return Unit.BYTES
 
     @property
@@ -123,7 +123,7 @@ class FilesSource:
         return split_range(offsets, most)
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
-        """See Source; looks at about a megabyte. A column with a timestamp format of its own is a timestamp."""
+        """See Source; samples about a megabyte. A column with a timestamp format of its own is a timestamp."""
         return with_formatted_timestamps(self._infer(plan), self._options)
 
     def _infer(self, plan: SourcePlan) -> pa.Schema:
@@ -168,7 +168,7 @@ class FilesSource:
         return rows_again if self._options.format is RecordFormat.PARQUET else lines_again
 
     def completed(self, positions: Mapping[str, Position]) -> None:
-        """See Source; files are told nothing."""
+        """See Source; does nothing."""
 
     def _sample(self, plan: SourcePlan) -> Iterator[Block]:
         """Blocks with data from the beginning of the plan, about `SAMPLE_BYTES` of them."""
@@ -196,7 +196,7 @@ class FilesSource:
             good = pa.array([at not in bad for at in range(len(lines))], pa.bool_())
             for name, column in zip(names, columns, strict=True):
                 if not name:
-                    continue  # behind a delimiter that ends the header: no column can be called so
+                    continue  # a delimiter that ends the header: no column can have an empty name
                 found.setdefault(name, []).append(column.filter(good))
         if not found and faults:
             shard, fault = next(iter(faults.items()))
@@ -208,7 +208,7 @@ class FilesSource:
 
 
 def _numbered(lines: pa.Array, dialect: CsvOptions) -> list[str]:
-    """Names for the columns of lines without a header, as many as the first one has that is a record."""
+    """Names for the columns of lines without a header, as many as the first line that is a record has fields."""
     for line in lines:
         with contextlib.suppress(csv.Error):
             return [f"_c{at}" for at in range(len(header_names(line.as_py().decode(errors="replace"), dialect)))]

@@ -1,13 +1,13 @@
-"""Files that records were read from, and that are gone: which of them stop the job, and what is said of the others.
+"""Missing files that records were read from: which of them stop the job, and which cause a warning.
 
 ::
 
-    gone with bytes that an epoch saw and did not take ──→ stop, or go on behind a hole (source.on_truncate: restart)
-    gone, read to their end as far as any epoch saw it:
-        no file at all is below the source's root ───────→ a warning: is it mounted?
-        their folder is gone, and no later one beside it → a warning: is it mounted, was it moved?
-        anything else, such as a rotation's last step, or
-        the oldest of dated folders ─────────────────────→ nothing
+    with bytes that an epoch saw and did not take ──→ stop, or continue after a hole (source.on_truncate: restart)
+    read to their end, as far as any epoch saw it:
+        no file at all is below the source's root ──→ a warning: is it mounted?
+        their folder is missing, no later beside it → a warning: is it mounted, was it moved?
+        anything else, such as a rotation's last
+        step, or the oldest of dated folders ───────→ nothing
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class VanishedFile:
-    """A shard whose file is nowhere, with bytes that were there and that no epoch took.
+    """A shard whose file is missing, with bytes that an epoch saw and none took.
 
     Attributes:
-        shard: it.
-        position: how far it was read.
-        folder: the outermost folder of its path that is gone too; None where only the file is.
+        shard: the shard's name.
+        position: its committed position.
+        folder: the outermost missing folder of its path; None where only the file is missing.
     """
 
     shard: str
@@ -43,12 +43,12 @@ class VanishedFile:
 
     @property
     def found(self) -> str:
-        """What happened, for people."""
+        """Description of the loss, human-readable."""
         return f"{FilePosition.of(self.position).path} is gone, and was not read to its end"
 
     @property
     def error(self) -> SourceChangedError:
-        """What stops the job."""
+        """The error that stops the job."""
         where = "" if self.folder is None else f" {self.folder} does not exist any more: is it mounted, was it moved?"
         return SourceChangedError(
             f"file {FilePosition.of(self.position).path} (shard {self.shard}) is gone, and was read up to byte "
@@ -60,33 +60,46 @@ class VanishedFile:
 
 @dataclass
 class Told:
-    """What a source has said already, so that a job that looks every few seconds says it once.
+    """Messages that a source has logged, so that a job that plans every few seconds logs each once.
 
     Attributes:
-        said: keys of warnings.
-        gone: folders that are known to be gone.
+        said: keys of logged messages.
+        gone: folders that are known to be missing.
     """
 
     said: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
 
     def warn(self, key: str, text: str, *args: object) -> None:
-        """Log a warning, if it is the first one of this key."""
+        """Log a warning, once per key.
+
+        Args:
+            key: identifies the message.
+            text: format of the message.
+            *args: the format's arguments.
+        """
         self.log(logging.WARNING, key, text, *args)
 
     def log(self, level: int, key: str, text: str, *args: object) -> None:
-        """Log on any level, if it is the first of this key."""
+        """Log a message, once per key.
+
+        Args:
+            level: one of `logging`.
+            key: identifies the message.
+            text: format of the message.
+            *args: the format's arguments.
+        """
         if key not in self.said:
             self.said.add(key)
             log.log(level, text, *args)
 
 
 def unread(location: Location, gone: Mapping[str, FilePosition], after: Mapping[str, Position]) -> list[VanishedFile]:
-    """Shards without a file whose rest an epoch has seen.
+    """Shards without a file whose unread bytes an epoch has seen.
 
     Args:
         location: the source's path.
-        gone: shards without a file.
+        gone: file positions of shards without a file.
         after: committed positions.
     """
     return [
@@ -97,13 +110,13 @@ def unread(location: Location, gone: Mapping[str, FilePosition], after: Mapping[
 
 
 def tell_of_gone(location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: Told) -> None:
-    """Warn of a root without files and of folders that are gone; on local file systems, others have no folders.
+    """Warn of a root without files and of missing folders; on local file systems only, others have no folders.
 
     Args:
         location: the source's path.
         files: as listed.
-        gone: of shards without a file, all of them read.
-        told: what was said already.
+        gone: file positions of shards without a file, all read to their end.
+        told: messages that were logged already.
     """
     if not gone or not isinstance(location.fs, LocalFileSystem):
         return
@@ -126,11 +139,11 @@ def tell_of_gone(location: Location, files: Sequence[FileInfo], gone: Collection
 
 
 def tell_of_links(location: Location, told: Told) -> None:
-    """Warn of links to folders, where nothing else was found: what is behind them may be what is meant.
+    """Warn of links to folders, where nothing else was found: the user may mean their targets.
 
     Args:
         location: the source's path, of which no record was read yet.
-        told: what was said already.
+        told: messages that were logged already.
     """
     if location.single is None and isinstance(location.fs, LocalFileSystem):
         for path in linked_folders(location.fs, location.root, location.glob):
@@ -138,7 +151,7 @@ def tell_of_links(location: Location, told: Told) -> None:
 
 
 def _has_later_beside(folder: str, newest_s: float, files: Sequence[FileInfo]) -> bool:
-    """Whether another folder beside it has later files: then the oldest one was deleted, as with dated folders."""
+    """Whether another folder beside this one has later files: then the oldest was deleted, as with dated folders."""
     beside = f"{folder.rpartition('/')[0]}/"
     return any(
         file.mtime_s > newest_s and file.path.startswith(beside) and "/" in file.path[len(beside) :] for file in files
@@ -148,7 +161,7 @@ def _has_later_beside(folder: str, newest_s: float, files: Sequence[FileInfo]) -
 def _gone_folders(
     location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: Told
 ) -> dict[str, float]:
-    """Outermost folders whose absence is new, with the last change of a file that was read from each."""
+    """Outermost folders that are newly missing, each with the last modification time of its files that were read."""
     there = {file.path.rpartition("/")[0] for file in files} | told.gone
     folders: dict[str, float] = {}
     for place in gone:

@@ -1,7 +1,7 @@
 """All files below a folder or of a glob, where a folder that cannot be read is an error and never "no files".
 
-fsspec's own `find` and `glob` leave out what they cannot list. A listing that lacks a folder looks like
-files that were deleted, so each folder is listed here by itself, and only those that the glob can match.
+fsspec's own `find` and `glob` leave out folders that they cannot list. A listing that lacks a folder looks
+like deleted files, so each folder is listed here by itself, and only folders that the glob can match.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RECURSIVE = "**"
 
 
 def walk_files(fs: AbstractFileSystem, root: str, glob: str | None) -> dict[str, Mapping[str, Any]]:
-    """What is below a folder, or matches a glob, by path: everything that is no folder.
+    """Entries below a folder, or that match a glob, by path: everything that is no folder.
 
     Hidden folders (``.`` and ``_``) and links to folders are not entered.
 
@@ -34,10 +34,10 @@ def walk_files(fs: AbstractFileSystem, root: str, glob: str | None) -> dict[str,
 
     Raises:
         FileNotFoundError: the folder does not exist.
-        SourceError: a folder cannot be listed; it is named.
+        SourceError: a folder, which the message names, cannot be listed.
     """
     if fs.async_impl and (glob is None or _RECURSIVE in glob):
-        # An object store lists a whole tree in pages, without asking for each folder.
+        # An object store lists a whole tree in pages, without a request per folder.
         found = dict(_listed(fs, root, partial(fs.find, root, detail=True)))
     else:
         found = dict(_walk(fs, root, _enters(root, glob)))
@@ -47,7 +47,7 @@ def walk_files(fs: AbstractFileSystem, root: str, glob: str | None) -> dict[str,
 
 
 def matches_glob(glob: str, path: str) -> bool:
-    """Whether a glob means a path; both as the store names them."""
+    """Whether a glob matches a path; both as the store names them."""
     return _pattern(glob).match(path) is not None
 
 
@@ -57,7 +57,13 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 
 def linked_folders(fs: AbstractFileSystem, root: str, glob: str | None) -> Iterator[str]:
-    """Links to folders, local ones, that `walk_files` would enter if they were folders."""
+    """Local links to folders, which `walk_files` would enter if they were folders.
+
+    Args:
+        fs: the store.
+        root: the folder; of a glob, its part without wildcards.
+        glob: the pattern; None: everything below the folder.
+    """
     enters = _enters(root, glob)
     for path, info in _walk(fs, root, enters):
         if info.get("islink") and enters(path) and os.path.isdir(path):
@@ -65,7 +71,13 @@ def linked_folders(fs: AbstractFileSystem, root: str, glob: str | None) -> Itera
 
 
 def cannot_be_listed(fs: AbstractFileSystem, path: str, failure: Exception) -> SourceError:
-    """The error of a folder that is there and cannot be read; whatever its SDK said, without credentials."""
+    """The error of an existing folder that cannot be read, with its SDK's message without credentials.
+
+    Args:
+        fs: the store.
+        path: the folder, or the single file.
+        failure: the error of the store or its SDK.
+    """
     said = untrusted(failure) or without_secrets(str(failure), fs.storage_options)
     return SourceError(f"{path} cannot be listed: {said}")
 
@@ -79,7 +91,7 @@ def _walk(fs: AbstractFileSystem, root: str, enters: Callable[[str], bool]) -> I
         except FileNotFoundError:
             if folder == root:
                 raise
-            continue  # removed since its parent was listed, like a file
+            continue  # deleted after its parent was listed, as files may be
         for info in infos:
             path = str(info["name"]).rstrip("/")
             if path == folder and info["type"] != "directory" and not fs.async_impl:
@@ -95,12 +107,12 @@ def _listed(fs: AbstractFileSystem, folder: str, ask: Callable[[], Any]) -> Any:
         return ask()
     except FileNotFoundError:
         raise
-    except Exception as failure:  # of fsspec, or whatever the SDK of its storage raises when that does not answer
+    except Exception as failure:  # of fsspec, or of the storage's SDK when the storage does not answer
         raise cannot_be_listed(fs, folder, failure) from failure
 
 
 def _enters(root: str, glob: str | None) -> Callable[[str], bool]:
-    """Whether files that the glob matches can be below a folder."""
+    """Test of a folder's path: whether files that the glob matches can be below it."""
     if glob is None:
         return lambda _: True
     parts = glob.split("/")

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers: which logs there are, from where to where, and whether they still are the same."""
+"""Requests to the brokers: logs and their offsets, truncations, and offsets published for lag tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAUSE_S = 0.2
 _ANSWER_S = 10.0
 _PUBLISH_S = 5.0
 _NEW_TOPIC_S = 3.0
-"""How long a topic that should be there may be missing: it, or the broker, may just have come."""
+"""How long an expected topic may be missing: the topic may be new, or the broker may have just started."""
 
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _CUT_AT = re.compile(r"broker end offset is (\d+)")
@@ -45,7 +45,7 @@ class Topic:
 
     Attributes:
         topic_id: see `Log`.
-        partitions: their numbers.
+        partitions: the partitions' numbers.
     """
 
     topic_id: str | None
@@ -53,17 +53,17 @@ class Topic:
 
 
 class Brokers:
-    """A connection that asks; the driver has one for a whole run. It connects when it is first asked."""
+    """A connection for requests; the driver has one for a whole run. It connects with the first request."""
 
     def __init__(self, options: KafkaOptions, silent_is: type[TidelineError] = SourceError) -> None:
-        """Nothing is connected yet.
+        """Create the client without connecting.
 
         Args:
             options: the job file's ``source`` block.
-            silent_is: raised where they do not answer for `broker_timeout`.
+            silent_is: the error raised where brokers do not answer for `broker_timeout`, in place of SourceError.
 
         Raises:
-            ConfigError: librdkafka does not take the options.
+            ConfigError: librdkafka refuses the options.
         """
         self._options = options
         self._silent_is = silent_is
@@ -74,8 +74,8 @@ class Brokers:
         """The logs of all topics that the job reads now.
 
         Args:
-            known: topics that the timeline knows and has not seen end; one that is missing is asked for some
-                seconds before it is taken to be gone.
+            known: topics that are expected to exist; requests for a missing one are repeated for 3 s before the topic
+                counts as deleted.
 
         Raises:
             SourceError: the brokers refuse the job or do not answer.
@@ -87,7 +87,7 @@ class Brokers:
             partitions = [Partition(name, number) for name, topic in topics.items() for number in topic.partitions]
             starts = self._offsets(partitions, OffsetSpec.earliest())
             ends = self._offsets(partitions, OffsetSpec.latest())
-            # A topic that was made anew in between has the offsets of one life and the id of another.
+            # A topic that was recreated in between has the offsets of one life and the id of another.
             if starts.keys() == ends.keys() == set(partitions) and self._topics(topics, ()) == topics:
                 break
             settling.check()
@@ -100,7 +100,7 @@ class Brokers:
         }
 
     def topic(self, name: str) -> Topic | None:
-        """One topic as it is now; None where there is none.
+        """One topic as it is now; None where it does not exist.
 
         Raises:
             SourceError: the brokers refuse the job or do not answer.
@@ -108,7 +108,7 @@ class Brokers:
         return self._topics([name], ()).get(name)
 
     def offsets_at(self, partitions: Collection[Partition], time_ms: int) -> dict[Partition, int]:
-        """Each partition's first offset at or after a time; partitions without such a record are left out.
+        """Each partition's first offset at or after a time; partitions without one are left out.
 
         Raises:
             SourceError: the brokers refuse the job or do not answer.
@@ -117,25 +117,25 @@ class Brokers:
         return {partition: at.offset for partition, at in found.items() if at.offset >= 0}
 
     def held_back(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """How many offsets open transactions hold back, with those above them; partitions without are left out.
+        """Number of offsets from the first open transaction on, by partition; partitions without one are left out.
 
         Raises:
             SourceError: the brokers refuse the job or do not answer.
         """
-        # In this order: what is settled in between is not held back.
+        # In this order: records that are settled in between are not counted.
         written = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         settled = self._offsets(partitions, OffsetSpec.latest())
         counts = {at: written[at].offset - settled[at].offset for at in written.keys() & settled.keys()}
         return {at: count for at, count in counts.items() if count > 0}
 
     def cuts(self, positions: Mapping[Partition, tuple[int, int]]) -> dict[Partition, int]:
-        """Where logs were cut off below a position and went on otherwise (KIP-320).
+        """Logs that were truncated below a position and continued with other records (KIP-320).
 
         Args:
-            positions: offset and leader epoch of each, see `Place`.
+            positions: offset and leader epoch of each log, see `KafkaPosition`.
 
         Returns:
-            the first offset that is not the same any more, of the logs to which that happened.
+            The first offset that differs, for each truncated log.
 
         Raises:
             SourceError: the brokers refuse the job or do not answer.
@@ -160,7 +160,7 @@ class Brokers:
                     place = (message.topic() or "", -1 if (number := message.partition()) is None else number)
                     if error is None or error.code() == KafkaError._PARTITION_EOF:
                         if left.pop(place, None) is not None:
-                            # Else librdkafka fetches more of it for ever, and never gets to the others.
+                            # Else librdkafka fetches this partition for ever, and never gets to the others.
                             consumer.pause([TopicPartition(*place)])
                     elif error.code() == KafkaError._AUTO_OFFSET_RESET and place in left:
                         partition = left.pop(place)
@@ -174,10 +174,10 @@ class Brokers:
         return found
 
     def publish(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Commit offsets for a consumer group that nobody is a member of.
+        """Commit offsets for a consumer group without members.
 
         Raises:
-            SourceError: it did not take them, or did not answer in time.
+            SourceError: the brokers refused the offsets, or did not answer in time.
         """
         places = [TopicPartition(at.topic, at.number, offset) for at, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, places)]
@@ -205,7 +205,7 @@ class Brokers:
             time.sleep(_PAUSE_S)
 
     def _topics(self, names: Iterable[str], insisted: Collection[str]) -> dict[str, Topic]:
-        """The topics of these names that there are."""
+        """The existing topics of these names; requests for missing `insisted` ones are repeated for a while."""
         asked = sorted(names)
         if not asked:
             return {}
@@ -240,7 +240,7 @@ class Brokers:
         return {Partition(at.topic, at.partition): info for at, info in found.items()}
 
     def _ask(self, question: Callable[[float], Mapping[K, Future[T]]]) -> dict[K, T]:
-        """The answers, asked for again until each is there; what brokers say does not exist is left out.
+        """The answers, requested again until all have arrived; topics that do not exist are left out.
 
         Raises:
             SourceError: the brokers refuse the job or do not answer.
@@ -266,7 +266,7 @@ class Brokers:
             try:
                 return future.result(_POLL_S)
             except NotDone:
-                self._admin.poll(0)  # brings the errors that tell why there is no answer
+                self._admin.poll(0)  # delivers the errors that say why no answer arrives
                 self._deadline.check()
 
 

@@ -1,4 +1,4 @@
-"""librdkafka's clients as a job file configures them, and what their errors mean to a job.
+"""librdkafka's clients as a job file configures them, and the classes of their errors.
 
 ::
 
@@ -35,7 +35,7 @@ REFUSALS = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""Errors that say no, and will say it again."""
+"""Refusals that a retry does not change."""
 
 NO_SUCH_TOPIC = frozenset(
     {
@@ -46,13 +46,13 @@ NO_SUCH_TOPIC = frozenset(
         KafkaError._NOENT,
     }
 )
-"""Errors that say that a topic or partition is not there, or not yet."""
+"""Errors for a topic or partition that does not exist, or not yet."""
 
 _CONSEQUENCES = frozenset({KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
-"""Errors that follow from others and do not say why."""
+"""Errors that follow from other errors and do not name the cause."""
 
 _TLS_ALERT = "SSL alert number"
-"""How a broker's refusal of a certificate shows once the handshake is done (TLS 1.3)."""
+"""Part of the error text where a broker refuses a certificate after the handshake (TLS 1.3)."""
 
 _REFUSAL_WAIT_S = 3.0
 """A broker that starts may refuse credentials that it has not loaded yet."""
@@ -60,7 +60,7 @@ _REFUSAL_WAIT_S = 3.0
 _WARN_AFTER_S = 5.0
 
 _READER_GROUP = "tideline-reader"
-"""librdkafka wants a group's name; this one is never joined and never committed to."""
+"""librdkafka requires a group name; this group is never joined and never committed to."""
 
 TClient = TypeVar("TClient", AdminClient, Consumer)
 
@@ -69,12 +69,12 @@ _MASK = "…"
 
 
 class BrokerDeadline:
-    """How long brokers that do not answer are waited for; told of every error, asked whether to go on.
+    """Deadline for brokers that do not answer; records their errors, and raises when the deadline has passed.
 
     Args:
-        options: the brokers, and the bound.
-        gives_up_as: the error that is raised when the bound is reached.
-        monotonic: measures time.
+        options: the brokers, and their timeout.
+        gives_up_as: the error that is raised when the deadline has passed.
+        monotonic: the clock, in seconds.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BrokerDeadline:
         self.begin()
 
     def begin(self) -> None:
-        """Something was answered, or is about to be asked: the time starts anew."""
+        """Restart the timeout, after an answer or before a request."""
         self._since = self._monotonic()
         self._refused_since: float | None = None
         self._reason = ""
@@ -97,29 +97,29 @@ class BrokerDeadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the bound."""
+        """Seconds until the deadline."""
         return self._since + self._options.broker_timeout - self._monotonic()
 
     @property
     def has_heard(self) -> bool:
-        """Whether there was an error since the time started."""
+        """Whether an error was recorded since the timeout started."""
         return bool(self._reason)
 
     def heard(self, error: KafkaError) -> None:
-        """Take an error into account; librdkafka tells them as they come."""
+        """Record an error; librdkafka reports errors as they occur."""
         is_refusal = error.code() in REFUSALS or _TLS_ALERT in error.str()
         if is_refusal and self._refused_since is None:
             self._refused_since = self._monotonic()
-        # A timeout follows from what was told before it: the cause is kept.
+        # A timeout follows from an earlier error: the cause is kept.
         if is_refusal or not self._reason or (self._refused_since is None and error.code() not in _CONSEQUENCES):
             self._reason = shown(error.str() or error.name(), self._options)
 
     def check(self) -> None:
-        """Return while there is reason to wait.
+        """Return while waiting may help.
 
         Raises:
             SourceError: brokers refuse this client.
-            TidelineError: of the class given: they have not answered for the whole time.
+            TidelineError: of class `gives_up_as`: the deadline has passed.
         """
         brokers = self._options.bootstrap_servers
         refused_s = None if self._refused_since is None else self._monotonic() - self._refused_since
@@ -140,10 +140,10 @@ class BrokerDeadline:
 
 
 def open_admin(options: KafkaOptions, deadline: BrokerDeadline) -> AdminClient:
-    """A client that asks about topics; it connects when it is first asked.
+    """A client for requests about topics; it connects with the first request.
 
     Raises:
-        ConfigError: librdkafka does not take the options.
+        ConfigError: librdkafka refuses the options.
     """
     return _open(AdminClient, _common(options, deadline), options)
 
@@ -152,12 +152,12 @@ def open_consumer(options: KafkaOptions, deadline: BrokerDeadline, tuning: Mappi
     """A consumer that joins no group, commits nothing and sees committed transactions only.
 
     Args:
-        options: the job's; what it sets there wins over `tuning`.
-        deadline: told of errors.
-        tuning: librdkafka's options on how much to fetch.
+        options: the job's options, which override `tuning`.
+        deadline: records the consumer's errors.
+        tuning: librdkafka's fetch options.
 
     Raises:
-        ConfigError: librdkafka does not take the options.
+        ConfigError: librdkafka refuses the options.
     """
     config = {
         **tuning,
@@ -174,14 +174,14 @@ def open_consumer(options: KafkaOptions, deadline: BrokerDeadline, tuning: Mappi
 
 
 def error_of(failure: KafkaException) -> KafkaError:
-    """The error inside of librdkafka's exception."""
+    """The error inside librdkafka's exception."""
     error = failure.args[0]
     assert isinstance(error, KafkaError)
     return error
 
 
 def shown(text: str, options: KafkaOptions) -> str:
-    """What librdkafka says, without the values of options that are secret, in case it repeats one."""
+    """A text of librdkafka with the values of secret options masked, in case the text repeats one."""
     for name, value in options.options.items():
         if value and _is_secret_option(name):
             text = text.replace(value, _MASK)
@@ -195,7 +195,7 @@ def _is_secret_option(name: str) -> bool:
 def _common(options: KafkaOptions, deadline: BrokerDeadline) -> dict[str, Any]:
     return {
         "client.id": "tideline",
-        # Back within a second of a broker's restart, not ten.
+        # Reconnect within one second of a broker's restart, not ten.
         "reconnect.backoff.max.ms": 1000,
         **options.options,
         "bootstrap.servers": options.bootstrap_servers,
@@ -219,18 +219,18 @@ def _open(kind: type[TClient], config: dict[str, Any], options: KafkaOptions) ->
 
 
 def _masked(text: str, options: KafkaOptions) -> str:
-    """A message about options without the value of any of them."""
+    """A message about options with the values of all options masked."""
     for value in sorted(options.options.values(), key=len, reverse=True):
         text = text.replace(value, _MASK) if value else text
     return text
 
 
 class _ClientLog:
-    """Takes librdkafka's log lines; what they say of errors reaches people through `BrokerDeadline`."""
+    """Receives librdkafka's log lines, logged at DEBUG; errors are reported through `BrokerDeadline`."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
 
     def log(self, level: int, message: str, *arguments: object) -> None:
-        """What confluent-kafka calls of a logger."""
+        """Log one line; confluent-kafka calls this method only."""
         log.debug("librdkafka: %s", shown(message % arguments, self._options))

@@ -1,6 +1,6 @@
-"""Decodes messages: their values as the job's format says, and what Kafka knows besides as further columns.
+"""Decodes messages: their values in the job's format, and Kafka's metadata as further columns.
 
-Records that can be judged without looking into their value are set aside first (no value, a key that is no
+Records that can be judged without decoding their value are set aside first (no value, a key that is no
 text, a time that no column holds); the others go through the decoder that all sources share, together.
 """
 
@@ -27,11 +27,11 @@ _MICROS_PER_MS = 1000
 
 @dataclass(frozen=True)
 class MessageDecoder:
-    """Picklable; see `Decoder`. Takes the blocks that `KafkaReader` makes.
+    """Picklable; see `Decoder`. Decodes blocks of `KafkaReader`.
 
     Attributes:
-        values: decodes values; asked for lineage.
-        schema: the job's columns: those of the values, then those that Kafka fills.
+        values: the decoder of values, with lineage.
+        schema: the job's columns: columns of the values, then metadata columns.
         options: the job file's ``source`` block.
         lineage: whether offsets are wanted.
     """
@@ -88,10 +88,10 @@ class MessageDecoder:
         """Accepted rows with their offsets, in the order of the records.
 
         Args:
-            found: what became of the values.
-            blank: indices of records that are rows without a value.
-            added: for each record, what Kafka knows.
-            offsets: of each record.
+            found: the decoded values.
+            blank: indices of tombstones that become rows.
+            added: the metadata columns, one value for each record.
+            offsets: offset of each record.
         """
         columns = found.accepted.columns
         if len(blank) == 0 and found.accepted.num_rows == len(offsets):
@@ -107,18 +107,18 @@ class MessageDecoder:
 
 
 def records_again(shard: str, rejected: pa.RecordBatch, options: KafkaOptions) -> Iterator[Block]:
-    """See `ingest.sources.base.QuarantineDecoder`; `options` are those of the job now."""
+    """See `ingest.sources.base.QuarantineDecoder`; `options` are the job's current options."""
     messages = messages_again(rejected, options.columns, times=options.needs_times)
     yield Block(shard, int(messages.column("offset")[0].as_py()), messages.num_rows, messages)
 
 
 @dataclass(frozen=True)
 class AddedColumns:
-    """What Kafka knows of records, one value each.
+    """Metadata columns, one value for each record.
 
     Attributes:
         columns: in the order of the job's columns.
-        bad: index and reason of records with something that no column holds.
+        bad: index and reason of records with metadata that no column holds.
     """
 
     columns: list[pa.Array]
@@ -126,12 +126,12 @@ class AddedColumns:
 
 
 def add_columns(batch: pa.RecordBatch, wanted: KafkaColumns, shard: Shard) -> AddedColumns:
-    """The columns of a job that are not filled from values.
+    """The metadata columns of a job.
 
     Args:
         batch: see `message_batch`.
-        wanted: which columns.
-        shard: whose records.
+        wanted: the columns.
+        shard: the records' shard.
     """
     columns: list[pa.Array] = []
     bad: dict[int, str] = {}
@@ -162,7 +162,7 @@ def add_columns(batch: pa.RecordBatch, wanted: KafkaColumns, shard: Shard) -> Ad
 
 
 def without_line_end(values: pa.Array) -> pa.Array:
-    """Values without the one line end that some producers put behind each."""
+    """Values without the one line end that some producers append to each."""
     ended = pc.ends_with(values, pattern="\n")
     if not pc.any(ended).as_py():
         return values
@@ -182,7 +182,7 @@ def _timestamps(times_ms: pa.Array) -> tuple[pa.Array, dict[int, str]]:
 
 
 def _rejected(found: Decoded, bad: dict[int, str], shard: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rejected rows in the order of the records, with the values as they were."""
+    """Rejected rows in the order of the records, with their original values."""
     refused = found.rejected
     if not bad and not refused.num_rows:
         return refused

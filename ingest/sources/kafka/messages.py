@@ -1,4 +1,4 @@
-"""Messages of one partition as columns: what a reader hands to the decoder."""
+"""Messages of one partition as columns, the form between reader and decoder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOT_UTF8: Any = object()
 def message_batch(messages: Sequence[Message], columns: KafkaColumns, *, times: bool = False) -> pa.RecordBatch:
     """Columns ``offset`` and ``value``; ``key``, ``time_ms`` and ``headers`` only where the job has a column for them.
 
-    Headers that cannot be read are null, and `UNREADABLE` says of which messages.
+    Unreadable headers are null; the column `UNREADABLE` marks their messages.
 
     Args:
-        messages: of one partition, in order, none of them an error.
-        columns: what the job wants of them.
+        messages: messages of one partition, in order, none of them an error.
+        columns: the job's metadata columns.
         times: whether ``time_ms`` is wanted in any case.
     """
     found: dict[str, pa.Array] = {
@@ -47,7 +47,7 @@ def message_batch(messages: Sequence[Message], columns: KafkaColumns, *, times: 
 
 
 def _headers_of(message: Message) -> Any:
-    """A message's headers; `_NOT_UTF8` where one has a name that the client cannot say."""
+    """A message's headers; `_NOT_UTF8` where one has a name that the client cannot decode."""
     try:
         return message.headers()
     except (SystemError, UnicodeDecodeError):
@@ -55,7 +55,7 @@ def _headers_of(message: Message) -> Any:
 
 
 def with_values(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without tombstones."""
+    """The messages without tombstones."""
     values = batch.column("value")
     return batch.filter(pc.is_valid(values)) if values.null_count else batch
 
@@ -63,32 +63,32 @@ def with_values(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _offsets(messages: Sequence[Message]) -> pa.Array:
     first, last = messages[0].offset(), messages[-1].offset()
     assert first is not None and last is not None
-    if last - first == len(messages) - 1:  # no gap: not asked one by one
+    if last - first == len(messages) - 1:  # no gap: no call for each message
         return pa.arange(first, last + 1)
     return pa.array(list(map(Message.offset, messages)), pa.int64())
 
 
 def contexts_of(batch: pa.RecordBatch) -> pa.Array:
-    """What a job knows of each message besides its value, as `sinks.base.REJECTED_SCHEMA` keeps it.
+    """The ``context`` of each message for `sinks.base.REJECTED_SCHEMA`: its key, time and headers, as far as read.
 
     Args:
         batch: see `message_batch`.
     """
     besides = [name for name in batch.schema.names if name not in ("offset", "value", UNREADABLE)]
     known = batch.select(besides).to_pylist()
-    # Without a column there is still an object: it tells a tombstone from bytes that could not be read.
+    # Without metadata there is still an object: it distinguishes a tombstone from bytes that could not be read.
     texts = [json.dumps(_as_text(message)) for message in known] if known else ["{}"] * batch.num_rows
     return pa.array(texts, pa.string())
 
 
 def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns, *, times: bool = False) -> pa.RecordBatch:
-    """Rejected messages as `message_batch` made them.
+    """Rejected messages in the form of `message_batch`.
 
-    A column that the job did not have when they were rejected is null.
+    A column that the job did not have when the messages were rejected is null.
 
     Args:
-        rejected: of one partition, with ``offset``, ``raw`` and ``context``.
-        columns: what the job wants of them now.
+        rejected: rows of one partition, with ``offset``, ``raw`` and ``context``.
+        columns: the job's current metadata columns.
         times: see `message_batch`.
     """
     known = [json.loads(context or "{}") for context in rejected.column("context").to_pylist()]

@@ -1,4 +1,4 @@
-"""What a job file says about a `kafka` source: which topics, from where on, how much at a time."""
+"""Job file options of a `kafka` source: topics, start, limits of an epoch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Edge(enum.Enum):
 
 @dataclass(frozen=True)
 class FromTime:
-    """The first record of each partition whose timestamp is at or after a time.
+    """Start at the first record of each partition whose timestamp is at or after a time.
 
     Attributes:
         time_ms: milliseconds since 1970.
@@ -61,7 +61,7 @@ class FromTime:
 
 @dataclass(frozen=True)
 class FromOffsets:
-    """Offsets by topic and partition; partitions that are not named start at their beginning."""
+    """Start offsets by topic and partition; unnamed partitions start at their earliest offset."""
 
     offsets: Mapping[str, Mapping[int, int]]
 
@@ -70,7 +70,7 @@ Start: TypeAlias = Edge | FromTime | FromOffsets
 
 
 class Tombstones(enum.Enum):
-    """What becomes of a record without a value."""
+    """Treatment of a record without a value."""
 
     QUARANTINE = "quarantine"
     ROW = "row"
@@ -91,13 +91,13 @@ class MessageCsvOptions(CsvOptions):
 
 
 class KafkaColumns(BaseModel):
-    """Names of the columns that hold what Kafka knows of a record besides its value; none is there unless named.
+    """Names of the metadata columns, which hold a record's key, headers and position; only named columns exist.
 
     Attributes:
         key: the key as text; a record whose key is not UTF-8 is rejected.
         key_bytes: the key as it is.
-        timestamp: when the record was created or appended, as the topic says; null where the broker has none.
-        headers: names and values, in order; null where there are none.
+        timestamp: time of creation or append, by the topic's setting; null where the broker has none.
+        headers: names and values, in order; null for a record without headers.
         topic: the topic.
         partition: the partition.
         offset: the offset.
@@ -132,13 +132,13 @@ class KafkaColumns(BaseModel):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Kafka's field to the column that holds it, in the order of the columns."""
+        """Column name by Kafka's field, in the order of the columns."""
         named = {field: getattr(self, field) for field in self.TYPES}
         return {field: name for field, name in named.items() if name is not None}
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The named columns."""
         return pa.schema([(name, self.TYPES[field]) for field, name in self.names.items()])
 
 
@@ -177,15 +177,15 @@ class KafkaOptions(SourceOptions):
     Attributes:
         bootstrap_servers: ``host:port`` of one or more brokers, with commas between.
         topics: the topics.
-        topic_pattern: instead, a regular expression that matches the whole names of topics; new ones join.
-        start: where a new timeline begins. Partitions and topics that come later begin at their beginning.
+        topic_pattern: instead, a regular expression that matches whole names of topics; new topics join.
+        start: start of a new timeline. Partitions and topics created later start at their earliest offset.
         options: librdkafka's own options, for example of security; may hold secrets, so they are not shown.
-        max_records_per_epoch: most records that one epoch takes, shared fairly over partitions.
-        max_bytes_per_epoch: most bytes that one epoch takes, by an estimate of the records' size.
-        columns: columns for what Kafka knows of a record besides its value.
-        tombstones: what becomes of a record without a value.
-        publish_offsets_to: a consumer group that is told the committed offsets, for lag tools; never read back.
-        broker_timeout: seconds for which brokers may fail to answer before the job gives up.
+        max_records_per_epoch: most records of one epoch, shared fairly over partitions.
+        max_bytes_per_epoch: most bytes of one epoch, by an estimate of the records' size.
+        columns: the metadata columns.
+        tombstones: treatment of a record without a value.
+        publish_offsets_to: a consumer group that receives the committed offsets, for lag tools; never read back.
+        broker_timeout: seconds without an answer of the brokers until the job gives up.
     """
 
     formats: ClassVar[tuple[RecordFormat, ...]] = (
@@ -248,18 +248,18 @@ class KafkaOptions(SourceOptions):
 
     @property
     def place(self) -> str:
-        """See SourceOptions."""
+        """See SourceBlock."""
         topics = ", ".join(self.topics) or f"matching {self.topic_pattern}"
         return f"topics {topics} on {self.bootstrap_servers}"
 
     @property
     def added_columns(self) -> pa.Schema:
-        """See SourceOptions."""
+        """See SourceBlock."""
         return self.columns.schema
 
     @property
     def needs_times(self) -> bool:
-        """Whether rows depend on when their messages were written."""
+        """Whether rows depend on the timestamps of their messages."""
         return self.columns.timestamp is not None or self.year is YearOf.MESSAGE
 
     def unlimited(self) -> Self:
@@ -267,7 +267,7 @@ class KafkaOptions(SourceOptions):
         return self.model_copy(update={"max_bytes_per_epoch": UNLIMITED, "max_records_per_epoch": None})
 
     def wants(self, topic: str) -> bool:
-        """Whether the job reads a topic of this name; Kafka's own ones only where they are named."""
+        """Whether the job reads a topic of this name; Kafka's internal topics only where they are named."""
         if self.topic_pattern is None:
             return topic in self.topics
         return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None

@@ -1,4 +1,4 @@
-"""What one epoch reads of the logs as they are now: pure decisions on what the brokers said.
+"""The ranges of one epoch from the logs as they are now: pure decisions on the brokers' answers.
 
 ::
 
@@ -31,15 +31,15 @@ _MOST_NAMED = 5
 
 
 def begin(options: KafkaOptions, logs: Mapping[Partition, Log], at_time: Mapping[Partition, int]) -> list[Stretch]:
-    """What the first epoch of a timeline has to read.
+    """The stretches of a timeline's first epoch.
 
-    Every partition is pinned, also an empty one, so that its beginning never moves; only where nothing
-    is there at all and the beginning is the earliest, there is nothing to remember either.
+    Every partition is pinned, also an empty one, so that its start never moves; none is pinned where the start is the
+    earliest and no partition has a record.
 
     Args:
-        options: the job's.
-        logs: of all its topics.
-        at_time: for a start at a time, the offsets of that; partitions without have nothing that late.
+        options: the job's options.
+        logs: the logs of all its topics.
+        at_time: for a start at a time, the offset of each partition; a partition without one has no record that late.
 
     Raises:
         SourceError: an offset to start at is not in its partition's log.
@@ -65,11 +65,11 @@ def go_on(
     after: Mapping[str, Position],
     cuts: Mapping[Partition, int],
 ) -> list[Stretch]:
-    """What a later epoch has to read; partitions that are new begin at their beginning.
+    """The stretches of a later epoch; new partitions start at their earliest offset.
 
     Args:
-        options: the job's.
-        logs: of all its topics.
+        options: the job's options.
+        logs: the logs of all its topics.
         after: committed positions.
         cuts: see `Brokers.cuts`.
     """
@@ -87,7 +87,7 @@ def go_on(
 
 
 def doubtful(logs: Mapping[Partition, Log], after: Mapping[str, Position]) -> dict[Partition, tuple[int, int]]:
-    """Offset and leader epoch of shards whose log may have been cut off: it has another leader, or ends too early."""
+    """Offset and leader epoch of shards whose log may be truncated: it has another leader epoch, or ends too early."""
     found: dict[Partition, tuple[int, int]] = {}
     for partition, shard in current_shards(after).items():
         position, log = after[str(shard)], logs.get(partition)
@@ -100,7 +100,7 @@ def doubtful(logs: Mapping[Partition, Log], after: Mapping[str, Position]) -> di
 
 
 def loss_error(stretches: Sequence[Stretch]) -> SourceError | None:
-    """What stops a job that does not accept loss; None where nothing is lost."""
+    """The error that stops a job without accepted loss; None where no record is lost."""
     lost = [f"{stretch.shard} {stretch.hole}" for stretch in stretches if stretch.hole is not None]
     if not lost:
         return None
@@ -119,9 +119,9 @@ def plan_ranges(stretches: Sequence[Stretch], options: KafkaOptions, record_byte
     """The ranges of one epoch within the job's limits, which partitions share fairly.
 
     Args:
-        stretches: what each shard has to read.
-        options: the job's.
-        record_bytes: estimated bytes of a record by topic; without one, bytes do not limit a topic's share.
+        stretches: the stretches of all shards.
+        options: the job's options.
+        record_bytes: estimated bytes of a record by topic; without an estimate, bytes do not limit a topic's share.
     """
     needs = [stretch.records for stretch in stretches]
     given = needs if options.max_records_per_epoch is None else share(needs, options.max_records_per_epoch)

@@ -5,8 +5,8 @@
       start ···· first ══════════════════════ until
         hole      records, with gaps where markers, aborted transactions and compaction are
 
-A range ends when the position has reached `until`: by a record at or behind it, which is left alone, or by
-the end of the partition where gaps come last. Nothing beyond `until` is delivered, whatever has come since.
+A range ends when the position has reached `until`: by a record at or behind `until`, which is dropped, or by the
+end of the partition where gaps come last. No record from `until` on is delivered, whatever was appended since.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BLOCK_BYTES = 4 << 20
 """Size of a block, which is decoded at once."""
 
 _PIECE_BYTES = 512 << 10
-"""What is asked for at once. Messages are Python objects: 2 MB of them at once take half as long again."""
+"""Size of one request to the consumer. Messages are Python objects: requests of 2 MB take half as long again."""
 
 _MOST_RECORDS = 50_000
 _UNKNOWN_RECORDS = 200
-"""Records that are asked for while nothing is known of their size: even large ones fit into memory."""
+"""Records of one request while their size is unknown: even large ones fit into memory."""
 
 _USUAL_RECORD_BYTES = 1000
 _POLL_S = 0.05
@@ -59,9 +59,9 @@ class KafkaReader:
         """See RangeReader.
 
         Raises:
-            RangeGoneError: retention, a topic made anew or a log cut off has taken part of the range.
+            RangeGoneError: part of the range is lost by retention, a recreated topic or a truncated log.
             SourceError: the brokers refuse the job.
-            StoreUnavailableError: they have not answered for `broker_timeout`; trying again may help.
+            StoreUnavailableError: the brokers have not answered for `broker_timeout`; a retry may help.
         """
         first = first_there(offsets)
         if first >= offsets.until:
@@ -86,7 +86,7 @@ class KafkaReader:
         most = _records_in(_PIECE_BYTES, record_bytes) if isinstance(record_bytes, int) else _UNKNOWN_RECORDS
         while messages := feed.take(most):
             piece = message_batch(messages, self.options.columns, times=self.options.needs_times)
-            del messages  # before the next ones are made, which takes their memory
+            del messages  # frees their memory before the next ones are made
             most = _records_in(_PIECE_BYTES, piece.nbytes // piece.num_rows)
             if self.options.tombstones is Tombstones.SKIP:
                 piece = with_values(piece)
@@ -94,10 +94,10 @@ class KafkaReader:
                 yield piece
 
     def require_same_topic(self, offsets: OffsetRange) -> None:
-        """Check that the planned topic is still there. Ids are never used twice: it has been there all the time then.
+        """Check that the planned topic still exists. Ids are never reused, so the same id means that it always existed.
 
         Raises:
-            RangeGoneError: it was deleted.
+            RangeGoneError: the topic was deleted, or deleted and created again.
         """
         name = Shard.parse(offsets.shard).partition.topic
         topic = Brokers(self.options, StoreUnavailableError).topic(name)
@@ -124,7 +124,7 @@ def _records_in(size: int, record_bytes: int) -> int:
 
 
 def _tuning(offsets: OffsetRange, first: int) -> dict[str, str | int]:
-    """How to fetch a range: in bounded memory, and little fetched beyond the end of a small one."""
+    """Fetch options for a range: bounded memory, and little prefetch beyond the end of a small range."""
     known = offsets.detail.get("record_bytes")
     expected = (offsets.until - first) * (known if isinstance(known, int) else _USUAL_RECORD_BYTES)
     prefetch = max(_LEAST_PREFETCH_BYTES, min(_MOST_PREFETCH_BYTES, expected))
@@ -134,19 +134,19 @@ def _tuning(offsets: OffsetRange, first: int) -> dict[str, str | int]:
         "max.partition.fetch.bytes": min(prefetch, 2 << 20),
         "fetch.max.bytes": 16 << 20,
         "fetch.wait.max.ms": 100,
-        # A full queue is looked at again at once: the default of a second would halve the speed.
+        # A full queue is checked again at once: the default of a second would halve the speed.
         "fetch.queue.backoff.ms": 5,
     }
 
 
 class _RecordFeed:
-    """Takes the records of a range from a consumer, in order; `position` is the next offset that was not taken."""
+    """Consumes the records of a range in order; `position` is the next offset to consume."""
 
     def __init__(
         self, consumer: Consumer, offsets: OffsetRange, first: int, reader: KafkaReader, deadline: BrokerDeadline
     ) -> None:
         partition, place = Shard.parse(offsets.shard).partition, KafkaPosition.of(offsets.after)
-        # With an epoch librdkafka asks the leader whether the log was cut off below this offset (KIP-320).
+        # With a leader epoch, librdkafka asks the leader whether the log was truncated below this offset (KIP-320).
         at = TopicPartition(partition.topic, partition.number, first, leader_epoch=place.leader_epoch)
         consumer.assign([at])
         self.position = first
@@ -157,12 +157,12 @@ class _RecordFeed:
         self._deadline = deadline
 
     def take(self, most: int) -> Sequence[Message]:
-        """Some records, at most so many; none at the end.
+        """The next records, at most `most`; none at the end.
 
         Raises:
-            RangeGoneError: part of the range is not there any more.
+            RangeGoneError: part of the range is lost.
             SourceError: the brokers refuse the job.
-            StoreUnavailableError: they do not answer.
+            StoreUnavailableError: the brokers do not answer.
         """
         until = self._offsets.until
         self._deadline.begin()
@@ -178,26 +178,26 @@ class _RecordFeed:
         return ()
 
     def _advance(self, brought: Sequence[Message]) -> Sequence[Message]:
-        """Move behind what was brought; the records of it that belong to the range."""
+        """Move the position behind these messages; returns those that belong to the range."""
         if brought:
             first, last = _offset(brought[0]), _offset(brought[-1])
             if first < self.position:
                 raise range_gone(self._offsets, f"the log goes on at {first} where {self.position} comes next")
             self.position = last + 1
-        # What lies between the last record and the partition's end is nothing that anybody will ever see.
+        # Offsets between the last record and the partition's end are gaps: no record will ever appear there.
         self.position = max(self.position, self._end)
         if self.position <= self._offsets.until:
             return brought
         return brought[: bisect.bisect_left(brought, self._offsets.until, key=_offset)]
 
     def _wait(self) -> None:
-        """Return while there is reason to wait for more."""
+        """Return while more records may arrive."""
         if self.position == self._end and self._deadline.left_s <= 0 and not self._deadline.has_heard:
             raise range_gone(self._offsets, f"the log ends at {self.position}")
         self._deadline.check()
 
     def _without_events(self, brought: Sequence[Message]) -> Sequence[Message]:
-        """The records among what a consumer brought; what else it says is taken into account."""
+        """The records among a consumer's messages; events such as the partition's end and errors are handled."""
         records: list[Message] = []
         for message in brought:
             error = message.error()

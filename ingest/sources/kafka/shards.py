@@ -1,13 +1,13 @@
-"""Which partition each shard is, and what a log no longer has of what comes next.
+"""The partition of each shard, and the records that its log lost before they were read.
 
-A shard is one life of a partition. It ends where its log cannot be continued and the job was told to go on:
+A shard is one life of a partition. It ends where its log cannot be continued and the job accepts the loss:
 
 ::
 
     orders/0     topic id A, [0, 500)      the topic is deleted and created again, under another id
     orders/0~1   topic id B, [0, ...)      the same partition's next life
 
-An ended shard's position says so, so that no later plan asks for its log again.
+An ended shard's position is marked as ended, so that no later plan reads its log again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shard:
 
     @classmethod
     def parse(cls, name: str) -> Shard:
-        """Read back from its text; a topic's name holds neither ``/`` nor ``~``."""
+        """Parse the text of a shard; a topic's name holds neither ``/`` nor ``~``."""
         topic, _, rest = name.partition("/")
         number, _, life = rest.partition("~")
         return cls(Partition(topic, int(number)), int(life or 0))
@@ -54,10 +54,10 @@ class Log:
     """A partition's log as the brokers have it now.
 
     Attributes:
-        topic_id: tells topics of one name apart; None where the brokers do not give ids.
-        start: its first offset.
-        end: the offset behind the last record that is settled: no transaction is open below it.
-        leader_epoch: the latest one; None where the brokers do not give it.
+        topic_id: distinguishes topics of one name; None where the brokers do not give ids.
+        start: the first offset.
+        end: the offset behind the last settled record: no transaction is open below it.
+        leader_epoch: the latest leader epoch; None where the brokers do not give one.
     """
 
     topic_id: str | None
@@ -68,12 +68,12 @@ class Log:
 
 @dataclass(frozen=True)
 class KafkaPosition:
-    """What a shard's position says besides the offset.
+    """Detail of a shard's position, besides the offset.
 
     Attributes:
-        topic_id: of the topic that was read.
-        leader_epoch: at least that of the last record before the offset.
-        is_ended: nothing is read behind the offset any more.
+        topic_id: id of the topic that was read.
+        leader_epoch: at least the leader epoch of the last record before the offset.
+        is_ended: no record is read behind the offset any more.
     """
 
     topic_id: str | None = None
@@ -81,13 +81,13 @@ class KafkaPosition:
     is_ended: bool = False
 
     def to_json(self) -> dict[str, Json]:
-        """As it stands in `Position.detail`."""
+        """The entries of `Position.detail`."""
         ended: dict[str, Json] = {"ended": True} if self.is_ended else {}
         return {"topic_id": self.topic_id, "leader_epoch": self.leader_epoch, **ended}
 
     @classmethod
     def of(cls, detail: Mapping[str, Json]) -> KafkaPosition:
-        """Read back from `Position.detail`."""
+        """Parse `Position.detail`."""
         topic_id, leader_epoch = detail.get("topic_id"), detail.get("leader_epoch")
         return cls(
             str(topic_id) if topic_id is not None else None,
@@ -97,7 +97,7 @@ class KafkaPosition:
 
 
 class RecordLoss(enum.Enum):
-    """Why what comes next cannot be read."""
+    """Why the next records cannot be read."""
 
     EXPIRED = "deleted by retention"
     RECREATED = "the topic was deleted and created again"
@@ -107,16 +107,16 @@ class RecordLoss(enum.Enum):
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a shard has to read.
+    """Consecutive offsets that a shard has to read.
 
     Attributes:
-        shard: whose.
-        start: its committed offset, or where it begins.
-        first: the first offset that can be read; beyond `start` where records are gone.
+        shard: the shard.
+        start: the shard's committed offset, or its first offset.
+        first: the first offset that can be read; beyond `start` where records are lost.
         end: the offset behind the last record that can be read.
-        place: what the position behind it says.
-        hole: what is gone between `start` and `first`, or, of a shard that ends, instead of what comes next.
-        is_pinned: it belongs into the plan even if there is nothing to read, so that its place is known from then on.
+        place: detail of the position behind the stretch.
+        hole: lost records, between `start` and `first`; for a shard that ends, behind or truncated below its offset.
+        is_pinned: the plan includes the stretch even if it is empty, so that the position is known from then on.
     """
 
     shard: Shard
@@ -129,15 +129,15 @@ class Stretch:
 
     @property
     def records(self) -> int:
-        """Offsets that can be read, an upper bound of the records."""
+        """Number of offsets that can be read, an upper bound of the number of records."""
         return self.end - self.first
 
     def range_of(self, records: int, detail: Mapping[str, Json]) -> OffsetRange:
-        """The range that takes so many of them.
+        """The range of the first offsets, with the hole before them.
 
         Args:
-            records: offsets from `first` on.
-            detail: what a reader needs to know.
+            records: number of offsets from `first` on.
+            detail: parameters for the reader.
         """
         after = self.place.to_json() | holes_json([self.hole] if self.hole is not None else [])
         return OffsetRange(str(self.shard), self.start, self.first + records, detail, after)
@@ -153,13 +153,13 @@ def current_shards(after: Mapping[str, Position]) -> dict[Partition, Shard]:
 
 
 def continue_shard(shard: Shard, position: Position, log: Log | None, cut_at: int | None) -> list[Stretch]:
-    """What a known shard has to read, and the next life of its partition where the shard ends here.
+    """The stretch of a known shard, and of its partition's next life where the shard ends here.
 
     Args:
-        shard: not ended.
-        position: its committed position.
-        log: its partition's log; None where there is none any more.
-        cut_at: the offset at which its log was cut off and went on otherwise; None where it was not.
+        shard: a shard that has not ended.
+        position: the shard's committed position.
+        log: the partition's log; None where it no longer exists.
+        cut_at: the offset at which the log was truncated and continued with other records; None where it was not.
     """
     place, offset = KafkaPosition.of(position.detail), position.offset
 
@@ -182,17 +182,35 @@ def continue_shard(shard: Shard, position: Position, log: Log | None, cut_at: in
 
 
 def rejoin(shard: Shard, position: Position, log: Log) -> Stretch:
-    """What the partition of an ended shard has to read: another topic's log whole, the same topic's from there on."""
+    """The stretch for the partition of an ended shard: another topic's whole log, the same topic's from the end on.
+
+    Args:
+        shard: the ended shard.
+        position: the position at which the shard ended.
+        log: the partition's log.
+    """
     is_same = log.topic_id is not None and KafkaPosition.of(position.detail).topic_id == log.topic_id
     return next_life(shard, log, max(position.offset, log.start) if is_same else log.start)
 
 
 def next_life(shard: Shard, log: Log, start: int) -> Stretch:
-    """What the next life of a shard's partition has to read."""
+    """The stretch of the next life of a shard's partition.
+
+    Args:
+        shard: the life that ends.
+        log: the partition's log.
+        start: first offset of the next life.
+    """
     return replace(new_shard(shard.partition, log, start), shard=replace(shard, life=shard.life + 1), is_pinned=True)
 
 
 def new_shard(partition: Partition, log: Log, start: int) -> Stretch:
-    """What a partition has to read that the timeline does not know."""
+    """The stretch of a partition that the timeline does not know.
+
+    Args:
+        partition: the partition.
+        log: the partition's log.
+        start: first offset to read.
+    """
     place = KafkaPosition(log.topic_id, log.leader_epoch)
     return Stretch(Shard(partition), start, start, max(start, log.end), place)

@@ -1,4 +1,4 @@
-"""Shares a limit fairly: everyone gets the same, and what one does not need goes to those who need more."""
+"""Shares a limit fairly: equal shares, and the part that a smaller need leaves over goes to larger needs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 
 def share(needs: Sequence[int], limit: int) -> list[int]:
-    """How much each gets of a limit.
+    """The share of each need in a limit.
 
-    Nobody gets more than it needs, and whoever needs anything gets something: where the limit is smaller
-    than the number of those, each gets 1 and the limit is exceeded. Otherwise all of the limit, or of the
-    needs, is given away, and two whose needs are not met differ by 1 at most.
+    No share exceeds its need, and every need above 0 has a share: where the limit is smaller than the number
+    of needs above 0, each of their shares is 1 and the limit is exceeded. Otherwise the shares add up to the
+    limit, or to the needs, and shares below their needs differ by 1 at most.
 
     Args:
-        needs: what each could take, 0 or more.
-        limit: how much there is for all.
+        needs: units that each could take, 0 or more.
+        limit: units for all needs.
     """
     given = [0] * len(needs)
     left = max(limit, sum(need > 0 for need in needs))

@@ -30,12 +30,12 @@ from timeline.holes import first_there
 log = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 1_000_000
-"""How much of a plan a schema is inferred from."""
+"""Bytes of a plan from which a schema is inferred."""
 
 _SAMPLE_RECORDS = 100
 _SAMPLED_PARTITIONS = 4
 _LARGEST_RECORD_BYTES = 1_000_000
-"""What brokers take by default; assumed while nothing is known."""
+"""The default limit of brokers; assumed for topics of unknown record size."""
 
 _USUAL_RECORD_BYTES = 500
 
@@ -45,8 +45,8 @@ class KafkaSource:
 
     Args:
         options: the job file's ``source`` block.
-        on_unknown_field: what happens to a record with a field that the schema does not have.
-        accept_loss: go on behind records that are gone, with a hole in the plan.
+        on_unknown_field: treatment of a record with a field that the schema does not have.
+        accept_loss: continue behind lost records, with a hole in the plan.
     """
 
     def __init__(
@@ -67,10 +67,11 @@ class KafkaSource:
         """See Source.
 
         Raises:
-            ConfigError: librdkafka does not take the job's options.
+            ConfigError: librdkafka refuses the job's options.
             RangeGoneError: retention ran past a committed position, and loss is not accepted.
-            SourceChangedError: a topic was deleted or made anew, or a log cut off, and loss is not accepted.
-            SourceError: the brokers refuse the job or do not answer, or there is no such topic.
+            SourceChangedError: a topic was deleted or recreated, or a log truncated, and loss is not accepted.
+            SourceError: the brokers refuse the job or do not answer, a named topic is missing that the timeline does
+                not know, or a start offset is not in its log.
         """
         stretches = self._stretches(after)
         lost = loss_error(stretches)
@@ -88,8 +89,8 @@ class KafkaSource:
         """See Source; a log's end is behind its last settled record, as readers of committed transactions see it.
 
         Raises:
-            ConfigError: librdkafka does not take the job's options.
-            SourceError: the brokers refuse the job or do not answer, or there is no such topic.
+            ConfigError: librdkafka refuses the job's options.
+            SourceError: see `plan`.
         """
         stretches = self._stretches(after)
         held_back = self._brokers.held_back(self._logs)
@@ -97,7 +98,7 @@ class KafkaSource:
         return found | {shard: _without_log(position) for shard, position in after.items() if shard not in found}
 
     def _stretches(self, after: Mapping[str, Position]) -> list[Stretch]:
-        """What each shard has to read now, whether or not something of it is lost."""
+        """The current stretch of each shard, with or without lost records."""
         self._logs = self._brokers.logs(self._expected_topics(after))
         self._require_named_topics(after)
         if after:
@@ -113,7 +114,7 @@ class KafkaSource:
 
     @property
     def split_size(self) -> SplitSize:
-        """See Source; the unit is a record, of the size that was seen in the latest plans."""
+        """See Source; the unit is a record, of the mean size in the latest plans."""
         size = _mean(self._record_bytes.values()) or _USUAL_RECORD_BYTES
         return SplitSize(
             smallest=max(1, (4 << 20) // size), largest=max(1, (128 << 20) // size), overhead=max(1, 4096 // size)
@@ -131,7 +132,7 @@ class KafkaSource:
         ]
 
     def infer_schema(self, plan: SourcePlan) -> pa.Schema:
-        """See Source; looks at about a megabyte, of what is there already where the plan has nothing."""
+        """See Source; reads about a megabyte, of earlier records where the plan is empty."""
         schema = with_formatted_timestamps(self._infer(plan), self.options)
         taken = set(map(str.lower, schema.names)) & set(map(str.lower, self.options.added_columns.names))
         if taken:
@@ -142,14 +143,14 @@ class KafkaSource:
         return pa.schema([*schema, *self.options.added_columns])
 
     def reader(self, schema: pa.Schema | None = None) -> RangeReader:
-        """See Source; messages are read alike whatever their columns."""
+        """See Source; reading does not depend on the columns."""
         return KafkaReader(self.options)
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> Decoder:
         """See Source.
 
         Raises:
-            ConfigError: the columns of `source.columns` are not those of the timeline; or see `record_decoder`.
+            ConfigError: the columns of `source.columns` are not the last ones of the timeline; or see `record_decoder`.
         """
         added = self.options.added_columns
         ours = len(schema) - len(added)
@@ -166,7 +167,7 @@ class KafkaSource:
         return partial(records_again, options=self.options)
 
     def completed(self, positions: Mapping[str, Position]) -> None:
-        """See Source; tells the group that the job file names."""
+        """See Source; publishes the offsets to the group that the job file names."""
         group = self.options.publish_offsets_to
         offsets = {
             partition: positions[str(shard)].offset
@@ -186,14 +187,14 @@ class KafkaSource:
         return Brokers(self.options)
 
     def _expected_topics(self, after: Mapping[str, Position]) -> set[str]:
-        """Topics that have to be there: those that are being read, and those that the job names and never saw."""
+        """Topics that must exist: topics being read, and topics that the job names and the timeline does not know."""
         shards = current_shards(after)
         live = {at.topic for at, shard in shards.items() if not KafkaPosition.of(after[str(shard)].detail).is_ended}
         seen = {at.topic for at in shards}
         return {topic for topic in live if self.options.wants(topic)} | set(self.options.topics) - seen
 
     def _require_named_topics(self, after: Mapping[str, Position]) -> None:
-        """A topic that the job names has to be there once; one that is gone is a loss, and told as that."""
+        """Refuse a missing topic that the timeline does not know; a deleted topic is a loss and reported as one."""
         there = {at.topic for at in (*self._logs, *current_shards(after))}
         missing = [topic for topic in self.options.topics if topic not in there]
         if missing:
@@ -203,7 +204,7 @@ class KafkaSource:
             )
 
     def _cuts(self, after: Mapping[str, Position]) -> dict[Partition, int]:
-        """See `Brokers.cuts`; a log that was found whole is not looked at again before its leader changes."""
+        """See `Brokers.cuts`; an intact log is not checked again until its position or leader epoch changes."""
         asked = {
             at: position
             for at, position in doubtful(self._logs, after).items()
@@ -214,7 +215,7 @@ class KafkaSource:
         return cuts
 
     def _estimate(self, stretches: Sequence[Stretch]) -> None:
-        """Look at some records where the limit in bytes may bind; offsets do not tell how large records are."""
+        """Sample some records' sizes where the limit in bytes may bind; offsets do not show sizes."""
         expected = sum(
             stretch.records * self._record_bytes.get(stretch.shard.partition.topic, _LARGEST_RECORD_BYTES)
             for stretch in stretches
@@ -232,7 +233,7 @@ class KafkaSource:
         self._record_bytes |= {topic: _mean(sizes) for topic, sizes in found.items()}
 
     def _sampled_record_bytes(self, stretch: Stretch) -> int | None:
-        """Bytes for each offset at the beginning of a stretch; None where nothing can be read there."""
+        """Bytes for each offset at the beginning of a stretch; None where no record can be read there."""
         count = min(stretch.records, _SAMPLE_RECORDS)
         offsets = stretch.range_of(count, {})
         try:
@@ -255,7 +256,7 @@ class KafkaSource:
                 raise SourceError("csv in messages does not name its columns; write schema in the job file")
 
     def _sample(self, plan: SourcePlan) -> Iterator[Block]:
-        """Blocks from the beginning of the plan, or, where it has none, of what lies before it."""
+        """Blocks from the beginning of the plan, or of the records before it where the plan is empty."""
         reader = KafkaReader(self.options)
         left = SAMPLE_BYTES
         ranges = [offsets for offsets in plan.ranges if offsets.until > offsets.start]
@@ -280,13 +281,13 @@ def _end_of(stretch: Stretch, held_back: int) -> ShardEnd:
 
 
 def _without_log(position: Position) -> ShardEnd:
-    """Of a shard that no plan asks for any more."""
+    """The end of a shard that no plan reads any more."""
     is_ended = KafkaPosition.of(position.detail).is_ended
     return ShardEnd(position.offset, None, 0, note="ended" if is_ended else "not read by this job file")
 
 
 def _mean(sizes: Collection[int]) -> int:
-    """The mean, at least 1; 0 where there is none."""
+    """The mean, at least 1; 0 without sizes."""
     return max(1, sum(sizes) // len(sizes)) if sizes else 0
 
 

@@ -30,7 +30,10 @@ _FLOAT_BITS = (32, 64)
 
 
 def is_read_in_place(kind: pa.DataType, timestamp_format: TimeFormat | None) -> bool:
-    """Whether Arrow reads a column of this type: all but maps, base64, and dates inside structs and arrays."""
+    """Whether Arrow reads a column of this type in its line: all types but maps and base64.
+
+    Inside structs and arrays also not dates, wall clocks, times with a format, and decimals that `may_wrap`.
+    """
     if pa.types.is_nested(kind):
         return _is_nested_in_place(kind, timestamp_format is not None)
     return not pa.types.is_binary(kind)
@@ -57,9 +60,9 @@ class ArrowReader:
         return all(is_read_in_place(field.type, self.columns.format_of(field.name)) for field in self.columns.schema)
 
     def decode(self, data: bytes, rows: int) -> DecodedLines | None:
-        """All lines but those with a value out of range; None where Arrow refuses the block.
+        """Decode all lines but those with a value out of range; None where Arrow refuses the block, or for unsafe rows.
 
-        Arrow refuses a block that has one line that is no JSON object, or one value of another kind than its column.
+        Arrow refuses a block for one line that is no JSON object, or one value of another kind than its column.
 
         Args:
             data: the lines; see `LineBlock`.
@@ -158,7 +161,7 @@ def _converted(
 
 
 def _misfits(values: pa.Array) -> Sequence[int]:
-    """Rows with a value that Arrow accepts and no column does.
+    """Rows with a value that Arrow accepts but no column.
 
     NaN, floats too large for 32 bits, years beyond 9999, decimals of more digits than their type has.
     """
@@ -188,7 +191,7 @@ def _zeros(values: pa.Array, bits: int) -> npt.NDArray[np.intp]:
     """Rows with a zero in a float column of this width."""
     kind = values.type
     if pa.types.is_floating(kind) and kind.bit_width == bits:
-        # As truth: to compare with a number Arrow loads pandas.
+        # By cast to booleans: a comparison with a number loads pandas.
         found: npt.NDArray[np.intp] = (
             pc.indices_nonzero(pc.invert(pc.cast(values, pa.bool_()))).to_numpy().astype(np.intp)
         )

@@ -64,7 +64,7 @@ def _decode(reader: ArrowReader, texts: pa.Array, lines: Positions) -> DecodedLi
 
 
 def _fitting_lines(block: LineBlock, objects: ParsedObjects, reader: ArrowReader) -> npt.NDArray[np.bool_]:
-    """A mask of the lines whose values fit their columns, as far as a check of each column tells."""
+    """A mask of the lines whose values fit their columns, as far as a check of each column shows."""
     fits = np.ones(len(objects), np.bool_)
     fits[list(reader.unsafe_rows(block.data))] = False
     for field in block.columns.schema:
@@ -102,7 +102,7 @@ def _accepted_lines(reader: ArrowReader, texts: pa.Array) -> npt.NDArray[np.bool
     """A mask of the lines that Arrow accepts, by halving of refused stretches.
 
     Args:
-        reader: asked about stretches.
+        reader: tests stretches of lines.
         texts: the lines, which Arrow refuses together.
     """
     rows = len(texts)

@@ -1,4 +1,4 @@
-"""JSON records to rows: whole blocks first, and line by line what is left of them."""
+"""JSON records to rows: whole blocks first, then the undecoded lines one by one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ class JsonDecoder:
     """Picklable; see `RecordDecoder`.
 
     Every way accepts the same lines, except in fields that are no column: there Arrow skips the bare words Inf and
-    -NaN, and values that are nested a thousand deep, which Python's parser refuses. A search for them would take two
-    percent of the time, and no writer of them is known.
+    -NaN, and values that are nested a thousand deep, which Python's parser refuses. A search for these values would
+    take two percent of the time, and no writer of them is known.
 
     Attributes:
-        schema: columns; a field that an object does not have is null, a string column keeps what is not a string
-            as its JSON text.
+        schema: columns; a missing field is null, a string column keeps a value that is no string as its JSON text.
         timestamp_formats: by column.
-        on_unknown_field: what happens to an object with a field that the schema does not have, at any depth.
+        on_unknown_field: treatment of an object with a field that the schema does not have, at any depth.
         lineage: whether offsets are wanted.
     """
 
@@ -50,7 +49,7 @@ class JsonDecoder:
         return self._with_single_lines(records, found)
 
     def _decode_blocks(self, records: RawRecords) -> DecodedLines:
-        """The lines that are decoded as a block: of a block's lines those that look like objects."""
+        """Decode the lines that begin and end like objects as one block."""
         columns = JsonColumns(self.schema, self.timestamp_formats, self.on_unknown_field is not UnknownField.DROP)
         if not can_decode(columns):
             return DecodedLines.none(self.schema)
@@ -64,7 +63,7 @@ class JsonDecoder:
         return decode_block(LineBlock(data, len(plain), columns)).renumbered(plain)
 
     def _with_single_lines(self, records: RawRecords, found: DecodedLines) -> Decoded:
-        """All rows in the order of the lines: decoded ones, and those that are left line by line."""
+        """All rows in the order of the lines: the decoded lines, and the others decoded line by line."""
         left = np.setdiff1d(np.arange(records.rows), found.lines, assume_unique=True)
         single = LineByLineDecoder(self.schema, self.timestamp_formats, self.on_unknown_field).decode(records, left)
         both = DecodedLines.joined([found, single.accepted], self.schema)
@@ -89,7 +88,7 @@ def _plain_lines(texts: pa.Array, *, is_utf8: bool) -> pa.Array:
 
     Args:
         texts: the lines.
-        is_utf8: whether all of them are known to be valid UTF-8.
+        is_utf8: whether all lines are known to be valid UTF-8.
     """
     plain = pc.and_(pc.starts_with(texts, pattern=b"{"), pc.ends_with(texts, pattern=b"}"))
     plain = pc.and_not(plain, pc.match_substring_regex(texts, pattern=r"[\x00\n]"))

@@ -31,7 +31,7 @@ _TO_ZERO = {
     32: re.compile(rb"[eE]-0*(?:[2-9][0-9]|[1-9][0-9]{2})|0{25}"),
     64: re.compile(rb"[eE]-0*[1-9][0-9]{2}|0{200}"),
 }
-"""By width of the float: a text of a number that is rounded to 0 has such an exponent, so many zeros, or both."""
+"""By width of the float: the text of a number that is rounded to 0 matches, by its exponent or its run of zeros."""
 
 
 def safe_exponent(kind: pa.DataType) -> int | None:
@@ -79,7 +79,7 @@ def rows_to_zero(data: bytes, zeros: Mapping[int, npt.NDArray[np.intp]]) -> set[
 
 
 def _size(data: bytes, at: int) -> int:
-    """The exponent at a place; 0 where it belongs to no number."""
+    """Absolute value of the negative exponent at an index; 0 where the exponent belongs to no number."""
     found = _EXPONENT.match(data, at)
     if found is None or data[found.end() : found.end() + 1] not in _AROUND:
         return 0
@@ -89,7 +89,7 @@ def _size(data: bytes, at: int) -> int:
 
 
 def _exponents(data: bytes) -> list[int]:
-    """Places where a negative exponent may begin."""
+    """Indices at which a negative exponent may begin."""
     codes = np.frombuffer(data, np.uint8)
     places = _pairs(data, b"e-")
     if b"E" in data:
@@ -98,7 +98,7 @@ def _exponents(data: bytes) -> list[int]:
     places = places[_is_digit(codes[places + 2])]
     before = codes[places - 1]
     places = places[_is_digit(before) | (before == ord("."))]
-    # Most of the remaining places are in UUIDs: a number ends behind these digits, or has more of them.
+    # Most of the remaining indices are in UUIDs: a number ends behind these digits, or has more digits.
     last, ends = len(codes) - 1, places + 3
     for _ in range(_SCANNED_DIGITS):
         ends = np.minimum(ends, last) + _is_digit(codes[np.minimum(ends, last)])
@@ -112,7 +112,7 @@ def _is_digit(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def _pairs(data: bytes, pair: bytes) -> npt.NDArray[np.intp]:
-    """Places of a pair of bytes, found by comparing 16-bit words at even and at odd places."""
+    """Indices of a pair of bytes, found by comparing 16-bit words at even and at odd indices."""
     wanted = np.frombuffer(pair, "<u2")[0]
     found = []
     for start in range(min(2, len(data))):

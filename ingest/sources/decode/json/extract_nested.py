@@ -52,7 +52,7 @@ class ExtractedFields:
 
     @property
     def block_in_place(self) -> LineBlock:
-        """The objects as lines that have the columns in place only."""
+        """The objects encoded as lines with the columns in place only."""
         data = self.objects.as_lines(self.in_place.schema, {name: found.rows for name, found in self.values.items()})
         return LineBlock(data, len(self.objects), self.in_place, self.objects)
 
@@ -71,7 +71,10 @@ class ExtractedColumn:
 
 
 def is_extractable(kind: pa.DataType, timestamp_format: TimeFormat | None) -> bool:
-    """Whether a column's values are read in place, or after extraction from their lines."""
+    """Whether a column's values can be read in place, or after extraction from their lines.
+
+    Not for base64, map keys other than strings, structs without fields, and arrays that `is_read_in_place` excludes.
+    """
     if pa.types.is_map(kind):
         return bool(pa.types.is_string(kind.key_type)) and is_extractable(kind.item_type, timestamp_format)
     if pa.types.is_struct(kind):

@@ -14,7 +14,7 @@ from ingest.sources.decode.lines import Positions
 from ingest.sources.decode.time_format import TimeFormat
 
 ENTRY_VALUE = "value"
-"""The column of a map's values, where each value is a line."""
+"""Name of the column of a map's values, where each entry is a line."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class JsonColumns:
     Attributes:
         schema: names and types.
         timestamp_formats: by column.
-        strict: leave lines with fields that the schema does not have.
+        strict: leave lines undecoded that have fields outside the schema.
     """
 
     schema: pa.Schema
@@ -36,7 +36,7 @@ class JsonColumns:
         return self.timestamp_formats.get(name)
 
     def select(self, schema: pa.Schema) -> JsonColumns:
-        """Some of the columns."""
+        """A subset of the columns."""
         return JsonColumns(schema, self.timestamp_formats, self.strict)
 
     def of_entries(self, field: pa.Field) -> JsonColumns:
@@ -55,10 +55,10 @@ class LineBlock:
     """Lines to decode together.
 
     Attributes:
-        data: lines without blank ones, each beginning with ``{`` and ending with ``}``, in UTF-8 without NUL.
+        data: lines, none blank, each beginning with ``{`` and ending with ``}``, in UTF-8 without NUL.
         rows: number of lines.
         columns: the columns to decode.
-        objects: the parsed objects that the lines were written from, one a line; None where no parser read them yet.
+        objects: the parsed objects that the lines were encoded from, one a line; None for lines not parsed yet.
     """
 
     data: bytes
@@ -72,7 +72,7 @@ class DecodedLines:
     """Decoded lines of a block.
 
     Attributes:
-        lines: their indices in the block, ascending.
+        lines: the lines' indices in the block; ascending, except after `joined`.
         columns: the columns of the schema, one value a line.
     """
 
@@ -81,12 +81,12 @@ class DecodedLines:
 
     @classmethod
     def none(cls, schema: pa.Schema) -> Self:
-        """No line."""
+        """The result without a line."""
         return cls(np.empty(0, np.intp), [pa.nulls(0, field.type) for field in schema])
 
     @classmethod
     def joined(cls, pieces: Sequence[DecodedLines], schema: pa.Schema) -> Self:
-        """Pieces of one block, in the order of their lines."""
+        """Pieces of one block, concatenated in the given order."""
         if not pieces:
             return cls.none(schema)
         if len(pieces) == 1:
@@ -95,7 +95,7 @@ class DecodedLines:
         return cls(np.concatenate([piece.lines for piece in pieces]), columns)
 
     def without(self, bad: Collection[int]) -> DecodedLines:
-        """All but the lines at these positions."""
+        """All lines but those at these positions of `lines`."""
         if not bad:
             return self
         keep = np.ones(len(self.lines), np.bool_)
@@ -106,6 +106,6 @@ class DecodedLines:
         """The same lines as part of a larger block.
 
         Args:
-            lines: the index in the larger block, of each line of the smaller one.
+            lines: for each line of the smaller block, its index in the larger one.
         """
         return DecodedLines(lines[self.lines], self.columns)

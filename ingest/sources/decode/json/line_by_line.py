@@ -1,4 +1,4 @@
-"""Way 4: single lines by the definition of accepted values (`values`): exact, and the source of reasons."""
+"""Way 4: single lines by the definition of accepted values (`values`): exact, with the reasons of rejections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LineByLineDecoder:
     Attributes:
         schema: the columns.
         timestamp_formats: by column.
-        on_unknown_field: what to do with an object that has a field outside the schema.
+        on_unknown_field: treatment of an object with a field that the schema does not have.
     """
 
     schema: pa.Schema

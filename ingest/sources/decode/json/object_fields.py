@@ -52,7 +52,7 @@ class RawValues:
 
     @property
     def first(self) -> npt.NDArray[np.uint8]:
-        """The first byte of each text, which tells a value's kind."""
+        """The first byte of each text, which identifies a value's kind."""
         content = self.texts.buffers()[2]
         if content is None:
             return np.empty(0, np.uint8)
@@ -159,7 +159,7 @@ def map_entries(objects: pa.Array) -> MapEntries:
     """All entries of objects.
 
     Args:
-        objects: binary, texts out of `RawValues`: they are JSON, so none is refused.
+        objects: binary, texts of `RawValues`: these are JSON, so none is refused.
     """
     found = [_ENTRIES.decode(one) for one in objects.to_pylist()]
     names = pa.array(list(chain.from_iterable(found)), pa.string())

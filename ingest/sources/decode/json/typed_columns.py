@@ -1,4 +1,4 @@
-"""Columns that msgspec reads itself: integers, booleans, and structs and maps of nothing else.
+"""Columns that msgspec reads itself: integers, booleans, and structs and maps of only these.
 
 For these types msgspec accepts exactly what `values` accepts, and Python integers cost less than a second pass by
 Arrow's parser does where lines are long and columns few. Texts, times, decimals and floats are left to Arrow, which
@@ -111,12 +111,12 @@ def scatter(values: pa.Array, at: Positions, rows: int) -> pa.Array:
 
 
 def can_name(names: Iterable[str]) -> bool:
-    """Whether msgspec takes these field names: it refuses names that JSON writes with an escape."""
+    """Whether msgspec accepts these field names: it refuses names that JSON writes with an escape."""
     return not any(char in '"\\' or char < " " for name in names for char in name)
 
 
 def fields_type(fields: Mapping[str, tuple[Any, Any]], *, strict: bool) -> Any:
-    """A msgspec struct with fields of these types and defaults.
+    """A msgspec struct type with fields of these types and defaults.
 
     Args:
         fields: type and default by name.
@@ -133,5 +133,5 @@ def fields_type(fields: Mapping[str, tuple[Any, Any]], *, strict: bool) -> Any:
 
 
 def attribute(objects: Iterable[Any], at: int) -> list[Any]:
-    """One field of each struct that `fields_type` made."""
+    """The value of one field in each struct of a `fields_type`."""
     return list(map(attrgetter(f"field{at}"), objects))

@@ -1,4 +1,4 @@
-"""The driver of ways 1 to 3 of the table in `ingest.sources.decode.json`."""
+"""Decodes blocks by ways 1 to 3 of the table in `ingest.sources.decode.json`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ingest.sources.decode.json.object_fields import RawValues, map_entries
 
 
 def can_decode(columns: JsonColumns) -> bool:
-    """Whether `decode_block` reads a schema: not without columns, nor with base64, maps in arrays or other map keys."""
+    """Whether the schema has columns and `decode_block` reads all of them; see `is_extractable`."""
     schema = columns.schema
     return len(schema) > 0 and all(is_extractable(field.type, columns.format_of(field.name)) for field in schema)
 
 
 def decode_block(block: LineBlock) -> DecodedLines:
-    """The lines that a way for blocks decodes; the others are left to be decoded line by line.
+    """Decode a block by the first way that accepts it; lines that are missing in the result are left to way 4.
 
     Args:
         block: lines with columns for which `can_decode`.
@@ -83,4 +83,4 @@ WAYS: tuple[Callable[[LineBlock], DecodedLines | None], ...] = (
     _nested_values_extracted,
     _bad_line_search,
 )
-"""Ways 1 to 3, in the order in which they are tried: each returns None where it refuses a block or is not for it."""
+"""Ways 1 to 3, in the order in which they are tried: each returns None where it refuses a block or does not apply."""
