@@ -17,7 +17,7 @@ from ingest.driver.build import open_timeline
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode, Summary
 from ingest.execution.runner import LocalRunner
-from ingest.listeners.watchers import watched
+from ingest.listeners.run_listeners import listening
 from ingest.protocol.events import Event, Listener
 from timeline import failpoints
 
@@ -114,7 +114,7 @@ def run_watched(
     """
     config = load_config(file)
     run = WatchedRun(file)
-    with watched(config) as watchers:
+    with listening(config) as watchers:
         run.url = watchers.metrics_url or ""
         loop = IngestLoop(
             open_timeline(config),

@@ -14,7 +14,7 @@ from ingest.driver.summary import Mode, Summary
 from ingest.driver.takeover import Recovery, examine, run_recovery
 from ingest.execution.runner import Runner, open_runner
 from ingest.execution.spark.cluster import needed_modules
-from ingest.listeners.watchers import watched
+from ingest.listeners.run_listeners import listening
 from ingest.protocol.events import Listener
 from ingest.reports.recovery_html import recovery_html
 from ingest.reports.recovery_text import recovery_lines
@@ -132,7 +132,7 @@ def run(
     config = config_of(job)
     stop = stop or threading.Event()
     started_s = time.monotonic()
-    with watched(config, accept_loss=accept_loss) as watchers:
+    with listening(config, accept_loss=accept_loss) as watchers:
         loop = IngestLoop(
             open_timeline(config),
             lambda: open_runner(config, lambda: _spark(config, stop)),

@@ -123,7 +123,7 @@ def load_chain(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *, re
         InvariantError: a decision is missing below one that exists.
         StoreUnavailableError: the chain could not be read.
     """
-    completed, hint = newest_completed(store, timeline, retry)
+    completed, hint = newest_completed_epoch(store, timeline, retry)
     last = _last_decided(store, hint, retry)
     if last is None:
         return Chain()
@@ -185,7 +185,7 @@ def _newest_snapshot(store: ObjectStore, last: int, retry: Retry) -> Chain:
     return Chain()
 
 
-def newest_completed(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> tuple[Instant | None, int]:
+def newest_completed_epoch(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) -> tuple[Instant | None, int]:
     """The newest completed instant with an epoch if it is a commit, else None, and its epoch.
 
     The epoch is a hint: it and all earlier epochs are decided. -1 if no completed instant has an epoch.

@@ -24,7 +24,8 @@ SECRET_NAME = re.compile(
 """Names of keys with secret values; the pattern means the same in Java's regular expressions."""
 
 _CREDENTIALS = re.compile(r"://[^/\s]*@")
-_SECRET_OPTION = re.compile(r"key|secret|token|password", re.I)
+_SECRET_OPTION = re.compile(f"key|{SECRET_NAME.pattern}", re.I)
+"""Options whose values are masked in messages: access keys too, since S3 repeats them."""
 _MASK = "…"
 _SHOWN_PARTS = 2
 """Parts of a source file's path that are shown: package and file name."""

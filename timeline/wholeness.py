@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from timeline.active import ActiveTimeline, states_before
-from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed
+from timeline.chain import SNAPSHOT_EVERY, SNAPSHOTS_FOLDER, newest_completed_epoch
 from timeline.decision import DECISIONS_FOLDER, decision_path, read_decision
 from timeline.errors import InvariantError
 from timeline.hudi.layout import PROPERTIES_PATH
@@ -79,10 +79,10 @@ def require_whole(store: ObjectStore, timeline: ActiveTimeline, retry: Retry, *,
     """
     found = [gone for gone in missing(store, timeline, retry) if not (is_moved and gone.path == OWNER_PATH)]
     if found:
-        raise InvariantError(f"{store.url}: {in_words(found)}")
+        raise InvariantError(f"{store.url}: {missing_message(found)}")
 
 
-def in_words(found: Sequence[MissingObject]) -> str:
+def missing_message(found: Sequence[MissingObject]) -> str:
     """Message with the missing objects and the next step."""
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     return (
@@ -111,7 +111,7 @@ def _of_decisions(store: ObjectStore, timeline: ActiveTimeline, retry: Retry) ->
     newest = snapshots[-1] if snapshots else -1
     first = max(0, newest - SNAPSHOT_EVERY + 1)
     decided = _epochs(store, DECISIONS_FOLDER, retry, after=decision_path(first - 1) if first else "")
-    _, completed = newest_completed(store, timeline, retry)
+    _, completed = newest_completed_epoch(store, timeline, retry)
     last = max([newest, completed, *decided[-1:]])
     gone = sorted(set(range(first, last + 1)) - set(decided))
     for epoch in gone:

@@ -47,7 +47,7 @@ class CheckOutcome:
 
 
 @dataclass(frozen=True)
-class Ground:
+class CheckContext:
     """Scratch prefix and bounds of the checks.
 
     Attributes:
@@ -74,10 +74,10 @@ class Ground:
             StoppedError: `stop` was set.
         """
         for number in range(self.rounds):
-            self.go_on()
+            self.raise_if_stopped()
             yield number
 
-    def go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """End the checks where `stop` is set.
 
         Raises:
@@ -102,9 +102,9 @@ def skipped(why: str) -> CheckOutcome:
     return CheckOutcome(CheckVerdict.SKIPPED, why)
 
 
-def one_creator_wins(ground: Ground) -> CheckOutcome:
+def one_creator_wins(context: CheckContext) -> CheckOutcome:
     """Of concurrent creators of one object exactly one wins, and the object holds the winner's whole body."""
-    store, barrier = ground.store, threading.Barrier(RACERS)
+    store, barrier = context.store, threading.Barrier(RACERS)
     bodies = [b"%02d" % racer * 2_000 for racer in range(RACERS)]
 
     def creates(path: str, racer: int) -> bool:
@@ -116,7 +116,7 @@ def one_creator_wins(ground: Ground) -> CheckOutcome:
         return True
 
     with ThreadPoolExecutor(RACERS) as pool:
-        for number in ground.each_round():
+        for number in context.each_round():
             path = f"race/{number:04}"
             answers = list(pool.map(lambda racer, path=path: creates(path, racer), range(RACERS)))
             winners = [racer for racer, has_won in enumerate(answers) if has_won]
@@ -129,13 +129,13 @@ def one_creator_wins(ground: Ground) -> CheckOutcome:
                 )
             if winners and held != bodies[winners[0]]:
                 return failed("a creator was told that it had won, and the object is another one's")
-    return ok(f"{count(ground.rounds, 'object')}, {RACERS} creators each: one winner, its body whole")
+    return ok(f"{count(context.rounds, 'object')}, {RACERS} creators each: one winner, its body whole")
 
 
-def reads_see_the_latest_write(ground: Ground) -> CheckOutcome:
+def reads_see_the_latest_write(context: CheckContext) -> CheckOutcome:
     """A read sees the latest create, replacement or delete at once."""
-    store = ground.store
-    for number in ground.each_round():
+    store = context.store
+    for number in context.each_round():
         path = f"reads/{number:04}"
         for body in (b"created", b"replaced by something longer"):
             store.put(path, body)
@@ -144,27 +144,27 @@ def reads_see_the_latest_write(ground: Ground) -> CheckOutcome:
         store.delete([path])
         if size_of(store, path) is not None or not _is_absent(store, path):
             return failed("an object that was deleted is still read")
-    return ok(f"{count(3 * ground.rounds, 'read')}, each saw the latest write")
+    return ok(f"{count(3 * context.rounds, 'read')}, each saw the latest write")
 
 
-def listings_see_the_latest_write(ground: Ground) -> CheckOutcome:
+def listings_see_the_latest_write(context: CheckContext) -> CheckOutcome:
     """A listing shows the latest create or delete at once."""
-    store, expected = ground.store, list[ObjectInfo]()
-    for number in ground.each_round():
+    store, expected = context.store, list[ObjectInfo]()
+    for number in context.each_round():
         expected.append(ObjectInfo(f"listed/{number:04}", number))
         store.put_if_absent(expected[-1].path, bytes(number))
         if (found := store.list("listed")) != expected:
             return failed(f"{count(len(found), 'object')} listed right after {len(expected)} were created")
-    for _ in ground.each_round():
+    for _ in context.each_round():
         store.delete([expected.pop().path])
         if (found := store.list("listed")) != expected:
             return failed(f"{count(len(found), 'object')} listed right after all but {len(expected)} were deleted")
-    return ok(f"{count(2 * ground.rounds, 'listing')}, each saw the latest create or delete")
+    return ok(f"{count(2 * context.rounds, 'listing')}, each saw the latest create or delete")
 
 
-def replacement_is_atomic(ground: Ground) -> CheckOutcome:
+def replacement_is_atomic(context: CheckContext) -> CheckOutcome:
     """A reader of an object that is replaced sees one of its bodies, never a mixture."""
-    store, over = ground.store, threading.Event()
+    store, over = context.store, threading.Event()
     bodies = [bytes([97 + place]) * size for place, size in enumerate((1, MIB, 300, 65_536, 10, 500_000))]
     store.put("replaced", bodies[0])
 
@@ -179,7 +179,7 @@ def replacement_is_atomic(ground: Ground) -> CheckOutcome:
     with ThreadPoolExecutor(2) as pool:
         readers = [pool.submit(read) for _ in range(2)]
         try:
-            for number in ground.each_round():
+            for number in context.each_round():
                 store.put("replaced", bodies[number % len(bodies)])
         finally:
             over.set()
@@ -190,15 +190,15 @@ def replacement_is_atomic(ground: Ground) -> CheckOutcome:
                 f"a reader saw {count(len(mixed), 'byte')} that nobody wrote, of {sorted(set(mixed))} in the main"
             )
     reads = count(sum(reads for reads, _ in answers), "read")
-    return ok(f"{reads} beside {count(ground.rounds, 'replacement')} of 1 B to 1 MiB")
+    return ok(f"{reads} beside {count(context.rounds, 'replacement')} of 1 B to 1 MiB")
 
 
-def long_listing_is_complete(ground: Ground) -> CheckOutcome:
+def long_listing_is_complete(context: CheckContext) -> CheckOutcome:
     """A listing of more than one page has every object."""
-    store, paths = ground.store, [f"long/{number:05}" for number in range(LISTED)]
+    store, paths = context.store, [f"long/{number:05}" for number in range(LISTED)]
     with ThreadPoolExecutor(RACERS) as pool:
         for start in range(0, LISTED, RACERS):
-            ground.go_on()
+            context.raise_if_stopped()
             list(pool.map(lambda path: store.put(path, b""), paths[start : start + RACERS]))
     found = [info.path for info in store.list("long")]
     if found != paths:
@@ -206,11 +206,11 @@ def long_listing_is_complete(ground: Ground) -> CheckOutcome:
     return ok(f"{LISTED} objects")
 
 
-def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
+def upload_is_invisible_until_closed(context: CheckContext) -> CheckOutcome:
     """An object uploaded in parts is invisible until the upload is closed, and whole afterwards."""
-    if ground.store.traits.unfinished_upload is UnfinishedUpload.AT_ITS_PATH:
+    if context.store.traits.unfinished_upload is UnfinishedUpload.AT_ITS_PATH:
         return skipped("a file is visible while it is written; its marker names it before")
-    store, path = ground.store, "uploads/closed"
+    store, path = context.store, "uploads/closed"
     writer = store.open_write(path)
     try:
         for number in range(UPLOAD_MIB):
@@ -225,11 +225,11 @@ def upload_is_invisible_until_closed(ground: Ground) -> CheckOutcome:
     return ok(f"{UPLOAD_MIB} MiB in parts: unseen, then whole")
 
 
-def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
+def given_up_upload_leaves_nothing(context: CheckContext) -> CheckOutcome:
     """An upload aborted by its writer or a recovery leaves no object, and cannot be closed any more."""
-    if ground.store.traits.unfinished_upload is not UnfinishedUpload.IN_PARTS:
+    if context.store.traits.unfinished_upload is not UnfinishedUpload.IN_PARTS:
         return skipped("only S3 keeps parts of unfinished uploads")
-    store = ground.store
+    store = context.store
     discarded, orphaned = store.open_write("uploads/discarded"), store.open_write("uploads/orphaned")
     try:
         for writer in (discarded, orphaned):
@@ -249,10 +249,10 @@ def given_up_upload_leaves_nothing(ground: Ground) -> CheckOutcome:
     return failed(f"{', '.join(found)} is there") if found else ok("ended by its writer and by a recovery")
 
 
-def clocks_agree(ground: Ground) -> CheckOutcome:
+def clocks_agree(context: CheckContext) -> CheckOutcome:
     """Offset of the store's clock from this machine's; informative, the protocol compares no clocks."""
     before = datetime.now(UTC)
-    clock = ground.store.clock()
+    clock = context.store.clock()
     if clock is None:
         return skipped("one clock")
     away_s = (clock - before).total_seconds()
@@ -262,9 +262,9 @@ def clocks_agree(ground: Ground) -> CheckOutcome:
     return ok(f"{abs(away_s):.0f} s {'behind' if away_s < 0 else 'ahead of'} this machine's; nothing compares them")
 
 
-def latencies(ground: Ground) -> CheckOutcome:
+def latencies(context: CheckContext) -> CheckOutcome:
     """Median latency of each small call; informative."""
-    store = ground.store
+    store = context.store
     calls: Sequence[tuple[str, Callable[[str], object]]] = (
         ("create", lambda path: store.put_if_absent(path, bytes(1_000))),
         ("read", store.get),
@@ -272,7 +272,7 @@ def latencies(ground: Ground) -> CheckOutcome:
         ("delete", lambda path: store.delete([path])),
     )
     took_ms: dict[str, list[float]] = {name: [] for name, _ in calls}
-    for number in ground.each_round():
+    for number in context.each_round():
         for name, call in calls:
             started = time.perf_counter()
             call(f"timed/{number}")

@@ -31,7 +31,7 @@ class Crashed(BaseException):
 
 
 @dataclass
-class Mortal:
+class ProcessState:
     """Liveness of a simulated process."""
 
     is_dead: bool = False
@@ -42,7 +42,7 @@ class MortalStore(BaseStore):
 
     url = ""
 
-    def __init__(self, inner: ObjectStore, life: Mortal) -> None:
+    def __init__(self, inner: ObjectStore, life: ProcessState) -> None:
         self._inner = inner
         self._life = life
         self.url = inner.url
@@ -141,7 +141,7 @@ def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | 
     Returns:
         whether the process reached the source's end.
     """
-    life = Mortal()
+    life = ProcessState()
     passed = 0
 
     def die(name: str) -> None:
@@ -162,7 +162,7 @@ def run_process(lake: Lake, source: NumberSource, number: int, crash: CrashAt | 
         failpoints.arm(None)
 
 
-def _run(lake: Lake, source: NumberSource, number: int, life: Mortal) -> None:
+def _run(lake: Lake, source: NumberSource, number: int, life: ProcessState) -> None:
     retry = Retry()
     store = MortalStore(lake.timeline_store(), life)
     pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())

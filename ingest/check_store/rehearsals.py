@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ingest.check_store.checks import CheckOutcome, Ground, failed, ok, skipped
+from ingest.check_store.checks import CheckContext, CheckOutcome, failed, ok, skipped
 from ingest.check_store.lakes import DeltaLake, ObjectLake
 from ingest.check_store.numbers import NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import CrashAt, Lake, faults, run_process
@@ -25,12 +25,12 @@ QUICK_POINTS = ("requested", "written", "manifest", "decided", "part-committed",
 _OF_A_ROLLBACK = tuple(point for point in CRASH_POINTS if point.startswith("rollback") or point == "part-aborted")
 
 
-def one_table_version_wins(ground: Ground) -> CheckOutcome:
+def one_table_version_wins(context: CheckContext) -> CheckOutcome:
     """Of two commits of the same version exactly one lands."""
-    if not is_delta_place(ground.url):
+    if not is_delta_place(context.url):
         return skipped("delta-rs does not write here")
-    url, barrier = f"{ground.url}/versions", threading.Barrier(2)
-    _log(url, ground.storage, "first").create(NUMBER_SCHEMA, [], _entry(0))
+    url, barrier = f"{context.url}/versions", threading.Barrier(2)
+    _log(url, context.storage, "first").create(NUMBER_SCHEMA, [], _entry(0))
 
     def lands(log: DeltaLog, epoch: int) -> bool:
         table = log.load()
@@ -43,10 +43,10 @@ def one_table_version_wins(ground: Ground) -> CheckOutcome:
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        logs = [_log(url, ground.storage, f"writer {racer}") for racer in range(2)]
-        for number in ground.each_round():
+        logs = [_log(url, context.storage, f"writer {racer}") for racer in range(2)]
+        for number in context.each_round():
             answers = list(pool.map(lands, logs, [number + 1] * 2))
-            table = _log(url, ground.storage, "reader").load()
+            table = _log(url, context.storage, "reader").load()
             assert table is not None
             if all(answers):
                 return failed(f"two writers were both told that they had committed version {number + 1}")
@@ -54,15 +54,15 @@ def one_table_version_wins(ground: Ground) -> CheckOutcome:
                 return failed(
                     f"the table is at version {table.version} after {count(number + 1, 'commit')} of two writers"
                 )
-    return ok(f"{count(ground.rounds, 'version')}, two writers each: one winner")
+    return ok(f"{count(context.rounds, 'version')}, two writers each: one winner")
 
 
-def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> CheckOutcome:
+def every_crash_is_recovered(context: CheckContext, points: Sequence[str]) -> CheckOutcome:
     """A job killed at each of the given crash points is recovered and finished: every row exists once."""
     source = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
     for point in points:
-        ground.go_on()
-        lake = _lake(ground, point)
+        context.raise_if_stopped()
+        lake = _lake(context, point)
         # Only an epoch that was not prepared at the crash is rolled back.
         crashes = [CrashAt("written"), CrashAt(point)] if point in _OF_A_ROLLBACK else [CrashAt(point)]
         for number, crash in enumerate(crashes):
@@ -76,11 +76,11 @@ def every_crash_is_recovered(ground: Ground, points: Sequence[str]) -> CheckOutc
     return ok(f"{killed}: every row there once, nothing left over")
 
 
-def _lake(ground: Ground, name: str) -> Lake:
-    url = f"{ground.url}/crash-{name}"
+def _lake(context: CheckContext, name: str) -> Lake:
+    url = f"{context.url}/crash-{name}"
     if is_delta_place(url):
-        return DeltaLake(url, ground.storage)
-    return ObjectLake(*(open_store(f"{url}/{table}", ground.storage) for table in ("table", "quarantine")))
+        return DeltaLake(url, context.storage)
+    return ObjectLake(*(open_store(f"{url}/{table}", context.storage) for table in ("table", "quarantine")))
 
 
 def _log(url: str, storage: Mapping[str, Any], app_id: str) -> DeltaLog:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ingest.check_store import checks, rehearsals
-from ingest.check_store.checks import CheckOutcome, CheckVerdict, Ground
+from ingest.check_store.checks import CheckContext, CheckOutcome, CheckVerdict
 from timeline.errors import ConfigError, StoppedError, StoreError, TidelineError
 from timeline.failpoints import COMMON_POINTS
 from timeline.stores.base import ObjectStore, Retry
@@ -25,7 +25,7 @@ from timeline.stores.opening import open_store
 
 log = logging.getLogger(__name__)
 
-Check = Callable[[Ground], CheckOutcome]
+Check = Callable[[CheckContext], CheckOutcome]
 
 PUT_IF_ABSENT = "put-if-absent"
 """Name of the check that the meaning of all others depends on."""
@@ -95,16 +95,16 @@ def check_store(
         StoppedError: `stop` was set.
     """
     with _scratch(url, storage) as store:
-        ground = Ground(store, storage, _QUICK_ROUNDS if quick else _ROUNDS, stop or threading.Event())
+        context = CheckContext(store, storage, _QUICK_ROUNDS if quick else _ROUNDS, stop or threading.Event())
         Retry().call(partial(store.put, "access", b""))
         findings: list[CheckResult] = []
         for name, check in _checks(quick):
-            ground.go_on()
+            context.raise_if_stopped()
             on_check(name)
             if name == CRASHES and any(finding.verdict is CheckVerdict.FAILED for finding in findings):
                 outcome = checks.skipped("a store that fails a check before is not worth the time")
             else:
-                outcome = _tried(check, ground)
+                outcome = _tried(check, context)
             findings.append(CheckResult(name, outcome.verdict, outcome.seen))
     return StoreReport(open_store(url, storage).url, findings)
 
@@ -170,10 +170,10 @@ def _checks(quick: bool) -> Sequence[tuple[str, Check]]:
     )
 
 
-def _tried(check: Check, ground: Ground) -> CheckOutcome:
+def _tried(check: Check, context: CheckContext) -> CheckOutcome:
     """Run a check; any Tideline error but a stop (no reply, a broken protocol) is a failure of the store."""
     try:
-        return check(ground)
+        return check(context)
     except StoppedError:
         raise
     except TidelineError as error:

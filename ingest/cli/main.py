@@ -33,7 +33,7 @@ from ingest.execution.runner import Runner, open_runner
 from ingest.execution.spark.cluster import needed_modules, with_submitted_master
 from ingest.execution.spark.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.execution.spark.package import main_script, write_package
-from ingest.listeners.watchers import watched
+from ingest.listeners.run_listeners import listening
 from ingest.protocol.recovery import StepKind
 from ingest.reports.recovery_text import recovery_json, recovery_lines, waiting_text
 from timeline import errors, failpoints
@@ -72,7 +72,7 @@ def run(
     exit_message = ExitMessage(conf)
     mode = Mode.ONCE if once else Mode.CONTINUOUS
     try:
-        opened = open_timeline(config, is_moved=new_source, is_anew=new_timeline)
+        opened = open_timeline(config, is_moved=new_source, allows_new_timeline=new_timeline)
         _ingest(opened, console, exit_message, mode=mode, accept_loss=accept_loss)
     except Exception as error:  # the process's edge: `exit_message` knows the epoch's outcome here, main does not
         raise typer.Exit(_report(error, exit_message)) from None
@@ -90,7 +90,7 @@ def _ingest(
         opened = replace(opened, config=config)
         stop_with_submit(signals.stop)
     started = time.monotonic()
-    with watched(config, accept_loss=accept_loss) as watchers, ProgressLine(console) as progress:
+    with listening(config, accept_loss=accept_loss) as watchers, ProgressLine(console) as progress:
         if watchers.metrics_url is not None and console.is_terminal:
             console.print(f"metrics at {watchers.metrics_url}", soft_wrap=True)
 

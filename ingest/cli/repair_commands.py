@@ -32,7 +32,7 @@ def fsck(
     copies that no manifest names. Nothing else is ever deleted. Exit code 6 where something is wrong.
     """
     from ingest.driver import fsck as checks
-    from ingest.reports.fsck_text import checkup_json, checkup_lines
+    from ingest.reports.fsck_text import fsck_json, fsck_lines
 
     console = Console(stderr=True)
     configure_logging(console, as_json=False, verbose=verbose)
@@ -42,9 +42,9 @@ def fsck(
     else:
         found = checks.check(opened, is_deep=deep)
     if as_json:
-        typer.echo(json.dumps(checkup_json(found), indent=2))
+        typer.echo(json.dumps(fsck_json(found), indent=2))
     else:
-        for line in checkup_lines(found):
+        for line in fsck_lines(found):
             typer.echo(line)
     if not found.is_clean:
         raise typer.Exit(6)
@@ -71,21 +71,21 @@ def replay(
     to give the same rows. All of it is one epoch on the timeline. No JVM; the job itself must not run meanwhile.
     """
     from ingest.cli.signals import StopSignals
-    from ingest.driver.put_back import Wanted, examine_losses, put_back
-    from ingest.driver.writers import Writers
+    from ingest.driver.put_back import ReplayRequest, examine_losses, put_back
+    from ingest.driver.run_resources import RunResources
     from ingest.execution.runner import LocalRunner
     from ingest.reports.replay_text import parse_epochs, replay_json, replay_lines
 
     console = Console(stderr=True)
     configure_logging(console, as_json=log_json, verbose=verbose)
-    wanted = Wanted(parse_epochs(epochs) if epochs is not None else None, accept_loss)
+    wanted = ReplayRequest(parse_epochs(epochs) if epochs is not None else None, accept_loss)
     opened = open_timeline(load_config(conf))
     if dry_run:
         found = examine_losses(opened, wanted)
     else:
         signals = StopSignals()
         signals.install()
-        writers = Writers(LocalRunner, signals.stop, accept_loss=False)
+        writers = RunResources(LocalRunner, signals.stop, accept_loss=False)
         try:
             found = put_back(opened, wanted, lambda: writers.pipeline(opened, is_isolated=True), signals.stop)
         finally:
@@ -115,7 +115,7 @@ def replay_quarantine(
     from ingest.cli.console import ProgressLine
     from ingest.cli.signals import StopSignals
     from ingest.driver.loop import IngestLoop
-    from ingest.driver.quarantine_replay import Trial, try_rejected
+    from ingest.driver.quarantine_replay import QuarantinePreview, try_rejected
     from ingest.execution.runner import LocalRunner, Runner
 
     console = Console(stderr=True)
@@ -141,7 +141,7 @@ def replay_quarantine(
         loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, listeners=(progress,))
         summary = loop.run()
     # Rows that a target refuses are in the summary's `rows` and `rejected`: their sum is not the records read.
-    replayed = Trial(summary.read, summary.rows, {})
+    replayed = QuarantinePreview(summary.read, summary.rows, {})
     if as_json:
         typer.echo(json.dumps(replayed.as_json(), indent=2))
     else:

@@ -1,7 +1,7 @@
-"""What makes no sense although each block is right by itself.
+"""Checks of a job file between blocks that are each valid by themselves.
 
-A check is a function from the job to pairs of key path and message; `CHECKS` says which blocks it
-looks at, so that it is left out where one of them is wrong already.
+A check is a function from the job to pairs of key path and message; `CHECKS` names the blocks that each check reads, so
+that a check is skipped if one of them is invalid already.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def check_column_names(job: JobConfig) -> Iterator[Finding]:
-    """Delta and Spark tell columns apart without regard to letters' case; some are taken."""
+    """Column names differ, ignoring case as Delta and Spark do, and none is taken."""
     seen: dict[str, str] = {}
     for name in job.columns or {}:
         if not name.strip():
@@ -52,7 +52,9 @@ def check_column_names(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_partitions(job: JobConfig) -> Iterator[Finding]:
-    """Each partition field by itself, then all together; columns of a query are known once Spark has looked at it."""
+    """Each partition field by itself, then all together; columns of a query are known only after Spark has analysed
+    it.
+    """
     schema = job.arrow_schema
     if schema is None or job.transform is not None:
         return
@@ -71,7 +73,7 @@ def check_partitions(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_source_columns(job: JobConfig) -> Iterator[Finding]:
-    """What the source says about columns is about columns that there are."""
+    """Columns that the source's options name are columns of the schema."""
     source, columns = job.source, job.columns
     if not isinstance(source, SourceOptions):
         return
@@ -108,7 +110,7 @@ def _holds_raw(kinds: list[pa.DataType]) -> bool:
 
 
 def check_stream(job: JobConfig) -> Iterator[Finding]:
-    """A streaming query decides itself what other sources' jobs decide in the job file."""
+    """A stream's job file sets no key that the streaming query decides itself."""
     if not isinstance(job.source, StreamOptions):
         return
     if job.lineage:
@@ -126,7 +128,7 @@ def check_stream(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
-    """Rows that only a query can make cannot be made again for a target that has lost them."""
+    """A stream's targets need no replay: a query's rows cannot be read again for a target that has lost them."""
     if not isinstance(job.source, StreamOptions):
         return
     for number, target in enumerate(job.targets):
@@ -140,7 +142,7 @@ def check_stream_targets(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_transform(job: JobConfig) -> Iterator[Finding]:
-    """A query's rows go to one target, that takes them."""
+    """A query's rows go to one target, of a type that takes them."""
     if job.transform is None:
         return
     if isinstance(job.source, StreamOptions):
@@ -156,7 +158,7 @@ def check_transform(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_keyspaces(job: JobConfig) -> Iterator[Finding]:
-    """Rows of one target must not be rows of another one, nor its transactions' records."""
+    """Keyspaces do not overlap: neither rows of two targets, nor rows and transaction records."""
     seen: list[tuple[int, Keyspace]] = []
     for number, target in enumerate(job.targets):
         keyspace = target.keyspace
@@ -201,7 +203,7 @@ def check_places(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_cluster_places(job: JobConfig) -> Iterator[Finding]:
-    """On a cluster nothing is shared but the object store, and what the job file says is mounted everywhere.
+    """On a cluster all places are in an object store, or in a folder that all machines mount according to the job file.
 
     The timeline too: a driver that is restarted on another machine would not find it, and begin anew.
     """
@@ -223,16 +225,16 @@ def check_cluster_places(job: JobConfig) -> Iterator[Finding]:
 
 
 def _is_on_this_machine(place: str, storage: Mapping[str, Any]) -> bool:
-    """Whether other machines do not reach a place; a store that a package brought says it itself."""
+    """Whether only this machine reaches a place; a store from another package answers for itself."""
     if store_package(place) is None:
         return place.startswith(("file://", "memory://"))
-    with contextlib.suppress(ConfigError):  # of its URL `check_targets` tells
+    with contextlib.suppress(ConfigError):  # `check_targets` reports a bad URL
         return not open_store(place, storage).traits.is_shared
     return False
 
 
 def _source_overlap(job: JobConfig, tables: list[tuple[KeyPath, str]]) -> Iterator[Finding]:
-    """A job that reads what it writes would never come to an end."""
+    """The source reads no table of the job: such a job would never end."""
     if not isinstance(job.source, FilesOptions):
         return
     path = job.source.path
@@ -258,7 +260,7 @@ def _overlap(first: str, second: str) -> bool:
 
 
 def _inside(place: str, other: str) -> bool:
-    """Whether a place is another one, or below it."""
+    """Whether a place is the same as another one, or below it."""
     return place == other or place.startswith(other.rstrip("/") + "/")
 
 
@@ -267,7 +269,7 @@ def _without_prefix(error: ConfigError) -> str:
 
 
 def check_targets(job: JobConfig) -> Iterator[Finding]:
-    """Each sink takes its options, and their names differ."""
+    """Each sink accepts its options, and targets have different names."""
     context = SinkContext("check", job.row_schema(job.arrow_schema or pa.schema([])), (), job.storage)
     named: list[tuple[KeyPath, str]] = []
     for path, options in _tables(job):
@@ -286,7 +288,7 @@ def check_targets(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_source_path(job: JobConfig) -> Iterator[Finding]:
-    """A path on S3 has one spelling, as those of the tables and the timeline; a local one can be brought into one."""
+    """A source path on S3 is in canonical spelling, as are tables and timeline; a local path can be brought into it."""
     if not isinstance(job.source, FilesOptions):
         return
     path = job.source.path
@@ -309,7 +311,7 @@ def check_source_path(job: JobConfig) -> Iterator[Finding]:
 
 
 def _leads_back(path: str) -> bool:
-    """Whether ``..`` in a local path leads to the folder that is written before it; behind a link it does not."""
+    """Whether ``..`` in a local path leads to the parent folder as written; behind a link it does not."""
     return os.path.realpath(os.path.expanduser(path)) == os.path.realpath(absolute(path))
 
 
@@ -326,4 +328,4 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"source", "targets", "quarantine", "timeline", "spark"}), check_cluster_places),
     (frozenset({"schema", "source", "lineage", "targets", "quarantine", "timeline", "storage"}), check_targets),
 )
-"""Every check, and the blocks that it looks at."""
+"""Every check, and the blocks that it reads."""

@@ -1,10 +1,10 @@
-"""A job file's text as plain values that remember where they were written.
+"""A job file's text, parsed into plain values with line numbers.
 
-YAML's core schema, not its surprises: ``yes``, ``on``, ``012`` and dates stay text, keys are text, a
+The schema is YAML's core schema: ``yes``, ``on``, ``012`` and dates stay text, keys are text, a
 key given twice is an error. ``${NAME}`` in a value is the environment variable's text,
 ``${NAME:-default}`` has a default, ``$${`` stands for a literal ``${``.
 
-Nothing stops at the first problem: the caller gets all of them at once.
+Parsing does not stop at the first problem: the caller gets all problems at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SECRET_BLOCKS = (("source", "options"), ("spark", "conf"))
 _LONGEST_SHOWN = 100
 _DEEPEST = 50
 _LARGEST_BYTES = 512 << 10
-"""Of a file; one with thousands of columns has a third of it."""
+"""Largest job file; a file with thousands of columns has a third of it."""
 _MOST_CHARACTERS = 4 << 20
-"""Of all values with what aliases stand for, each value `_VALUE_CHARACTERS` besides its own: bounds time and memory."""
+"""Limit for all values, aliases expanded, with `_VALUE_CHARACTERS` added for each value: bounds time and memory."""
 _VALUE_CHARACTERS = 40
 _TOO_LARGE = f"{_LARGEST_BYTES >> 10} KiB are allowed, and {_MOST_CHARACTERS >> 20} MiB with what aliases stand for"
 _NULL = "tag:yaml.org,2002:null"
@@ -41,13 +41,13 @@ _QUOTED_NAME = re.compile(r"(alias|anchor|tag handle) ['\"].*")
 
 @dataclass(frozen=True)
 class ConfigProblem:
-    """One thing that is wrong in a job file.
+    """One problem in a job file.
 
     Attributes:
         path: the key path, for example ``("targets", 0, "path")``.
         message: what is allowed, or what to do.
-        line: where it is written, from 1; None where nothing is.
-        found: the value as it is written, or None where showing it says nothing.
+        line: line number, from 1; None if nothing is written there.
+        found: the value as it is written; None if it does not help.
     """
 
     path: KeyPath
@@ -56,7 +56,7 @@ class ConfigProblem:
     found: str | None = None
 
     def __str__(self) -> str:
-        """One line for people."""
+        """One human-readable line."""
         place = f"line {self.line}: " if self.line is not None else ""
         found = f" (found {self.found})" if self.found is not None else ""
         return f"{place}{dotted(self.path) or 'the file'}: {self.message}{found}"
@@ -68,7 +68,7 @@ class JobFile:
 
     Attributes:
         values: the values, references resolved.
-        problems: what was wrong so far.
+        problems: problems found so far.
     """
 
     values: dict[str, Value] = field(default_factory=dict, repr=False)
@@ -78,7 +78,13 @@ class JobFile:
     _written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def add(self, path: KeyPath, message: str, *, show: bool = True) -> None:
-        """Note a problem; where nothing is written at `path`, the line is that of what is around it."""
+        """Record a problem; if nothing is written at `path`, with the line of the enclosing block.
+
+        Args:
+            path: key path of the value.
+            message: what is allowed, or what to do.
+            show: whether to show the value.
+        """
         near = path
         while near and near not in self._lines:
             near = near[:-1]
@@ -86,23 +92,30 @@ class JobFile:
         self.problems.append(ConfigProblem(path, message, line, self._shown(path) if show else None))
 
     def add_once(self, path: KeyPath, message: str, *, show: bool = True) -> None:
-        """Note a problem unless one is noted for this value; a validator's inner path is cut to what is written."""
+        """Record a problem unless this value has one already; a validator's inner path is cut to a path that is
+        written.
+
+        Args:
+            path: key path of the value.
+            message: what is allowed, or what to do.
+            show: whether to show the value.
+        """
         if path[:-1] not in self._lines and len(path) > 1:
             while path[:-1] and path not in self._lines:
                 path = path[:-1]
         if not any(problem.path == path for problem in self.problems):
-            # What is said of a whole block is Tideline's own; of a value in it, the validator may quote the value.
+            # A message on a whole block is Tideline's own; a validator's message on a value in it may quote the value.
             may_quote = len(path) > 1 and is_secret(path) and path in self._written
             self.add(path, "not a valid value" if may_quote else message, show=show)
 
     def without_lines(self) -> JobFile:
-        """The same, of a text that nobody has written by hand: problems name no line."""
+        """Drop line numbers from all problems, for a text that nobody has written by hand; returns the file itself."""
         self.problems = [replace(problem, line=None) for problem in self.problems]
         self._has_lines = False
         return self
 
     def _shown(self, path: KeyPath) -> str | None:
-        """The value as written: a reference is shown as one, a secret not at all."""
+        """The value as written: a reference unresolved, a secret not at all."""
         written = self._written.get(path)
         if written is None:
             return None
@@ -117,10 +130,10 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
 
     Args:
         path: the file.
-        environment: what ``${NAME}`` refers to.
+        environment: variables for ``${NAME}``.
 
     Raises:
-        ConfigError: it cannot be read, or is no YAML mapping; the message names file and line.
+        ConfigError: the file cannot be read, or is no YAML mapping; the message names file and line.
     """
     try:
         with path.open("rb") as opened:
@@ -128,7 +141,7 @@ def read_job_file(path: Path, environment: Mapping[str, str]) -> JobFile:
         text = body.decode("utf-8-sig")
     except OSError as error:
         if isinstance(error, FileNotFoundError):
-            absolute(str(path))  # says so where the current directory is gone
+            absolute(str(path))  # raises if the current directory was deleted
         raise ConfigError(f"{path}: {error.strerror}; give the path of a job file") from error
     except UnicodeDecodeError as error:
         if len(body) > _LARGEST_BYTES:
@@ -144,19 +157,19 @@ def parse_job_file(text: str, path: str, environment: Mapping[str, str]) -> JobF
 
     Args:
         text: YAML.
-        path: of the file, for messages.
-        environment: what ``${NAME}`` refers to.
+        path: path of the file, for messages.
+        environment: variables for ``${NAME}``.
 
     Raises:
-        ConfigError: it is no YAML mapping; the message names file and line.
+        ConfigError: the text is no YAML mapping; the message names file and line.
     """
     try:
         node = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
         line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
-        # A value that begins with * or & is a name to YAML, and may be a secret.
+        # YAML reads a value that begins with * or & as a name; it may be a secret.
         reason = ", ".join(_QUOTED_NAME.sub(r"\1", part) for part in (error.context, error.problem) if part)
-        # {key: ${NAME}} is the likeliest mistake: inside of braces YAML reads the reference's own ones.
+        # {key: ${NAME}} is the likeliest mistake: inside of braces YAML parses the reference's own braces.
         hint = '; inside of { } a reference needs quotes: "${NAME}"' if "flow" in reason and "${" in text else ""
         raise ConfigError(f"{path}:{line} not valid YAML: {reason}{hint}") from None
     except yaml.YAMLError as error:
@@ -172,7 +185,7 @@ def parse_job_file(text: str, path: str, environment: Mapping[str, str]) -> JobF
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Whether a value is not to be shown: by its key's name, or as one of a block that is there for secrets too."""
+    """Whether a value must not be shown: by its key's name, or because its block may hold secrets."""
     return (
         path[:1] in (("storage",), ("on_commit",))
         or path[:2] in _SECRET_BLOCKS
@@ -181,7 +194,7 @@ def is_secret(path: KeyPath) -> bool:
 
 
 def dotted(path: KeyPath) -> str:
-    """A key path for people: ``targets[0].path``."""
+    """A key path, human-readable: ``targets[0].path``."""
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
@@ -195,7 +208,7 @@ class _CoreLoader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """See yaml.composer.Composer, which calls itself for what a node contains."""
+        """See yaml.composer.Composer, which calls it recursively for child nodes."""
         self._depth += 1
         if parent is not None and self._depth > _DEEPEST:
             where = parent.start_mark
@@ -221,10 +234,10 @@ _CoreLoader.add_implicit_resolver(
 
 
 class _TooLargeError(Exception):
-    """Values that aliases repeat add up to more than a job file may have.
+    """Values, aliases expanded, exceed the limit of a job file.
 
     Attributes:
-        line: where that was noticed.
+        line: line at which the limit was exceeded.
     """
 
     def __init__(self, line: int) -> None:
@@ -242,7 +255,7 @@ class _Builder:
         self._around: list[yaml.Node] = []
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Value]:
-        """A mapping's values; of a key given twice the first one counts."""
+        """A mapping's values; of a repeated key the first value counts."""
         result: dict[str, Value] = {}
         first_lines: dict[str, int] = {}
         for key_node, value_node in node.value:
@@ -253,7 +266,7 @@ class _Builder:
             key = str(key_node.value)
             name, colon, _ = key.partition(":")
             if colon and value_node.tag == _NULL:
-                # {password:secret} is one word to YAML: what is behind the colon was meant as a value.
+                # YAML reads {password:secret} as one word: the text behind the colon was meant as a value.
                 message = "no value: write a space behind the colon"
                 self._file.problems.append(ConfigProblem((*path, name), message, line))
                 continue
@@ -309,14 +322,14 @@ class _Builder:
         return written
 
     def text(self, written: str, path: KeyPath) -> Value:
-        """A text, references resolved; models read numbers and truths from it where they want them."""
+        """A text, references resolved; models convert it to numbers and booleans."""
         resolved = self.resolved(written, path)
         if path[:1] == ("storage",) and _REFERENCE.fullmatch(written) and resolved in _TRUTHS:
-            return _TRUTHS[resolved]  # storage has no model, and to a store's client the text `false` is true
+            return _TRUTHS[resolved]  # storage has no model, and a store's client takes the text `false` as true
         return resolved
 
     def resolved(self, written: str, path: KeyPath) -> str:
-        """The text with environment variables in the place of references to them."""
+        """The text with references replaced by environment variables."""
 
         def replacement(found: re.Match[str]) -> str:
             if found.group() == "$${":

@@ -1,4 +1,4 @@
-"""Hints for unknown keys of a job file: a key of nearly this name, or the place where a key of this name belongs."""
+"""Hints for unknown keys of a job file: a key of a similar name, or the block in which a key of this name belongs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from ingest.config.job_file import KeyPath, dotted
 
 _CERTAIN = 0.85
-"""From this likeness on (`difflib`, 0 to 1) a name is a slip of the keyboard, even where another block has the key."""
+"""From this similarity on (`difflib`, 0 to 1) a name is a typo, even if another block has the key."""
 
 
 def keys_at(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """Keys that a file may have at a path below a model; empty where there is no block."""
+    """Keys that a file may have at a path below a model; empty if there is no block."""
     found: type[BaseModel] | None = model
     for key in path:
         if isinstance(key, int):
@@ -38,7 +38,7 @@ def places(model: type[BaseModel], prefix: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def unknown_key(name: str, here: list[str], elsewhere: Iterable[KeyPath]) -> str:
-    """The words for a key that a block does not have.
+    """The message for a key that a block does not have.
 
     Args:
         name: the key as it is written.
@@ -53,7 +53,7 @@ def unknown_key(name: str, here: list[str], elsewhere: Iterable[KeyPath]) -> str
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:
-    """A question with the nearest of the allowed names; empty where none is near."""
+    """A question with the nearest of the allowed names; empty if none is near."""
     near = difflib.get_close_matches(found, list(allowed), n=1)
     return f"did you mean {near[0]!r}? " if near else ""
 
@@ -63,7 +63,7 @@ def _fields(model: type[BaseModel]) -> Mapping[str, object]:
 
 
 def _block(annotation: object) -> type[BaseModel] | None:
-    """The block that a field holds, also where it may be left out or is one of a list."""
+    """The block that a field holds, also of an optional field or of a list; None if it holds no block."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((block for each in get_args(annotation) if (block := _block(each)) is not None), None)

@@ -1,13 +1,13 @@
-"""From a job file to a job that makes sense, or to one message with everything that is wrong with it.
+"""Loads a job file into a valid job, or raises one error that lists every problem.
 
 ::
 
-    text ── job_file ──▶ values ── models ──▶ blocks ── defaults ──▶ JobConfig ── config_checks ──▶ JobConfig
+    text ── job_file ──▶ values ── models ──▶ blocks ── defaults ──▶ JobConfig ── checks ──▶ JobConfig
 
-A block with a mistake does not hide those of other blocks: the checks between blocks run on what is
-valid. Nothing is started and no storage is touched before all of it holds.
+A mistake in one block does not hide mistakes in others: checks between blocks run on the valid ones. Nothing is started
+and no storage is touched before the whole file is valid.
 
-Local paths, in a job file and of it, are relative to the current directory.
+Local paths, in a job file and to it, are relative to the current directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["JobConfig", "config_of_text", "load_config"]
 TModel = TypeVar("TModel", bound=BaseModel)
 
 _MOST_PROBLEMS = 100
-"""Problems that are told, and about as many as are looked for: each costs a search for what may be meant."""
+"""Number of problems that are reported, and about the number that are searched: each costs a search for a hint."""
 
 QUARANTINE = "quarantine"
 """Name of the target that takes rejected rows."""
@@ -47,7 +47,7 @@ _STAND_INS: Mapping[str, Any] = {
     QUARANTINE: TargetOptions(type="none"),
     "timeline": TimelineConfig(path="none"),
 }
-"""What stands in for a required block that is wrong, so that the others can be checked; never looked at."""
+"""Placeholders for invalid required blocks, so that the others can be checked; never read."""
 
 
 def load_config(path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> JobConfig:
@@ -55,7 +55,7 @@ def load_config(path: str | os.PathLike[str], environment: Mapping[str, str] | N
 
     Args:
         path: the YAML file.
-        environment: what ``${NAME}`` refers to; None: this process's environment.
+        environment: variables for ``${NAME}``; None: this process's environment.
 
     Raises:
         ConfigError: something is wrong; the message lists every problem with its key path, line and value.
@@ -65,11 +65,11 @@ def load_config(path: str | os.PathLike[str], environment: Mapping[str, str] | N
 
 
 def config_of_text(text: str, name: str, environment: Mapping[str, str]) -> JobConfig:
-    """Check a job file's text that nobody has written by hand, so that line numbers say nothing.
+    """Check a job file's text that nobody has written by hand; problems have no line numbers.
 
     Args:
         text: YAML.
-        name: what messages call it.
+        name: name of the text in messages.
         environment: variables that ``${NAME}`` refers to.
 
     Raises:
@@ -89,16 +89,16 @@ def _config_of(file: JobFile, name: str) -> JobConfig:
 
 
 class _Resolver:
-    """Validates the blocks of one file; problems go to the file, and `failed` holds the keys of wrong blocks."""
+    """Validates the blocks of one file; problems go to the file, and `_failed` holds the keys of invalid blocks."""
 
     def __init__(self, file: JobFile) -> None:
         self._file = file
-        # A key with nothing behind it (all its lines commented out) is a key left out.
+        # A key without a value (all its lines commented out) counts as left out.
         self._values = {key: value for key, value in file.values.items() if value is not None}
         self._failed = {str(problem.path[0]) for problem in file.problems if problem.path}
 
     def job(self) -> JobConfig:
-        """The job; blocks that are wrong are stood in for."""
+        """The job, with placeholders for invalid blocks."""
         blocks: dict[str, Any] = dict(self._values)
         blocks["source"] = self._tagged(("source",), blocks.get("source"), SOURCES)
         targets = self._targets()
@@ -123,7 +123,7 @@ class _Resolver:
         return {key: value for key, value in blocks.items() if key not in self._failed and value is not None}
 
     def _targets(self) -> tuple[TargetOptions, ...]:
-        """The targets that are right; the others are noted."""
+        """The valid targets; problems of the others are recorded."""
         given = self._values.get("targets")
         if not isinstance(given, list):
             if given is not None:
@@ -145,13 +145,13 @@ class _Resolver:
         return self._tagged(path, block, dict.fromkeys(sink_types(), TargetOptions) | known)
 
     def _quarantine(self, targets: tuple[TargetOptions, ...]) -> TargetOptions | None:
-        """The quarantine: what the file says, else beside the first lake target, of its type."""
+        """The quarantine of the file; by default beside the first lake target, of the same type."""
         given = self._values.get(QUARANTINE, {})
         if not isinstance(given, dict):
             self._problem((QUARANTINE,), "{path: …} is allowed; it cannot be turned off, rejected rows would be lost")
             return None
         kind = given.get("type")
-        options = _options_of(kind)  # what is wrong is said where its options are read
+        options = _options_of(kind)  # problems are reported where the options are read
         if options is not None and not options.takes_rejected:
             self._problem(
                 (QUARANTINE, "type"),
@@ -175,7 +175,7 @@ class _Resolver:
         return self._sink_options((QUARANTINE,), defaults | given)
 
     def _timeline(self, targets: tuple[TargetOptions, ...]) -> object:
-        """The timeline: what the file says, else the first lake target's path."""
+        """The timeline of the file; by default at the first lake target's path."""
         given = self._values.get("timeline")
         if given is not None:
             return given
@@ -192,7 +192,7 @@ class _Resolver:
         return TimelineConfig(path=place)
 
     def _tagged(self, path: KeyPath, block: Value, models: Mapping[str, type[TModel]]) -> TModel | None:
-        """A block whose ``type`` says which model it follows; None where it is wrong or not there."""
+        """A block, validated by the model of its ``type``; None if the block is invalid or missing."""
         allowed = ", ".join(models)
         if block is None and path == ("source",):
             return None
@@ -209,7 +209,7 @@ class _Resolver:
                 return models[kind].model_validate(known)
             except ValidationError as error:
                 self._report(error, models[kind], path)
-                # What contradicts each other in a block is looked for only where all of its keys are known.
+                # Contradictions in a block are checked only if all of its keys are known.
                 unknown = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
                 if not unknown:
                     return None
@@ -233,12 +233,12 @@ class _Resolver:
         self._file.add(path, message)
 
     def _report(self, error: ValidationError, model: type[BaseModel], prefix: KeyPath) -> None:
-        """Put pydantic's findings into words, one for each value."""
+        """Record pydantic's errors as problems, one for each value."""
         for detail in error.errors(include_url=False, include_input=False):
             where = detail["loc"]
             path = (*prefix, *where)
             if detail["type"] == "missing" and not prefix and path[0] in self._failed:
-                continue  # it is there, and what is wrong with it is noted
+                continue  # the block exists, and its problem is recorded
             self._failed.add(str(path[0]))
             if len(self._file.problems) > _MOST_PROBLEMS:
                 continue
@@ -257,12 +257,12 @@ class _Resolver:
                     message = str(detail.get("ctx", {}).get("error", detail["msg"]))
                 case _:
                     message = detail["msg"][:1].lower() + detail["msg"][1:]
-            # The value behind an unknown key says nothing, and may be a secret behind a name with a typo.
+            # The value of an unknown key does not help, and may be a secret under a mistyped name.
             self._file.add_once(path, message, show=detail["type"] != "extra_forbidden")
 
 
 def _options_of(kind: Value) -> type[TargetOptions] | None:
-    """The options of a type of target; None where there is no such type, or it cannot be loaded."""
+    """The options class of a target type; None if the type does not exist, or cannot be loaded."""
     if not isinstance(kind, str) or kind not in sink_types():
         return None
     try:

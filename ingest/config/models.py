@@ -1,4 +1,4 @@
-"""What a job file may say: one small model for each concern."""
+"""Models of a job file: a small one for each concern."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class TimelineConfig(Concern):
 
 
 class EpochConfig(Concern):
-    """``epoch``: when the next one begins.
+    """``epoch``: when the next epoch begins.
 
     Attributes:
-        interval: seconds from the start of one epoch to the start of the next; 0: as soon as it is done.
+        interval: seconds from the start of one epoch to the start of the next; 0: as soon as the first one is done.
     """
 
     interval: Duration = Field(default=10.0, ge=0)
@@ -95,15 +95,15 @@ class WriterConfig(Concern):
     """``writer``: how a job holds its timeline.
 
     Attributes:
-        lease_ttl: seconds without a sign of life after which another process may take over. It is
-            renewed every third of it, so it has to be well above a store's slow answer.
+        lease_ttl: seconds without a renewal after which another process may take over. The lease is renewed every third
+            of it, so it has to be well above the time of a slow response of a store.
     """
 
     lease_ttl: Annotated[Duration, AfterValidator(_lease_ttl)] = 60.0
 
 
 class SmallEpochs(enum.Enum):
-    """Where epochs are written that are less than is worth a task (4 MB)."""
+    """Where epochs are written that are too small for a task (4 MB)."""
 
     DRIVER = "driver"
     EXECUTORS = "executors"
@@ -117,7 +117,7 @@ class SparkConfig(Concern):
         conf: Spark's configuration; may hold secrets, so it is not shown.
         executor_wait: seconds that tasks on a cluster wait without any executor before the job fails.
         shared_folders: local folders that every machine of a cluster mounts at the same place.
-        small_epochs: where they are written. Spark is started by the first epoch that needs it.
+        small_epochs: where small epochs are written. Spark is started by the first epoch that needs it.
     """
 
     master: str = Field(default="local[*]", min_length=1)
@@ -136,8 +136,8 @@ class MetricsConfig(Concern):
     """``metrics``: the endpoint that Prometheus scrapes while the job runs.
 
     Attributes:
-        port: where it listens; 0 takes a free port. None: there is no endpoint.
-        host: the address that it listens at.
+        port: listening port; 0: a free port; None: no endpoint.
+        host: listening address.
     """
 
     port: int | None = Field(default=None, ge=0, le=65535)
@@ -145,15 +145,15 @@ class MetricsConfig(Concern):
 
 
 class CallbackConfig(Concern):
-    """One block of ``on_commit``: who is told of a completed epoch.
+    """One block of ``on_commit``: a callback for completed epochs.
 
     Attributes:
-        url: where it is POSTed; may hold a secret, so it is not shown.
-        command: the program that is given it, and its arguments; may hold secrets.
+        url: address of the POST; may hold a secret, so it is not shown.
+        command: the program that receives the epoch, and its arguments; may hold secrets.
         headers: sent with a POST; may hold secrets.
         timeout: seconds that one call may take.
-        retries: how often a call that failed is made again.
-        drain: seconds that the end of the job waits for calls that are not delivered yet.
+        retries: number of retries of a failed call.
+        drain: seconds that the end of the job waits for undelivered calls.
     """
 
     url: str | None = Field(default=None, repr=False)
@@ -165,7 +165,7 @@ class CallbackConfig(Concern):
 
     @property
     def place(self) -> str:
-        """Who is called, for people: neither path nor arguments."""
+        """The host or program that is called, human-readable: neither path nor arguments."""
         if self.url is not None:
             parts = urlsplit(self.url)
             return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -200,7 +200,7 @@ def _is_http(url: str) -> bool:
 
 
 def _callbacks(value: object) -> object:
-    """One block or a list of them; what is wrong is said without the values, which may be secret."""
+    """One block or a list of them; messages omit the values, which may be secret."""
     if isinstance(value, tuple):
         return value
     blocks = value if isinstance(value, list) else [value]
@@ -237,17 +237,17 @@ def _callback_problems(error: ValidationError, before: str) -> Iterator[str]:
 
 
 class JobConfig(Concern):
-    """One job. Build it with `ingest.config.load.load_config`, which fills in what depends on other keys.
+    """One job. Build it with `ingest.config.load.load_config`, which fills in defaults that depend on other keys.
 
     Attributes:
-        name: the job's name, for people and for what carries a name.
+        name: the job's name, in messages and in names derived from it.
         source: where records come from.
         columns: ``schema`` in the file: the type of each column; None: inferred at the first epoch, then kept.
-        on_unknown_field: what happens to a record with a field that the schema does not have.
-        transform: a query of Spark SQL over the decoded rows, which are its table ``source``; None: they are written
-            as they are.
+        on_unknown_field: treatment of a record with a field that the schema does not have.
+        transform: a query of Spark SQL over the decoded rows, which are its table ``source``; None: the rows are
+            written unchanged.
         partition_by: how lake targets lay their files out.
-        on_empty_partition: what becomes of a row with an empty text in a partition column.
+        on_empty_partition: treatment of a row with an empty text in a partition column.
         targets: where rows go, in the order in which an epoch is applied.
         quarantine: the target that takes rejected rows.
         timeline: where the job's state lies.
@@ -257,7 +257,7 @@ class JobConfig(Concern):
         spark: the session.
         lineage: whether every row carries shard, offset and epoch.
         metrics: the endpoint for Prometheus.
-        on_commit: who is told of each completed epoch.
+        on_commit: callbacks for each completed epoch.
     """
 
     name: Annotated[str, AfterValidator(_job_name)]
@@ -285,28 +285,28 @@ class JobConfig(Concern):
 
     @property
     def arrow_schema(self) -> pa.Schema | None:
-        """The declared columns and those that the source adds; None where they are to be inferred."""
+        """The declared columns and those that the source adds; None if they are to be inferred."""
         return None if self.columns is None else pa.schema([*self.columns.items(), *self.source.added_columns])
 
     def row_schema(self, decoded: pa.Schema) -> pa.Schema:
-        """Columns of the rows as tasks hand them on: the decoded ones, and those of the lineage behind them."""
+        """Columns of the rows that tasks write: the decoded columns, then the lineage columns."""
         lineage = [pa.field(name, kind) for name, kind in LINEAGE_COLUMNS] if self.lineage else []
         return pa.schema([*decoded, *lineage])
 
 
 def is_cluster(master: str) -> bool:
-    """Whether a master URL of Spark means other machines."""
+    """Whether a Spark master URL names a cluster."""
     return master == "yarn" or master.startswith(("spark://", "k8s://"))
 
 
 def resolved_place(path: str) -> str:
-    """One spelling for one place, links followed: two paths are the same place when these are equal."""
+    """The canonical spelling of a path's place, links followed: equal spellings are the same place."""
     place = written_place(path)
     return f"file://{os.path.realpath(place[7:])}" if place.startswith("file://") else place
 
 
 def written_place(path: str) -> str:
-    """A path as a person means it, in one spelling: local ones from the root on, links not followed."""
+    """The canonical spelling of a path as written: local paths absolute, links not followed."""
     protocol, rest = path.split("://", 1) if "://" in path else ("file", path)
     if protocol in ("file", "local"):
         return f"file://{absolute(rest)}"

@@ -1,7 +1,7 @@
-"""Which sources and sinks a job file can name by ``type``.
+"""Sources and sinks that a job file can name by ``type``.
 
-A sink is an entry point in the group ``tideline.sinks``, so a package of its own can bring one; it
-is imported when a job names it.
+A sink is an entry point in the group ``tideline.sinks``, so another package can provide one; it is imported when a job
+names it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ SOURCES: Mapping[str, type[SourceBlock]] = {"files": FilesOptions, "kafka": Kafk
 """The options of each source type."""
 
 _EXTRAS = ("tikv",)
-"""Sinks of Tideline's own whose packages are an extra, of the same name."""
+"""Tideline's own sinks that need an extra, of the same name."""
 
 
 @cache
 def installed_sinks() -> EntryPoints:
-    """Looked up once in a process: a file of every package that is installed is read for it."""
+    """Entry points of the installed sinks, cached in the process: the lookup reads a file of every installed
+    package.
+    """
     return entry_points(group=SINK_GROUP)
 
 
@@ -41,7 +43,7 @@ def load_sink(name: str) -> type[Sink]:
     """The sink class of an installed type.
 
     Raises:
-        ConfigError: it is not installed, or a package that it needs is not.
+        ConfigError: the type is not installed, or a package that it needs is not.
     """
     found = installed_sinks().select(name=name)
     if not found:

@@ -35,8 +35,8 @@ from ingest.driver.next_action import (
     Waited,
 )
 from ingest.driver.replay import Replay
+from ingest.driver.run_resources import RunResources
 from ingest.driver.summary import Mode, Summary
-from ingest.driver.writers import Writers
 from ingest.execution.isolated import CRASHES
 from ingest.protocol.events import EpochResult, Fenced, Idle, Listener, Phase, Planned, Resumed, within
 from ingest.protocol.job import JobContext
@@ -68,7 +68,7 @@ class ActiveWriter:
     """The writer of a timeline, from its lease to its end; as a context, it waits until the last epoch is completed."""
 
     def __init__(
-        self, opened: TimelineHandle, lease: WriterLease, writers: Writers, stop: threading.Event, notify: Listener
+        self, opened: TimelineHandle, lease: WriterLease, writers: RunResources, stop: threading.Event, notify: Listener
     ) -> None:
         """Begin as the timeline's writer; nothing is touched before the first action.
 
@@ -178,7 +178,7 @@ class ActiveWriter:
             # Go on: a former writer must not end the current one.
             self._notify(Fenced(outrun))
             log.warning("%s", outrun)
-            return self._gave_up(GivenUp.OUTRUN, outrun)
+            return self._gave_up(GivenUp.DECIDED_BY_LATE_WRITER, outrun)
         except TargetBusyError as busy:
             return self._gave_up(GivenUp.TARGET_BUSY, busy)
         except RangeRewrittenError as rewritten:

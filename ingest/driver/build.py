@@ -50,7 +50,7 @@ class TimelineHandle:
         retry: bounds of every retry.
         identity: properties fixed at the timeline's creation; None before the first epoch.
         is_moved: whether the job deliberately has another name or source than the timeline's owner record.
-        is_anew: whether a new timeline may be created although targets have rows of another timeline of this job.
+        allows_new_timeline: whether a new timeline may be created though targets have rows of another one of this job.
     """
 
     config: JobConfig
@@ -58,7 +58,7 @@ class TimelineHandle:
     retry: Retry
     identity: TableIdentity | None
     is_moved: bool = False
-    is_anew: bool = False
+    allows_new_timeline: bool = False
 
     def take_lease(
         self, observer: LeaseObserver, *, force: bool = False, sleep: Callable[[float], None] = time.sleep
@@ -136,13 +136,13 @@ def _source_of(config: JobConfig) -> str:
             return other.type
 
 
-def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = False) -> TimelineHandle:
+def open_timeline(config: JobConfig, *, is_moved: bool = False, allows_new_timeline: bool = False) -> TimelineHandle:
     """Read the identity of a job's timeline; creates nothing.
 
     Args:
         config: the job file.
         is_moved: see `TimelineHandle`.
-        is_anew: see `TimelineHandle`.
+        allows_new_timeline: see `TimelineHandle`.
 
     Raises:
         FormatError: the path holds a Hudi table that Tideline did not create.
@@ -154,7 +154,7 @@ def open_timeline(config: JobConfig, *, is_moved: bool = False, is_anew: bool = 
         identity = read_identity(store, retry)
     except FormatError as error:
         raise FormatError(f"{store.url}: {error}") from error
-    return TimelineHandle(config, store, retry, identity, is_moved, is_anew)
+    return TimelineHandle(config, store, retry, identity, is_moved, allows_new_timeline)
 
 
 def require_whole(opened: TimelineHandle, timeline: ActiveTimeline | None = None) -> None:
@@ -315,7 +315,7 @@ def app_id_of(identity: TableIdentity) -> str:
 
 def lost_timeline(opened: TimelineHandle) -> str | None:
     """A message on a missing timeline of this job whose rows a target has; None where no target has any."""
-    if opened.identity is not None or opened.is_anew:
+    if opened.identity is not None or opened.allows_new_timeline:
         return None
     config = opened.config
     context = SinkContext("", pa.schema([]), storage=config.storage, job=config.name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.driver.build import TimelineHandle, build_job, lost_timeline
-from ingest.driver.losses import ahead, find_losses, newest_completed
+from ingest.driver.losses import find_losses, newest_completed, targets_ahead
 from ingest.protocol.committed import Read, as_named_today, settled_for
 from ingest.protocol.counts import TargetRows, misfits
 from ingest.protocol.gone_files import without_files
@@ -157,7 +157,7 @@ def _compare(job: JobContext, timeline: ActiveTimeline, *, is_deep: bool) -> Fsc
         audits += audit.findings
     can_be_asked = replace(job, sinks=tuple(readable))
     told: set[tuple[str, str]] = set()
-    more = dict(ahead(can_be_asked))
+    more = dict(targets_ahead(can_be_asked))
     findings += (Finding(Problem.AHEAD, TIMELINE, "decisions", words) for words in more.values())
     if not more:
         findings += _of_losses(can_be_asked, lacking, past, told)

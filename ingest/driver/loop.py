@@ -26,9 +26,9 @@ from ingest.driver.next_action import (
     Started,
     next_action,
 )
+from ingest.driver.run_resources import RunResources
 from ingest.driver.stores import probe_stores
 from ingest.driver.summary import Mode, Summary
-from ingest.driver.writers import Writers
 from ingest.execution.runner import Runner
 from ingest.protocol.events import EventBus, Fenced, Leased, Listener, Renewed
 from timeline.errors import ConfigError, FencedError, StoppedError
@@ -63,7 +63,7 @@ class IngestLoop:
         self._mode = mode
         self._stop = stop
         self._notify = EventBus(listeners)
-        self._writers = Writers(open_runner, stop, accept_loss=accept_loss)
+        self._writers = RunResources(open_runner, stop, accept_loss=accept_loss)
 
     def run(self) -> Summary:
         """Ingest as the mode says (once: until the source has no new records), or until stopped.

@@ -99,11 +99,11 @@ def refuse_ahead(job: JobContext) -> None:
         TargetRefusedError: naming the target, its newest epoch, and the timeline's decision for it.
         StoreUnavailableError: a target or the timeline cannot be read.
     """
-    for _, words in ahead(job):
+    for _, words in targets_ahead(job):
         raise TargetRefusedError(f"{words} {RESTORE_TIMELINE}")  # `words` ends with a question mark
 
 
-def ahead(job: JobContext) -> Iterator[tuple[str, str]]:
+def targets_ahead(job: JobContext) -> Iterator[tuple[str, str]]:
     """Names of targets with epochs that the timeline has not decided to commit, each with a message."""
     for sink in job.sinks:
         target = contents_of(sink)
@@ -182,7 +182,7 @@ def lost_epochs(job: JobContext, timeline: ActiveTimeline, settled: Sequence[Dec
         timeline: its newest instants.
         settled: decisions of the epochs that were completed since the timeline was listed.
     """
-    found = [words for _, words in ahead(job)]
+    found = [words for _, words in targets_ahead(job)]
     commits = [decision for decision in settled if decision.outcome is Outcome.COMMIT]
     completed = max(commits, key=lambda each: each.epoch) if commits else newest_completed(job, timeline)
     return found if found else [str(loss) for loss in find_losses(job, completed)]

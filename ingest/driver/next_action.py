@@ -103,7 +103,7 @@ class EpochCommitted:
 class GivenUp(enum.Enum):
     """Reasons to give up an epoch and plan it again."""
 
-    OUTRUN = "a writer that woke up late decided it"
+    DECIDED_BY_LATE_WRITER = "a writer that woke up late decided it"
     TARGET_BUSY = "someone else writes the same rows"
     REWRITTEN = "a file changed while it was read"
 
@@ -229,7 +229,7 @@ def _after_commit(state: LoopState, committed: EpochCommitted) -> LoopAction:
 
 
 def _after_giving_up(state: LoopState, reason: GivenUp) -> tuple[LoopState, LoopAction]:
-    if reason is GivenUp.OUTRUN:
+    if reason is GivenUp.DECIDED_BY_LATE_WRITER:
         return state, RecoverPending()
     if state.tries >= MOST_TRIES:
         return state, EndWithError()

@@ -24,9 +24,9 @@ from functools import cached_property
 from ingest.driver.build import TimelineHandle, build_job, require_whole
 from ingest.driver.epoch import EpochWriter, NextEpoch, raise_failure, run_epoch
 from ingest.driver.losses import TargetLoss, find_losses, newest_commit, newest_completed, refuse_ahead
-from ingest.driver.onto_gaps import onto_gaps, with_pending
-from ingest.driver.replay import Discarding, check_counts_same, check_same, read_otherwise
+from ingest.driver.replay import Discarding, changed_reading, check_counts_same, check_same
 from ingest.driver.stores import probe_stores
+from ingest.driver.with_gaps import with_gaps, with_pending
 from ingest.execution.task import Outputs, TaskReport, merge_counts
 from ingest.protocol.committed import CommittedRows, Read, given_up, read_committed, settled_for
 from ingest.protocol.job import JobContext
@@ -46,7 +46,7 @@ from timeline.lease import LeaseObserver, WriterLease
 from timeline.units import count
 
 
-class Way(enum.Enum):
+class RowOrigin(enum.Enum):
     """Origin of the rows that put back a lost epoch."""
 
     FILES = "from its data files"
@@ -69,7 +69,7 @@ class Lost:
 
     target: str
     epoch: CommittedRows
-    way: Way
+    way: RowOrigin
     why: str = ""
     origin: Part | None = None
 
@@ -80,7 +80,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReplayRequest:
     """Request on lost epochs.
 
     Attributes:
@@ -93,7 +93,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class PutBack:
+class ReplayResult:
     """Findings and results of a replay, done or only planned.
 
     Attributes:
@@ -113,7 +113,7 @@ class PutBack:
     before: Mapping[str, Sequence[CommittedRows]] = field(default_factory=dict)
 
 
-def examine_losses(opened: TimelineHandle, wanted: Wanted) -> PutBack:
+def examine_losses(opened: TimelineHandle, wanted: ReplayRequest) -> ReplayResult:
     """The replay that would run now; reads only.
 
     Raises:
@@ -124,7 +124,7 @@ def examine_losses(opened: TimelineHandle, wanted: Wanted) -> PutBack:
     require_whole(opened)
     opened.require_owner()
     if opened.identity is None:
-        return PutBack()
+        return ReplayResult()
     job = build_job(opened)
     refuse_ahead(job)
     newest = newest_completed(job)
@@ -134,8 +134,8 @@ def examine_losses(opened: TimelineHandle, wanted: Wanted) -> PutBack:
 
 
 def put_back(
-    opened: TimelineHandle, wanted: Wanted, open_writer: Callable[[], EpochWriter], stop: threading.Event
-) -> PutBack:
+    opened: TimelineHandle, wanted: ReplayRequest, open_writer: Callable[[], EpochWriter], stop: threading.Event
+) -> ReplayResult:
     """Put back, or give up, the epochs that targets have lost, as this timeline's writer.
 
     Args:
@@ -156,7 +156,7 @@ def put_back(
     require_whole(opened)
     opened.require_owner()
     if opened.identity is None:
-        return PutBack()
+        return ReplayResult()
     probe_stores(opened)
     lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
     lease.keep()
@@ -170,17 +170,17 @@ def put_back(
 def _put_back(
     opened: TimelineHandle,
     lease: WriterLease,
-    wanted: Wanted,
+    wanted: ReplayRequest,
     open_writer: Callable[[], EpochWriter],
     stop: threading.Event,
-) -> PutBack:
+) -> ReplayResult:
     job = build_job(opened)
     refuse_ahead(job)
     newest = newest_completed(job)
     found = _planned(opened, job, with_pending(job, find_losses(job, newest, _past(job, newest))), wanted)
     if found.refused:
         raise ConfigError(found.refused)
-    recover(onto_gaps(job, found.losses), lease)
+    recover(with_gaps(job, found.losses), lease)
     chain = load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry, repair=True)
     # Again: epochs that were pending count now, and those of a killed, decided replay are back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
@@ -206,7 +206,7 @@ def _past(job: JobContext, newest: Decision | None) -> Sequence[Read]:
     return read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
 
 
-def _without_losses(job: JobContext, found: PutBack, past: Sequence[Read]) -> PutBack:
+def _without_losses(job: JobContext, found: ReplayResult, past: Sequence[Read]) -> ReplayResult:
     _refuse_named_and_gone(job)
     return replace(found, before=given_up(job, past))
 
@@ -262,20 +262,22 @@ def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
     return {target: spans(each.number for each in lost if each.target == target) for target in targets}
 
 
-def _planned(opened: TimelineHandle, job: JobContext, losses: Sequence[TargetLoss], wanted: Wanted) -> PutBack:
+def _planned(
+    opened: TimelineHandle, job: JobContext, losses: Sequence[TargetLoss], wanted: ReplayRequest
+) -> ReplayResult:
     """The lost epochs to put back, with the way for each, and those to give up; or why the replay is refused."""
     ways = [_way(opened, job, loss.target, each) for loss in losses for each in loss.epochs]
     asked = [each for each in ways if wanted.epochs is None or in_spans(each.number, [wanted.epochs])]
-    back = [each for each in asked if each.way is not Way.NONE]
+    back = [each for each in asked if each.way is not RowOrigin.NONE]
     if wanted.epochs is None and wanted.accept_loss:
         back = []
     given_up = [each for each in ways if each not in back]
     refused = "; ".join(_refused(losses, ways, given_up, wanted))
-    return PutBack(losses, back, given_up, refused)
+    return ReplayResult(losses, back, given_up, refused)
 
 
 def _refused(
-    losses: Sequence[TargetLoss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: Wanted
+    losses: Sequence[TargetLoss], ways: Sequence[Lost], given_up: Sequence[Lost], wanted: ReplayRequest
 ) -> Iterator[str]:
     for loss in losses:
         if loss.doubt and not wanted.accept_loss:
@@ -285,7 +287,7 @@ def _refused(
         yield f"--epochs {wanted.epochs[0]}..{wanted.epochs[1]}: none of them is lost"
     if given_up and not wanted.accept_loss:
         for each in given_up:
-            if each.way is Way.NONE:
+            if each.way is RowOrigin.NONE:
                 yield f"{each.target}: epoch {each.number} {each.way.value}: {each.why}"
         names = ", ".join(f"{target}: {span_words(among)}" for target, among in _by_target(given_up).items())
         back = [each.number for each in ways if each not in given_up]
@@ -303,22 +305,24 @@ def _way(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRo
     if lost.is_left_out:
         refused = _refused_copies(job, target, lost)
         if refused:  # rows read again from the source would be refused too
-            return Lost(target, lost, Way.NONE, f"it has rows that {target} refuses, and the quarantine not: {refused}")
+            return Lost(
+                target, lost, RowOrigin.NONE, f"it has rows that {target} refuses, and the quarantine not: {refused}"
+            )
         origin = _copied_from(job, target, lost)
         if origin is not None:
-            return Lost(target, lost, Way.COPY, origin=origin)
+            return Lost(target, lost, RowOrigin.COPY, origin=origin)
         if copies_of(job.sink(target)) is None:
-            return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
+            return Lost(target, lost, RowOrigin.NONE, _WITHOUT_FILES)
         why = "no other target has data files of it"
     elif part.files:
         problems = job.sink(target).verify(part)
         if not problems:
-            return Lost(target, lost, Way.FILES)
+            return Lost(target, lost, RowOrigin.FILES)
         why = problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1:,} more"
     else:
-        return Lost(target, lost, Way.NONE, _WITHOUT_FILES)
+        return Lost(target, lost, RowOrigin.NONE, _WITHOUT_FILES)
     against = _against_reading(opened, job, target, lost)
-    return Lost(target, lost, Way.NONE if against else Way.SOURCE, f"{why}; {against}" if against else why)
+    return Lost(target, lost, RowOrigin.NONE if against else RowOrigin.SOURCE, f"{why}; {against}" if against else why)
 
 
 _WITHOUT_FILES = "a target without data files; write to another prefix and timeline, from the source's begin"
@@ -351,7 +355,7 @@ def _against_reading(opened: TimelineHandle, job: JobContext, target: str, lost:
         return "its plan is gone from the timeline"
     if is_replay(lost.plan):
         return "it was a replay itself, which has no offsets of its own"
-    changed = read_otherwise(job, lost.plan)
+    changed = changed_reading(job, lost.plan)
     if changed:
         return changed
     if isinstance(opened.config.source, StreamOptions):
@@ -387,13 +391,13 @@ class LostRows:
         """
         written: dict[str, list[WriteReport]] = {sink.target: [] for sink in self.job.sinks}
         for each in self.back:
-            if each.way is Way.FILES:
+            if each.way is RowOrigin.FILES:
                 part = each.epoch.part
                 written[each.target].append(WriteReport(part.rows, part.bytes, part.files, part.dropped))
             elif each.origin is not None:
                 written[each.target].append(self._copied(plan, each, each.origin))
-        for number in sorted({each.number for each in self.back if each.way is Way.SOURCE}):
-            again = [each for each in self.back if each.way is Way.SOURCE and each.number == number]
+        for number in sorted({each.number for each in self.back if each.way is RowOrigin.SOURCE}):
+            again = [each for each in self.back if each.way is RowOrigin.SOURCE and each.number == number]
             for target, reports in self._read_again(plan, outputs, again, stop).items():
                 written[target] += reports
         return _reports(written, self.job.quarantine)

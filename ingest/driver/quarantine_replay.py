@@ -22,7 +22,7 @@ _UNJUDGED = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class QuarantinePreview:
     """Result that a replay would have now; nothing was written.
 
     Attributes:
@@ -53,9 +53,10 @@ class Trial:
         """Message on what a replay would do, or why there is none."""
         if not self.records:
             return "nothing to replay: no record was rejected since the last replay"
-        would = f"{count(self.records, 'record')} rejected: {self.accepted:,} would be accepted now, {self.rejected:,} would not"
+        rejected = f"{count(self.records, 'record')} rejected"
+        would = f"{rejected}: {self.accepted:,} would be accepted now, {self.rejected:,} would not"
         if not is_dry_run:
-            would = f"none of {count(self.records, 'record')} rejected would be accepted now: nothing was written"
+            would = f"none of {rejected} would be accepted now: nothing was written"
         lines = [would, *(f"  {rows:,} {reason}" for reason, rows in self.reasons.items())]
         return "\n".join([*lines, _UNJUDGED] if is_dry_run and self.accepted else lines)
 
@@ -71,7 +72,7 @@ def _refuse_gaps(opened: TimelineHandle) -> None:
     refuse_lost(job)
 
 
-def try_rejected(opened: TimelineHandle) -> Trial:
+def try_rejected(opened: TimelineHandle) -> QuarantinePreview:
     """Decode the rejected records and write nothing; raises every refusal that a replay raises before it begins.
 
     Raises:
@@ -101,4 +102,4 @@ def try_rejected(opened: TimelineHandle) -> Trial:
             records += block.rows
             accepted += decoded.accepted.num_rows
             reasons.add(decoded.rejected.column("reason"))
-    return Trial(records, accepted, reasons.counts)
+    return QuarantinePreview(records, accepted, reasons.counts)

@@ -58,7 +58,7 @@ class Replay:
                 f"{manifest.ref} is decided and has to be written to {part.target} again, but its plan "
                 f"{commit_requested(manifest.ref.instant).path} is gone: restore it, then run again"
             )
-        changed = read_otherwise(job, plan)
+        changed = changed_reading(job, plan)
         if changed:
             raise InvariantError(f"{_says(manifest, part)}: {changed}. Nothing was touched")
         if part.target == job.quarantine:
@@ -164,7 +164,7 @@ def check_counts_same(manifest: Manifest, part: Part, counts: Sequence[ShardCoun
 _LOOK = "Nothing of it is visible there; a person has to look"
 
 
-def read_otherwise(job: JobContext, plan: Plan) -> str:
+def changed_reading(job: JobContext, plan: Plan) -> str:
     """A message naming the keys of the job file that would change the values of an epoch's records; "" if none.
 
     Args:

@@ -321,7 +321,7 @@ def delivering(
         ConfigError: a command's program does not exist, or may not be run.
     """
     deliveries = [
-        Deliveries(f"on_commit[{number}] {each.place}", courier_of(each), retries=each.retries, counter=counter)
+        Deliveries(f"on_commit[{number}] {each.place}", transport_of(each), retries=each.retries, counter=counter)
         for number, each in enumerate(callbacks)
     ]
     calls = CommitCallbacks(job, deliveries)
@@ -331,7 +331,7 @@ def delivering(
         calls.end(max((each.drain for each in callbacks), default=0.0))
 
 
-def courier_of(config: CallbackConfig) -> CallbackTransport:
+def transport_of(config: CallbackConfig) -> CallbackTransport:
     """Transport for the calls of a job file's block.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Committed epochs as the timeline has them, and what each was to a target.
+"""Committed epochs of the timeline, and the share of each target.
 
 ::
 
@@ -28,11 +28,11 @@ class CommittedRows:
     """A committed epoch with rows for a target.
 
     Attributes:
-        plan: what it read; None where that is gone.
-        manifest: what was written.
-        part: the target's share of it; of an epoch that the target was left out of, what it would have been, as far
-            as the shares of others tell.
-        is_left_out: whether the target was left out of it.
+        plan: its plan; None if the plan was deleted.
+        manifest: its manifest.
+        part: the target's share; if the target was left out, the share that it would have had, as far as others' shares
+            tell.
+        is_left_out: whether the target was left out of the epoch.
     """
 
     plan: Plan | None
@@ -43,12 +43,12 @@ class CommittedRows:
 
 @dataclass(frozen=True)
 class Read:
-    """A committed epoch as the timeline has it.
+    """A committed epoch, read from the timeline.
 
     Attributes:
-        plan: what it read; None where that is gone.
-        manifest: what was written, under the names that its targets have today.
-        then: by a target's name of today, the one that it had in this epoch.
+        plan: its plan; None if the plan was deleted.
+        manifest: its manifest, under the current names of its targets.
+        then: by a target's current name, the name that it had in this epoch.
     """
 
     plan: Plan | None
@@ -57,16 +57,16 @@ class Read:
 
 
 def committed_in(job: JobContext, target: str, among: Sequence[Span], newest: int) -> Iterator[CommittedRows]:
-    """Committed epochs with rows for a target in some ranges, but those put back or given up since; oldest first.
+    """Committed epochs with rows for a target in some ranges, except those replayed or given up since; oldest first.
 
     Args:
         job: the job.
         target: the target's name.
         among: ranges of epochs.
-        newest: the newest epoch that is committed.
+        newest: the newest committed epoch.
 
     Raises:
-        InvariantError: a decision or manifest of these epochs is gone: it cannot be told which rows they had.
+        InvariantError: a decision or manifest of these epochs is missing: their rows are unknown.
     """
     if not among:
         return
@@ -84,15 +84,15 @@ def left_out(
 ) -> Iterator[CommittedRows]:
     """Committed epochs that a target was left out of: others have rows of them, and it has no part.
 
-    An epoch that another one has put back for others, or that was given up for this target, is none.
+    Epochs that only replay rows for others, and epochs replayed or given up for this target since, are left out.
 
     Args:
         job: the job.
         target: the target's name.
-        found: committed epochs, with all later ones.
+        found: committed epochs, including all later ones.
         among: ranges of epochs.
-        held: the target as it is. What it has up to the newest epoch that its marker names may bear a name that the
-            target had before, or be of the table that it was copied from.
+        held: the target's current state. Its epochs up to the newest one that its marker names may have an earlier name
+            of the target, or be of the table that it was copied from.
     """
     applied = -1 if held.newest is None else held.newest
     settled = settled_for(target, found)
@@ -111,7 +111,9 @@ def left_out(
 
 
 def _is_copied(job: JobContext, target: str, held: Held, manifest: Manifest) -> bool:
-    """Whether an epoch was committed to the table of which a target's is a copy: they have one id, or its files."""
+    """Whether an epoch was committed to the table that a target's table is a copy of: both have one id, or its
+    files.
+    """
     for part in manifest.parts:
         base = base_of(part)
         if base is None or base.table is None:
@@ -123,32 +125,32 @@ def _is_copied(job: JobContext, target: str, held: Held, manifest: Manifest) -> 
 
 
 def _share(job: JobContext, target: str, manifest: Manifest) -> Part:
-    """A part of a target that was left out, with the rows that it would have been given."""
+    """A target's part of an epoch; if the target was left out, with the rows that it would have had."""
     if any(count.shard == REPLAY_SHARD for count in manifest.counts):
-        return Part(target, manifest.ref, 0, 0)  # rows that others had lost
+        return Part(target, manifest.ref, 0, 0)  # rows that other targets had lost
     if target == job.quarantine:
         return Part(target, manifest.ref, manifest.rejected, 0)
     if not manifest.rows:
         return Part(target, manifest.ref, 0, 0)
     others = [part for part in manifest.parts if part.target not in (job.quarantine, quarantine_of(manifest))]
     like = next((part for part in others if part.files), None)
-    if like is not None:  # each table takes what another one takes
+    if like is not None:  # every table takes the same rows
         return Part(target, manifest.ref, like.rows, 0, dropped=like.dropped, rejected=like.rejected)
     is_given = any(part.rows for part in others)
     return Part(target, manifest.ref, manifest.rows if is_given else 0, 0)
 
 
 def settled_for(target: str, found: Sequence[Read]) -> list[Span]:
-    """Epochs that one of these has put back for a target, or that were given up for it."""
+    """Epochs that one of these has replayed for a target, or given up for it."""
     return _spans_of(settled_by, target, found)
 
 
 def given_up(job: JobContext, found: Sequence[Read]) -> dict[str, list[CommittedRows]]:
-    """By target, committed epochs whose rows a person gave up for it, oldest first; targets without any are left out.
+    """Committed epochs whose rows a person has given up, by target, oldest first; targets without any are omitted.
 
     Args:
         job: the job.
-        found: committed epochs, with all later ones.
+        found: committed epochs, including all later ones.
     """
     by_target: dict[str, list[CommittedRows]] = {}
     for sink in job.sinks:
@@ -163,7 +165,7 @@ def given_up(job: JobContext, found: Sequence[Read]) -> dict[str, list[Committed
 
 
 def _spans_of(told_by: Callable[[Plan, str], Spans], target: str, found: Sequence[Read]) -> list[Span]:
-    """Epochs that plans tell of for a target, each under the name that the target had then."""
+    """Epochs that plans record for a target, each under the name that the target had then."""
     plans = ((each.plan, each.then.get(target)) for each in found)
     return [span for plan, then in plans if plan is not None and then is not None for span in told_by(plan, then)]
 
@@ -173,12 +175,12 @@ def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = 
 
     Args:
         job: the job.
-        first: the first one.
-        last: the last one.
-        is_strict: whether one of which something is gone is an error, or left out.
+        first: the first epoch.
+        last: the last epoch.
+        is_strict: whether a missing decision or manifest is an error; otherwise its epoch is left out.
 
     Raises:
-        InvariantError: a decision or manifest is gone.
+        InvariantError: a decision or manifest is missing.
     """
     read = partial(_read, job, is_strict)
     found = map_concurrently(read, range(first, last + 1), job.store.traits.requests_at_once)
@@ -186,7 +188,7 @@ def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = 
 
 
 def as_named_today(job: JobContext, found: Sequence[tuple[Plan | None, Manifest]]) -> list[Read]:
-    """Committed epochs, oldest first, under the names that their targets have today; see `ingest.protocol.names`."""
+    """Committed epochs, oldest first, under the current names of their targets; see `ingest.protocol.names`."""
     named = named_today(job, [manifest for _, manifest in found])
     return [Read(plan, each.manifest, each.then) for (plan, _), each in zip(found, named, strict=True)]
 
@@ -194,7 +196,7 @@ def as_named_today(job: JobContext, found: Sequence[tuple[Plan | None, Manifest]
 def _read(job: JobContext, is_strict: bool, epoch: int) -> tuple[Plan | None, Manifest] | None:
     decision = read_decision(job.store, epoch, job.retry)
     if decision is None and is_strict:
-        # To pass it over would lose its rows for good: what is put back behind it counts as all that was lost.
+        # Skipping it would lose its rows for good: a replay of later epochs counts as a replay of all lost ones.
         raise InvariantError(
             f"epoch {epoch} is decided, and its decision {decision_path(epoch)} is gone: restore it, then replay"
         )

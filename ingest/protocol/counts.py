@@ -1,4 +1,4 @@
-"""Whether an epoch's rows add up, and what of them each target took.
+"""Row counts of an epoch: whether they add up, and the share of each target.
 
 ::
 
@@ -22,11 +22,11 @@ from timeline.units import count as words
 
 @dataclass(frozen=True)
 class TargetRows:
-    """What became of accepted rows in one target; the sum is what was accepted.
+    """Accepted rows by their outcome in one target; the sum is the number of accepted rows.
 
     Attributes:
         written: rows written.
-        dropped: rows left out: another one has their key, the query leaves them out, or they are put back for others.
+        dropped: rows left out: duplicates of a key, rows that the query drops, and rows replayed for other targets.
         rejected: rows that the target refused; they are in the quarantine.
     """
 
@@ -36,7 +36,7 @@ class TargetRows:
 
     @property
     def given(self) -> int:
-        """Rows that the target was given."""
+        """Number of rows that the target was given."""
         return self.written + self.dropped + self.rejected
 
     @property
@@ -51,29 +51,29 @@ class TargetRows:
         return self.words()
 
     def words(self, dropped: str = "dropped") -> str:
-        """For people; a replay has another word for dropped rows."""
+        """The counts, human-readable; a replay has another word for dropped rows."""
         return f"{self.written:,} written + {self.dropped:,} {dropped} + {self.rejected:,} rejected"
 
     @classmethod
     def of(cls, taken: Sequence[WriteReport] | Part) -> TargetRows:
-        """From a target's reports, or from its part."""
+        """The rows of a target's reports, or of its part."""
         each = [taken] if isinstance(taken, Part) else taken
         return cls(sum(one.rows for one in each), sum(one.dropped for one in each), sum(one.rejected for one in each))
 
 
 def rows_by_target(manifest: Manifest) -> dict[str, TargetRows]:
-    """What became of an epoch's accepted rows in each target that did not take all of its own."""
+    """Accepted rows of an epoch by outcome, for each target that did not write all of them."""
     taken = {part.target: TargetRows.of(part) for part in manifest.parts}
     return {target: rows for target, rows in taken.items() if not rows.is_all}
 
 
 def left_out(targets: Mapping[str, TargetRows], dropped: str = "dropped") -> str:
-    """Targets that did not take every row, in words; "" where there is none."""
+    """Targets that did not write every row, human-readable; "" if there are none."""
     return "".join(f"; {target}: {rows.words(dropped)}" for target, rows in targets.items() if not rows.is_all)
 
 
 def rows_read(manifest: Manifest) -> int:
-    """Records that an epoch has read."""
+    """Number of records that an epoch has read."""
     return sum(count.read for count in manifest.counts)
 
 
@@ -85,11 +85,11 @@ def check_counts(
     Args:
         plan: the epoch.
         quarantine: name of the target that takes rejected rows.
-        counts: what became of each shard's records.
-        reports: what was written to each target.
+        counts: read, accepted and rejected records of each shard.
+        reports: reports of each target's tasks.
 
     Raises:
-        RowCountError: naming the shard or the target and the numbers.
+        RowCountError: names the shard or target, and the numbers.
     """
     planned = {offsets.shard for offsets in plan.ranges}
     if {count.shard for count in counts} != planned:
@@ -99,11 +99,11 @@ def check_counts(
 
 
 def misfits(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quarantine: str) -> Iterator[str]:
-    """What of an epoch's rows does not add up, in words.
+    """Row counts of an epoch that do not add up, human-readable.
 
     Args:
-        counts: what became of each shard's records.
-        taken: what became of the rows in each target.
+        counts: read, accepted and rejected records of each shard.
+        taken: rows of each target by outcome.
         quarantine: name of the target that takes rejected rows.
     """
     for count in counts:
@@ -126,10 +126,10 @@ def misfits(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quara
 
 
 def check_part(part: Part, reports: Sequence[WriteReport]) -> None:
-    """Refuse a part that does not hold what was written for it.
+    """Refuse a part that does not hold the rows that were written for it.
 
     Raises:
-        RowCountError: naming the target and both numbers.
+        RowCountError: names the target and both numbers.
     """
     wrote, holds = TargetRows.of(reports), TargetRows.of(part)
     if wrote != holds:

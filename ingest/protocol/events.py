@@ -1,10 +1,10 @@
-"""What happens in a run, told to those that watch it: the progress line, metrics, callbacks, the exit message.
+"""Events of a run for its listeners: the progress line, metrics, callbacks, the exit message.
 
 ::
 
     loop, epoch, recovery ── notify(event) ──► EventBus ──► listener, listener, …
 
-Whoever watches is never waited for and cannot fail the run: what a listener raises ends there.
+A run never waits for its listeners, and they cannot fail it: an error of a listener is logged and dropped.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class EpochResult:
     """A completed epoch.
 
     Attributes:
-        decision: what was decided (to commit).
-        manifest: what was written.
-        ranges: what was read; none where the plan is gone.
+        decision: the decision to commit.
+        manifest: the epoch's manifest.
+        ranges: offset ranges read; empty if the plan was deleted.
     """
 
     decision: Decision
@@ -56,14 +56,14 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class Leased:
-    """This process is the timeline's writer; the lease shows at any time whether it still is."""
+    """The process has become the timeline's writer; `lease` tells whether it still is."""
 
     lease: WriterLease
 
 
 @dataclass(frozen=True)
 class Renewed:
-    """The lease was to be renewed: it was, or the store did not answer."""
+    """A renewal of the lease has ended: the lease is renewed, or the store did not answer."""
 
     is_done: bool
 
@@ -77,21 +77,21 @@ class PendingFound:
 
 @dataclass(frozen=True)
 class Resumed:
-    """What was pending is settled: ingestion goes on from here."""
+    """Pending instants are settled: ingestion continues from `chain`."""
 
     chain: Chain
 
 
 @dataclass(frozen=True)
 class PhaseBegan:
-    """A phase begins. Who wants to know how long it takes has a clock; the protocol has none."""
+    """A phase begins. Listeners measure its duration with their own clock; the protocol has none."""
 
     phase: Phase
 
 
 @dataclass(frozen=True)
 class PhaseDone:
-    """A phase is over, well or not."""
+    """A phase has ended, successfully or not."""
 
     phase: Phase
 
@@ -102,8 +102,8 @@ class Planned:
 
     Attributes:
         epoch: its number.
-        plan: what it takes of what the source has.
-        positions: where the shards stand before it.
+        plan: the source's records that the epoch takes.
+        positions: positions of the shards before the epoch.
     """
 
     epoch: int
@@ -123,8 +123,8 @@ class Completed:
     """An epoch is in every target.
 
     Attributes:
-        result: what is in it.
-        is_recovered: whether recovery has brought it to its end.
+        result: the epoch's result.
+        is_recovered: whether recovery has completed it.
     """
 
     result: EpochResult
@@ -133,7 +133,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """An instant was rolled back; the epoch is -1 where it is no longer known."""
+    """An instant was rolled back; the epoch is -1 if it is no longer known."""
 
     ref: EpochRef
     reason: str
@@ -141,7 +141,7 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class LeftPending:
-    """An instant could not be settled now; the next start, or a recovery, does that."""
+    """An instant could not be settled now; the next start, or a recovery, settles it."""
 
     ref: EpochRef
     is_decided: bool
@@ -149,14 +149,14 @@ class LeftPending:
 
 @dataclass(frozen=True)
 class Fenced:
-    """Another process decided this one's epoch, or took over."""
+    """Another process decided this process's epoch, or took over."""
 
     error: FencedError
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Nothing new is there; the loop looks again after this time."""
+    """The source has no new records; the loop checks it again after `wait_s`."""
 
     wait_s: float
 
@@ -181,7 +181,7 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 def no_listener(event: Event) -> None:
-    """The `Listener` of those that nobody watches."""
+    """The `Listener` that ignores events."""
 
 
 @contextmanager
@@ -195,19 +195,19 @@ def within(phase: Phase, notify: Listener) -> Iterator[None]:
 
 
 class EventBus:
-    """Tells several listeners; a `Listener` itself."""
+    """Notifies several listeners; a `Listener` itself."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
-        """Tell these, in this order."""
+        """Notify these listeners, in this order."""
         self._listeners = tuple(listeners)
         self._failed: set[int] = set()
 
     def __call__(self, event: Event) -> None:
-        """Tell all; one that fails is named once, and told of what comes all the same."""
+        """Notify all listeners; a failing listener is logged once, and still gets later events."""
         for number, listener in enumerate(self._listeners):
             try:
                 listener(event)
-            except Exception:  # whatever it is: an epoch does not depend on who watches
+            except Exception:  # any error: an epoch does not depend on its listeners
                 if number not in self._failed:
                     self._failed.add(number)
                     log.warning("%r failed at %s; ingestion goes on", listener, type(event).__name__, exc_info=True)

@@ -1,4 +1,4 @@
-"""The evidence of a pending commit instant: what storage shows of it. Reads only.
+"""The evidence of a pending commit instant, gathered from storage. Reads only.
 
 ::
 
@@ -33,23 +33,23 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Damaged:
-    """The manifest is there, but not everything that it names."""
+    """The manifest exists, but data that it names is missing or damaged."""
 
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What storage shows of one pending commit instant.
+    """Evidence of one pending commit instant, from storage.
 
     Attributes:
         instant: its time.
         plan: its plan; None where an earlier rollback has removed it.
         decision: the decision of its epoch, None while that is open.
-        lease: what is known of the timeline's latest writer.
+        lease: lease state of the timeline's latest writer.
         manifest: its manifest, checked against the targets; None while there is none.
-        lost: targets that have lost what was prepared, and is decided, with what is gone there; as far as it shows.
-        gone: by target that lacks the epoch though it is decided, what is wrong with the data files of its part.
+        lost: targets that have lost prepared and decided data, with the lost data, as far as it is visible.
+        gone: by target that lacks the decided epoch, problems of the data files of its part.
     """
 
     instant: str
@@ -62,13 +62,13 @@ class Evidence:
 
 
 def gather(job: JobContext, instant: str, lease: LeaseState | Unknown, checked: Manifest | None = None) -> Evidence:
-    """What storage shows of a pending commit instant; reads only. A store that does not answer is evidence too.
+    """The evidence of a pending commit instant; reads only. A store that does not answer is evidence too.
 
     Args:
         job: the job.
         instant: the pending instant.
-        lease: what is known of the timeline's latest writer.
-        checked: a manifest of which this process has seen everything a moment ago; it is not asked for again.
+        lease: lease state of the timeline's latest writer.
+        checked: a manifest whose data this process has just verified; the data is not checked again.
     """
     try:
         plan = read_plan(job, instant)
@@ -113,7 +113,7 @@ def _check_manifest(
 
 
 def _lost(job: JobContext, manifest: Manifest) -> tuple[str, ...]:
-    """Targets without files that can no longer commit what was prepared; only the commit itself is sure of it."""
+    """Targets without files that can no longer commit their prepared part; only the commit itself is sure of it."""
     lost: list[str] = []
     for part in manifest.parts:
         if part.rows and not part.files:

@@ -1,4 +1,4 @@
-"""Epochs that a target lacks while pending ones are completed: `tideline replay` puts them back afterwards."""
+"""Epochs that a target lacks while pending ones are completed: `tideline replay` replays them afterwards."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MissingEpochs:
-    """Epochs that one target has lost. The next commit to it names them, so that they are still known to be missing.
+    """Epochs that one target has lost. The next commit to the target records them, so that they stay known as missing.
 
     Attributes:
         missing: ranges of these epochs.
-        without_files: pending epochs among them whose data files are gone; these are not committed to the target.
+        without_files: pending epochs among them whose data files are missing; these are not committed to the target.
     """
 
     missing: tuple[Span, ...] = ()
     without_files: tuple[int, ...] = ()
 
     def bridged(self, sink: Sink, part: Part) -> Part | None:
-        """The part to commit to the target instead of `part`; None where it is not committed.
+        """The part to commit to the target instead of `part`; None if it is not committed.
 
         Args:
             sink: the target.

@@ -1,7 +1,7 @@
-"""Data files of a decided epoch that are gone before every target has it: nobody commits it without them.
+"""Missing data files of a decided epoch that a target lacks: no process commits the epoch without them.
 
-A writer that has just written an epoch does not ask. Whoever finds it decided does, for a log entry of files that are
-not there makes a table that readers cannot open.
+A writer that has just written an epoch does not check its files. A process that finds an epoch decided does, because a
+log entry of missing files makes a table that readers cannot open.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from timeline.errors import TargetRefusedError
 
 
 def without_files(job: JobContext, manifest: Manifest) -> dict[str, Sequence[str]]:
-    """Targets that an epoch cannot be committed to any more, as data files of their parts are gone.
+    """Targets to which an epoch can no longer be committed, because data files of their parts are missing.
 
-    A target that has the epoch is none of them, whatever became of its files since: others compact tables.
+    A target that has the epoch is left out, even if its files were deleted since: others compact tables.
 
     Args:
         job: the job.
-        manifest: an epoch that is decided.
+        manifest: manifest of a decided epoch.
 
     Returns:
-        by target, what is wrong with the files, in words.
+        by target, problems of the files, human-readable.
 
     Raises:
         HaltError: the job file no longer has one of the targets.
-        StoreUnavailableError: a target cannot be looked at.
+        StoreUnavailableError: a target cannot be read.
     """
     found: dict[str, Sequence[str]] = {}
     for part in manifest.parts:
@@ -42,14 +42,14 @@ def without_files(job: JobContext, manifest: Manifest) -> dict[str, Sequence[str
 
 
 def _changed(sink: Sink, part: Part) -> str:
-    """What happened to a target since an epoch was prepared for it, to stand before what its files lack."""
+    """The loss of a target since an epoch was prepared for it, as a prefix of a message; "" if there is none."""
     contents, base = contents_of(sink), base_of(part)
     gone = gone_since(base, contents.held(base)) if contents is not None and base is not None else None
     return f"it {gone.how}; " if gone is not None else ""
 
 
 def files_gone(epoch: EpochRef, gone: Mapping[str, Sequence[str]]) -> TargetRefusedError:
-    """The error of whoever finds an epoch decided that cannot be committed; see `without_files`."""
+    """The error for a decided epoch that cannot be committed; see `without_files`."""
     return TargetRefusedError(
         f"{epoch} is decided: commit, and data files of it are gone: {gone_words(gone)}. Restore them from the store's "
         f"versions or a backup, and run again. {REPLAY}"
@@ -57,6 +57,6 @@ def files_gone(epoch: EpochRef, gone: Mapping[str, Sequence[str]]) -> TargetRefu
 
 
 def gone_words(gone: Mapping[str, Sequence[str]]) -> str:
-    """Data files that are gone, in words: of each target the first."""
+    """Missing data files, human-readable: of each target the first."""
     more = {target: f", and {len(each) - 1:,} more" if len(each) > 1 else "" for target, each in gone.items()}
     return "; ".join(f"{target}: {each[0]}{more[target]}" for target, each in gone.items())

@@ -1,4 +1,4 @@
-"""A job as the protocol sees it: a timeline, targets in order, and what it needs from the outside world."""
+"""A job in the protocol: a timeline, targets in order, and external dependencies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Rewrite(Protocol):
     """Writes an epoch's rows to one target again."""
 
     def __call__(self, job: JobContext, manifest: Manifest, part: Part) -> Part:
-        """Make a part that the target has lost anew, from the records of the epoch.
+        """Write a part that the target has lost again, from the records of the epoch.
 
         Args:
             job: timeline and targets.
-            manifest: the epoch, decided to be committed.
-            part: what the target has lost.
+            manifest: manifest of the epoch, which is decided to be committed.
+            part: the lost part.
 
         Returns:
             a part with the same rows, prepared.
@@ -39,23 +39,23 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True)
 class JobContext:
-    """What every step of the protocol works on.
+    """A job's timeline, targets and dependencies, for every step of the protocol.
 
     Attributes:
         name: the job's name.
         store: the timeline's base path.
-        identity: what was fixed when the timeline was born.
+        identity: properties fixed at the timeline's creation.
         sinks: targets in the order of application, the quarantine last.
         quarantine: name of the target that takes rejected rows.
         base_target: name of the lake target whose files lie at the timeline's base path, if any:
             Hudi's readers find its files by the timeline.
-        by: this process, for people.
+        by: this process, human-readable.
         clock: draws instant times.
         retry: bounds of every retry.
         token: draws tokens.
-        parallel: runs what targets do side by side when they commit.
-        partitions: folders that are known to be marked as partitions for Hudi.
-        reading: keys of the job file that say what values records have, and what they say.
+        parallel: runs concurrent work of a target's commit.
+        partitions: folders known to be marked as partitions for Hudi.
+        reading: keys of the job file that determine the values of records, and their settings.
         rewrite: writes a part again that a target has lost; None in a process that reads no source.
         gaps: epochs that targets have lost, by target; only `tideline replay` completes pending epochs beside them.
     """
@@ -80,7 +80,7 @@ class JobContext:
         """The sink of a target that a manifest names.
 
         Raises:
-            HaltError: the job file no longer has it.
+            HaltError: the job file no longer has the target.
         """
         for sink in self.sinks:
             if sink.target == target:
@@ -91,7 +91,7 @@ class JobContext:
         )
 
     def problems_of(self, target: str, part: Part) -> Sequence[str]:
-        """What is missing or damaged in a part, in words; nothing of a part that is not going to be committed.
+        """Missing or damaged data of a part, human-readable; empty for a part that will not be committed.
 
         Args:
             target: the target's name today.
@@ -99,7 +99,7 @@ class JobContext:
 
         Raises:
             HaltError: the job file no longer has the target.
-            StoreUnavailableError: the target cannot be looked at.
+            StoreUnavailableError: the target cannot be read.
         """
         gap = self.gaps.get(target)
         return () if gap is not None and part.epoch.epoch in gap.without_files else self.sink(target).verify(part)

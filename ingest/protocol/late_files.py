@@ -1,4 +1,4 @@
-"""What tasks wrote after their instant had been decided: found by the markers that are left, and deleted."""
+"""Late files, written by tasks after their instant was decided: found by the remaining markers, and deleted."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MARKERS_KEPT_MS = 24 * 3600 * 1000
 """How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
 
 _LOOKED_AT = 10
-"""Instants whose markers still stay: so many, the newest, are looked at in a start; each once more at its last."""
+"""Number of instants with markers kept that a start checks, the newest; each older one is checked once on expiry."""
 
 
 def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Collection[str] = ()) -> None:
-    """Delete what tasks wrote after their instant had been decided, and drop markers that have served.
+    """Delete late files of decided instants, and markers that are no longer needed.
 
     Args:
         job: the job.
-        timeline: loaded before; an instant that it does not show is looked up once more, because a
-            requested file is always put before the first marker.
-        just_settled: instants whose late files were deleted a moment ago.
+        timeline: loaded before; an instant that is missing in it is looked up once more, because a requested file is
+            always put before the first marker.
+        just_settled: instants whose late files were just deleted.
     """
     left = [(sink, time) for sink in job.sinks for time in sink.unreleased()]
     now = parse_time(job.clock.next())
@@ -53,8 +53,8 @@ def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Col
         elif instant.state is State.COMPLETED:
             manifest = committed(time)
             part = part_of(manifest, sink.target) if manifest is not None else None
-            # Without its part nobody can tell committed files from late ones; nor by the part of another table, which
-            # its name or place may have led to.
+            # Without the part, committed and late files look alike, and so they do with the part of another table, to
+            # which its name or place may lead.
             if manifest is not None and part is not None and (not part.files or has_files_of(job, sink.target, part)):
                 sink.release(manifest.ref, part, final=is_final)
 
@@ -65,13 +65,15 @@ def _committed(job: JobContext, time: str) -> Manifest | None:
 
 
 def _reaching_back(job: JobContext, timeline: ActiveTimeline, times: Sequence[str]) -> ActiveTimeline:
-    """The view, loaded again where it does not reach back to all of these times."""
+    """The view, loaded again if it does not reach back to all of these times."""
     is_short = timeline.settled is not None and any(time < timeline.settled.time for time in times)
     return ActiveTimeline.since(job.store, min(times), job.retry) if is_short else timeline
 
 
 def _rolled_back(job: JobContext, timeline: ActiveTimeline, of: Sequence[str]) -> frozenset[str]:
-    """Which of these commit instants this timeline has rolled back; a rollback is later than what it is for."""
+    """Commit instants that this timeline has rolled back, at least those among `of`; a rollback is later than its
+    instant.
+    """
     later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
     rollbacks = map_concurrently(
         lambda instant: read_rollback(job, instant.time), later, job.store.traits.requests_at_once

@@ -1,14 +1,15 @@
-"""Parts of committed epochs under the names that the job file gives to their targets today.
+"""Parts of committed epochs under the names that their targets have in the job file today.
 
 ::
 
     part of an epoch ─► the table's id ─► its place ─► its name     whichever tells first whose it is
                     └─► no id: its data files, then those           (and its data files, where none of these does)
 
-A target is its table; the name is a label in the job file, which people change, and may give to another table. A
-manifest keeps the name of its day, and on which table, and where, each part was prepared (`sinks.held.Base`). A part
-that was prepared before there was a table, and so knows no id, is where its data files are: another table may be at
-its place today. Where others have rewritten these, it is of the table that the next part of its name and place names.
+A target is identified by its table; the name is a label in the job file, which people change, and may give to another
+table. A manifest keeps the name at its time, and the table and place for which each part was prepared
+(`sinks.held.Base`). A part that was prepared before its table existed has no id, and belongs to the target that has its
+data files: another table may be at its place today. If others have rewritten these files, the part belongs to the table
+that the next part of its name and place names.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Named:
     """A committed epoch, with its parts under the names of today.
 
     Attributes:
-        manifest: its parts bear the names that the job file has; one of no target in it has a name that none has.
-        then: by a target's name of today, the one that it had in this epoch.
+        manifest: its parts have the names of the job file; a part of no target in it has a name of no target.
+        then: by a target's current name, the name that it had in this epoch.
     """
 
     manifest: Manifest
@@ -37,14 +38,14 @@ class Named:
 
 
 def named_today(job: JobContext, manifests: Sequence[Manifest]) -> list[Named]:
-    """Committed epochs with their parts under the names of today, in their order.
+    """Committed epochs with their parts under the current names, in their order.
 
     Args:
         job: the job.
-        manifests: some epochs, oldest first; the later ones tell of tables that the earlier ones have made.
+        manifests: manifests of some epochs, oldest first; later ones name the tables that earlier ones have created.
 
     Raises:
-        StoreUnavailableError: a target cannot be looked at.
+        StoreUnavailableError: a target cannot be read.
     """
     targets = _targets(job)
     ids: dict[tuple[str, str], str] = {}
@@ -53,7 +54,7 @@ def named_today(job: JobContext, manifests: Sequence[Manifest]) -> list[Named]:
 
 
 def under_todays_names(job: JobContext, manifest: Manifest) -> Manifest:
-    """One epoch with its parts under the names of today; see `named_today`."""
+    """One epoch with its parts under the current names; see `named_today`."""
     return named_today(job, [manifest])[0].manifest
 
 
@@ -64,8 +65,8 @@ class _Target:
     Attributes:
         job: the job that it belongs to.
         name: its name.
-        place: where it lies; "" where that does not tell it from others.
-        table: its table's id; None where it has none.
+        place: where it lies; "" if its place does not identify it.
+        table: its table's id; None if it has no table.
     """
 
     job: JobContext
@@ -74,12 +75,12 @@ class _Target:
     table: str | None = None
 
     def has_files_of(self, part: Part) -> bool:
-        """Whether data files of a part are there: no two have one name."""
+        """Whether the target has data files of a part; no two files have one name."""
         return self.place != "" and has_files_of(self.job, self.name, part)
 
 
 def has_files_of(job: JobContext, target: str, part: Part) -> bool:
-    """Whether a target has data files of a part; not where it has none, or all of them are gone.
+    """Whether a target has data files of a part; False for a part without files.
 
     Args:
         job: the job.
@@ -97,14 +98,14 @@ def _targets(job: JobContext) -> list[_Target]:
             found.append(_Target(job, sink.target))
             continue
         table = None
-        with contextlib.suppress(TargetRefusedError):  # whoever needs the table says why it cannot be opened
+        with contextlib.suppress(TargetRefusedError):  # the error is reported where the table is needed
             table = contents.held().table
         found.append(_Target(job, sink.target, contents.place, table))
     return found
 
 
 def _named(targets: Sequence[_Target], ids: dict[tuple[str, str], str], manifest: Manifest) -> Named:
-    """One epoch; `ids` are tables by name and place, as later epochs tell them, and takes up what this one tells."""
+    """One epoch; `ids` are the tables' ids by place and name from later epochs, and is updated from this one."""
     claims = sorted(
         (claim for part in manifest.parts for claim in _claims(targets, ids, part)), key=lambda claim: claim.weakness
     )
@@ -127,7 +128,7 @@ def _named(targets: Sequence[_Target], ids: dict[tuple[str, str], str], manifest
 
 @dataclass(frozen=True)
 class _Claim:
-    """That a part, under its name of then, is of a target; the less weakness, the surer."""
+    """Claim that a part, by its name then, belongs to a target; a lower weakness is a stronger claim."""
 
     weakness: int
     then: str
@@ -144,7 +145,7 @@ def _claims(targets: Sequence[_Target], ids: dict[tuple[str, str], str], part: P
     for target in targets:
         is_there, is_called_so = place != "" and target.place == place, target.name == part.target
         if target.name in holders if holders else table is not None and target.table == table:
-            # Of a table and its copy, which has the same id and files, that at the same place.
+            # A copy of a table has the same id and files: the table at the same place comes first.
             yield _Claim(0 if is_there else 1 if is_called_so else 2, part.target, target.name)
         elif holders:
             continue
@@ -160,15 +161,15 @@ def _place(part: Part) -> str:
 
 
 def _nobodys(then: str, today: Iterable[str]) -> str:
-    """A name for a part of a table that the job file does not have any more."""
+    """The name for a part of a table that the job file no longer has."""
     return f"{then} (as it was)" if then in today else then
 
 
 def part_of(manifest: Manifest, target: str) -> Part | None:
-    """A target's part of an epoch; None where it has none."""
+    """A target's part of an epoch; None if it has none."""
     return next((part for part in manifest.parts if part.target == target), None)
 
 
 def quarantine_of(manifest: Manifest) -> str:
-    """The name that the quarantine has in an epoch: its part is the last one, as it is the last one to be applied."""
+    """The quarantine's name in an epoch: its part is the last one, as the quarantine is applied last."""
     return manifest.parts[-1].target

@@ -6,8 +6,8 @@
          ▲                ▲                         │ a claim, won or lost
          └────────────────┴── what is decided now ──┘
 
-`next_step` is the whole policy and touches nothing. Needs no engine and no JVM; may be killed
-anywhere and run again, by anyone, also twice at once.
+`next_step` is the whole policy and touches nothing. Recovery needs no engine and no JVM; it may be killed anywhere and
+run again, by any process, also concurrently.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from timeline.units import count
 log = logging.getLogger(__name__)
 
 WHOLE_LOOK_EVERY = 16
-"""Of so many writers one looks at the whole timeline, for what a writer that woke up late left before the mark."""
+"""Every 16th writer lists the whole timeline, to find instants that a late writer left before the settled mark."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What made an epoch's writer give it up.
+    """The reason why a writer gave up its epoch.
 
     Attributes:
-        text: for the record; "" where nobody has said it.
+        text: the reason for the record; "" if it is unknown.
         is_crash: see `Decision`.
     """
 
@@ -60,7 +60,7 @@ class Cause:
 
 
 DIED = Cause("", is_crash=True)
-"""Of an epoch that another process finds open: its writer is gone."""
+"""The cause for an epoch that another process finds open: its writer died."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Settler:
     """The process that settles a pending instant.
 
     Attributes:
-        lease: what it knows of the timeline's latest writer.
+        lease: lease state of the timeline's latest writer.
         generation: its own writer generation.
-        cause: what made the instant's writer give it up, where that is known.
+        cause: why the instant's writer gave it up, if that is known.
     """
 
     lease: LeaseState
@@ -79,7 +79,7 @@ class Settler:
 
 
 class StepKind(enum.Enum):
-    """What recovery does next with an instant."""
+    """Kinds of steps that recovery takes with an instant."""
 
     RECOMMIT = "recommit"
     REPLAY = "replay"
@@ -93,17 +93,17 @@ class StepKind(enum.Enum):
 
 @dataclass(frozen=True)
 class RecoveryStep:
-    """A step and why it is right."""
+    """A step and the reason for it."""
 
     kind: StepKind
     reason: str
 
 
 def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
-    """What to do with a pending commit instant. Pure: the same evidence gives the same answer.
+    """The next step for a pending commit instant. Pure: the same evidence gives the same answer.
 
     Args:
-        evidence: what storage shows.
+        evidence: evidence of the instant.
         force: do not wait for a writer that may be alive; it will lose its claim.
     """
     match evidence.decision:
@@ -159,11 +159,11 @@ def _undecided_step(evidence: Evidence, force: bool) -> RecoveryStep:
 
 @dataclass(frozen=True)
 class SettledInstant:
-    """What recovery did, or would do, with one pending instant.
+    """Result of recovery for one pending instant.
 
     Attributes:
-        evidence: what storage showed when the last step was taken.
-        step: that step.
+        evidence: the evidence at the last step.
+        step: the last step.
         is_done: whether the instant is settled now.
     """
 
@@ -180,7 +180,7 @@ def settle(
     notify: Listener = no_listener,
     checked: Manifest | None = None,
 ) -> SettledInstant:
-    """Bring one pending commit instant to its end, by the rule: decision first, then delete.
+    """Settle one pending commit instant, by the rule: decision first, then delete.
 
     Args:
         job: the job.
@@ -191,8 +191,8 @@ def settle(
 
     Raises:
         HaltError: storage gives no clear answer; nothing was touched.
-        TargetRefusedError: data files of a decided epoch are gone; nothing was touched.
-        ReplayNeededError: a decided epoch has to be written to a target again, which this process cannot.
+        TargetRefusedError: data files of a decided epoch are missing; nothing was touched.
+        ReplayNeededError: a decided epoch has to be written to a target again, which this process cannot do.
         TargetError: a decided epoch could not be applied; it stays pending and decided.
     """
     evidence: Evidence | None = None
@@ -211,7 +211,7 @@ def settle(
 
 
 def _warn_of_forgotten(job: JobContext, plan: Plan | None) -> None:
-    """Name targets that an epoch may have written to and that nobody looks at any more."""
+    """Log targets that an epoch may have written to and that the job file no longer has."""
     if plan is None:
         return
     for target in sorted(set(plan.targets) - {sink.target for sink in job.sinks}):
@@ -224,7 +224,7 @@ def _warn_of_forgotten(job: JobContext, plan: Plan | None) -> None:
 
 
 def _take_step(job: JobContext, evidence: Evidence, settler: Settler, notify: Listener) -> SettledInstant | Decision:
-    """Take the step that follows from the evidence; where that was a claim, what is decided now, by whomever."""
+    """Take the step that follows from the evidence; after a claim, returns the decision, of any process."""
     step, generation, cause = next_step(evidence), settler.generation, settler.cause
     of = evidence.plan.ref if evidence.plan else f"instant {evidence.instant}"
     log.info("%s: %s: %s", of, step.kind.value, step.reason)
@@ -260,20 +260,20 @@ def _take_step(job: JobContext, evidence: Evidence, settler: Settler, notify: Li
         case StepKind.CLAIM_ROLLBACK:
             assert evidence.plan is not None
             reason = f"{step.reason}: {cause.text}" if cause.text else step.reason
-            # With a manifest, its tasks had come to their end.
+            # With a manifest, the epoch's tasks had ended.
             is_crash = cause.is_crash and evidence.manifest is None
             return claim_rollback(job, evidence.plan.ref, generation, reason, is_crash=is_crash)
 
 
 def _left(evidence: Evidence | None, instant: str, generation: int) -> LeftPending:
-    """What is known of an instant that could not be settled; nothing is read for it, the store may be the cause."""
+    """The event for an instant that could not be settled; reads nothing, since the store may be the cause."""
     ref = evidence.plan.ref if evidence is not None and evidence.plan else EpochRef(-1, instant, generation)
     decision = evidence.decision if evidence is not None else None
     return LeftPending(ref, is_decided=isinstance(decision, Decision) and decision.commits(instant))
 
 
 def _rollback_reason(evidence: Evidence, step: RecoveryStep) -> str:
-    """Why the instant went: what was said when it was decided, where that decided its rollback."""
+    """Why the instant is rolled back: the decision's reason if its rollback was decided, else the step's."""
     match evidence.decision:
         case Decision(outcome=Outcome.ROLLBACK, instant=instant, reason=reason) if instant == evidence.instant:
             return reason
@@ -295,16 +295,16 @@ def pending_commits(job: JobContext, timeline: ActiveTimeline) -> list[str]:
 
 
 def recover(job: JobContext, lease: WriterLease, notify: Listener = no_listener) -> Sequence[SettledInstant]:
-    """Settle everything that is pending and clean up after late writes. Run by every start of a writer.
+    """Settle all pending instants and delete late files. Every start of a writer runs it.
 
     Args:
         job: the job.
         lease: this writer's lease.
-        notify: called for what is pending, and of what becomes of it.
+        notify: called for pending instants, and for their results.
 
     Raises:
         HaltError: storage gives no clear answer on an instant; those before it are settled.
-        ReplayNeededError: an epoch has to be written to a target again, which this process cannot; the others are
+        ReplayNeededError: an epoch has to be written to a target again, which this process cannot do; the others are
             settled, as far as order allows.
         TargetError: a decided epoch could not be applied.
     """
@@ -317,10 +317,10 @@ def recover(job: JobContext, lease: WriterLease, notify: Listener = no_listener)
 
 @dataclass(frozen=True)
 class PendingWork:
-    """Pending commit instants as storage showed them before this process was the timeline's writer.
+    """Pending commit instants, read before this process became the timeline's writer.
 
     Attributes:
-        timeline: the listing that shows them.
+        timeline: the listing that contains them.
         found: the evidence and the step of each, in the order in which they have to be settled.
     """
 
@@ -329,7 +329,7 @@ class PendingWork:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole timeline was listed, and not only what is behind the settled mark."""
+        """Whether the whole timeline was listed, and not only the instants behind the settled mark."""
         return self.timeline.settled is None
 
     @property
@@ -338,9 +338,9 @@ class PendingWork:
         return any(step.kind is StepKind.WAIT for _, step in self.found)
 
     def verified(self, instant: str) -> Manifest | None:
-        """The manifest of an undecided instant of which every file was there; None where that may have changed since.
+        """The verified manifest of an undecided instant; None if its files may have changed since.
 
-        A process that waited for the lease looks again.
+        A process that waited for the lease verifies it again.
         """
         if self.is_waiting:
             return None
@@ -353,7 +353,7 @@ class Settlement:
     """Outcome of `settle_all`.
 
     Attributes:
-        timeline: the listing that was gone by.
+        timeline: the listing that was used.
         settled: each instant that was pending in it, by epoch.
     """
 
@@ -373,15 +373,15 @@ def has_pending_work(timeline: ActiveTimeline) -> bool:
 
 
 def look(job: JobContext, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False) -> PendingWork:
-    """What is pending, and what recovery would do with it; reads only.
+    """Pending commit instants and the step that recovery would take with each; reads only.
 
-    Lists all of the timeline where nothing is pending behind the settled mark: an instant of a late writer may be
-    before it.
+    Lists the whole timeline if nothing is pending behind the settled mark: an instant of a late writer may be before
+    it.
 
     Args:
         job: the job.
         recent: the timeline from the settled mark on.
-        lease: what is known of the timeline's latest writer.
+        lease: lease state of the timeline's latest writer.
         force: see `next_step`.
 
     Raises:
@@ -400,16 +400,17 @@ def look(job: JobContext, recent: ActiveTimeline, lease: LeaseState | Unknown, *
 def settle_all(
     job: JobContext, lease: WriterLease, notify: Listener = no_listener, seen: PendingWork | None = None
 ) -> Settlement:
-    """As `recover`; an instant that has to be written to a target again is left, and is not done in the answer.
+    """As `recover`; an instant that has to be written to a target again stays pending, with `is_done` False.
 
-    Epochs are applied in order, so those that are decided behind it wait as well. Lists the timeline from the settled
-    mark on (`timeline.settled`); every `WHOLE_LOOK_EVERY`-th writer lists all of it, to find instants of late writers.
+    Epochs are applied in order, so decided epochs behind it wait as well. Lists the timeline from the settled
+    mark on (`timeline.settled`); every `WHOLE_LOOK_EVERY`-th writer lists the whole timeline, to find instants of late
+    writers.
 
     Args:
         job: the job.
         lease: this writer's lease.
-        notify: called for what is pending, and of what becomes of it.
-        seen: what this process saw before it took the lease.
+        notify: called for pending instants, and for their results.
+        seen: pending work that this process read before it took the lease.
     """
     job.store.remove_stale_uploads()
     is_whole = lease.generation % WHOLE_LOOK_EVERY == 0 or (seen is not None and seen.is_whole)

@@ -1,4 +1,4 @@
-"""The steps of an epoch, each a thin action on storage. One way down, for writer and recovery alike.
+"""The steps of an epoch, each a thin action on storage. Writer and recovery take the same steps.
 
 ::
 
@@ -8,8 +8,8 @@
     finish         apply: targets commit in order ─► complete: completed ─► markers
     roll_back      rollback requested ─► targets abort ─► rollback completed ─► commit's files removed
 
-Everything after the claim is idempotent and works from storage alone; any process may do it, any
-number of times, and two at once.
+Everything after the claim is idempotent and works from storage alone; any process may do it, any number of times, also
+concurrently.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from timeline.units import count
 log = logging.getLogger(__name__)
 
 _MOST_TIMES = 100
-"""Times that are tried for one instant; of two writers each takes one, so a second is hardly ever needed."""
+"""Number of times tried for one instant; of two writers each takes one, so a second is hardly ever needed."""
 
 _MOST_REPLAYS = 3
-"""Times that one process writes a lost part again, before it says that the target keeps losing it."""
+"""Number of times that one process writes a lost part again, before it reports that the target keeps losing it."""
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """A rollback instant and what it is for."""
+    """A rollback instant and its plan."""
 
     time: str
     plan: RollbackPlan
@@ -78,12 +78,19 @@ class Rollback:
 def open_instant(job: JobContext, chain: Chain, lease: WriterLease, ranges: tuple[OffsetRange, ...]) -> Plan:
     """Put the next epoch on the timeline; once this returns, its data may be written.
 
+    Args:
+        job: the job.
+        chain: the committed epochs that the next one follows.
+        lease: this writer's lease.
+        ranges: offsets that the epoch reads.
+
     Raises:
         InvariantError: the ranges do not continue the chain.
+        StoreUnavailableError: no time is free for the instant; see `_MOST_TIMES`.
     """
     chain.check(ranges)
     if chain.last is not None:
-        # The settled mark rests on it: an epoch's instant is later than those of the epochs before it.
+        # The settled mark relies on this: an epoch's instant is later than those of the epochs before it.
         job.clock.observe(chain.last.completion_time)
     for _ in range(_MOST_TIMES):
         plan = Plan(
@@ -103,10 +110,10 @@ def open_instant(job: JobContext, chain: Chain, lease: WriterLease, ranges: tupl
 
 
 def _open(job: JobContext, plan: Plan) -> bool:
-    """Put both files of an instant, one after the other; False where it belongs to another writer.
+    """Put both files of an instant, one after the other; False if it belongs to another writer.
 
-    An inflight file that is alone then was left by a writer whose instant is rolled back already: whoever finds it
-    deletes what it announces without asking for a decision.
+    So an inflight file alone is of a writer whose instant is rolled back already: a process that finds it deletes its
+    announced files without a decision.
     """
     body = PLAN.dump(plan)
     if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) != body:
@@ -123,7 +130,13 @@ def _open(job: JobContext, plan: Plan) -> bool:
 def prepare(
     job: JobContext, plan: Plan, counts: Sequence[ShardCount], reports: Mapping[str, Sequence[WriteReport]]
 ) -> Manifest:
-    """Make every target's share durable and put the manifest: from here on the writer is not needed.
+    """Make every target's share durable and put the manifest: from then on the writer is not needed.
+
+    Args:
+        job: the job.
+        plan: the epoch's plan.
+        counts: read, accepted and rejected records of each shard.
+        reports: by target, one report for each task.
 
     Raises:
         RowCountError: rows read are not rows accepted + rejected, or a target took another number.
@@ -144,7 +157,15 @@ def prepare(
 
 
 def claim_commit(job: JobContext, plan: Plan, manifest: Manifest, generation: int, reason: str) -> Decision:
-    """Try to decide that an epoch is committed; returns what is decided, by whomever."""
+    """Try to decide that an epoch is committed; returns the decision, of any process.
+
+    Args:
+        job: the job.
+        plan: the epoch's plan.
+        manifest: the epoch's manifest.
+        generation: writer generation of this process.
+        reason: human-readable reason.
+    """
     wanted = _wanted(job, plan.ref, generation, Outcome.COMMIT, reason)
     return _claim(
         job,
@@ -154,13 +175,13 @@ def claim_commit(job: JobContext, plan: Plan, manifest: Manifest, generation: in
 
 
 def claim_rollback(job: JobContext, ref: EpochRef, generation: int, reason: str, *, is_crash: bool = False) -> Decision:
-    """Try to decide that an epoch is rolled back; returns what is decided, by whomever.
+    """Try to decide that an epoch is rolled back; returns the decision, of any process.
 
     Args:
         job: the job.
         ref: the epoch and its instant.
-        generation: of the process that decides.
-        reason: why, for people.
+        generation: writer generation of this process.
+        reason: human-readable reason.
         is_crash: see `Decision`.
     """
     return _claim(job, ref, replace(_wanted(job, ref, generation, Outcome.ROLLBACK, reason), is_crash=is_crash))
@@ -187,7 +208,7 @@ def _claim(job: JobContext, ref: EpochRef, wanted: Decision) -> Decision:
 
 
 def read_plan(job: JobContext, instant: str) -> Plan | None:
-    """The plan of a commit instant; None where its requested file is gone."""
+    """The plan of a commit instant; None if its requested file was deleted."""
     path = commit_requested(instant).path
     body = read_or_none(job.store, path, job.retry)
     return None if body is None else PLAN.load(path, body)
@@ -201,7 +222,7 @@ def read_manifest(job: JobContext, instant: str) -> Manifest | None:
 
 
 def finish(job: JobContext, decision: Decision, manifest: Manifest | None = None, *, applied_through: int = -1) -> None:
-    """Drive a committed epoch to its end: targets in order, completed file, markers. Idempotent.
+    """Complete a committed epoch: targets in order, completed file, markers. Idempotent.
 
     Args:
         job: the job.
@@ -210,7 +231,7 @@ def finish(job: JobContext, decision: Decision, manifest: Manifest | None = None
         applied_through: every target is known to have applied all epochs up to this one.
 
     Raises:
-        TargetError: a target did not take it; the epoch stays pending and decided.
+        TargetError: a target did not take its part; the epoch stays pending and decided.
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
     manifest = manifest or under_todays_names(job, manifest_of(job, decision))
@@ -228,7 +249,7 @@ def apply_in_order(job: JobContext, decision: Decision, manifest: Manifest, *, a
         applied_through: every target is known to have applied all epochs up to this one.
 
     Raises:
-        TargetRefusedError: data files of an epoch before it are gone.
+        TargetRefusedError: data files of an earlier epoch are missing.
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
     for earlier in decided_before(job, decision.epoch, applied_through):
@@ -245,7 +266,13 @@ def apply_in_order(job: JobContext, decision: Decision, manifest: Manifest, *, a
 
 
 def complete(job: JobContext, decision: Decision, manifest: Manifest) -> None:
-    """The second half of `finish`: the timeline says that the epoch is completed, and its markers go. Idempotent."""
+    """The second half of `finish`: put the completed file, and delete the epoch's markers. Idempotent.
+
+    Args:
+        job: the job.
+        decision: a decision to commit.
+        manifest: the epoch's manifest, under the names of today.
+    """
     files = next((part.files for part in manifest.parts if part.target == job.base_target), ())
     ensure_partition_files(job.store, files, decision.instant, job.retry, job.partitions)
     completed = commit_completed(decision.instant, decision.completion_time)
@@ -261,7 +288,7 @@ def complete(job: JobContext, decision: Decision, manifest: Manifest) -> None:
 
 
 def _commit(job: JobContext, manifest: Manifest, part: Part) -> None:
-    """Commit one part; where its target has lost what was prepared, write it there again."""
+    """Commit one part; if its target has lost the prepared data, write the part again."""
     sink, gap = job.sink(part.target), job.gaps.get(part.target)
     if gap is not None:
         bridged = gap.bridged(sink, part)
@@ -283,7 +310,14 @@ def _commit(job: JobContext, manifest: Manifest, part: Part) -> None:
 
 
 def roll_back(job: JobContext, ref: EpochRef, manifest: Manifest | None, reason: str) -> None:
-    """Remove a commit instant that was decided against, and record what went. Idempotent."""
+    """Remove a commit instant that is decided to be rolled back, and record the deleted files. Idempotent.
+
+    Args:
+        job: the job.
+        ref: the epoch and its instant.
+        manifest: the instant's manifest; None if it has none.
+        reason: human-readable reason.
+    """
     rollback = _find_rollback(job, ref.instant) or _request_rollback(job, ref, reason)
     drive_rollback(job, rollback, ref, manifest)
 
@@ -318,8 +352,8 @@ def drive_rollback(job: JobContext, rollback: Rollback, ref: EpochRef, manifest:
     _log_transition(ref, "inflight", "rolled back", since=ref.instant, until=plan.completion_time)
     reach("rollback-requested-removed")
     for sink in job.sinks:
-        # Without its part, though it may have one: what was asked of a store and given up may be done late, so even a
-        # file that was reported, and that nothing writes any more, may come back.
+        # Without the part, even if there is one: a store may execute a request late that its client gave up, so even a
+        # reported file that nothing writes any more may be created again.
         sink.release(ref, None)
 
 
@@ -331,14 +365,14 @@ def read_rollback(job: JobContext, time: str) -> Rollback | None:
 
 
 def rollback_is_completed(job: JobContext, rollback: Rollback) -> bool:
-    """Whether a rollback was brought to its end."""
+    """Whether a rollback is completed."""
     completed = Instant(rollback.time, Action.ROLLBACK, State.COMPLETED, rollback.plan.completion_time)
     return job.retry.call(partial(size_of, job.store, completed.path)) is not None
 
 
 def _find_rollback(job: JobContext, instant: str) -> Rollback | None:
-    """The latest rollback that was requested for a commit instant, in whatever state it is."""
-    # A rollback's time is later than that of the instant that it is for.
+    """The latest rollback requested for a commit instant, in any state; None if there is none."""
+    # A rollback's time is later than the time of its commit instant.
     timeline = ActiveTimeline.since(job.store, instant, job.retry)
     job.clock.observe(timeline.latest_time or instant)
     for candidate in reversed(timeline.by_action(Action.ROLLBACK).instants):
@@ -392,7 +426,7 @@ def manifest_of(job: JobContext, decision: Decision) -> Manifest:
     """The manifest of a decision to commit.
 
     Raises:
-        InvariantError: it is gone, and nobody but a person deletes it.
+        InvariantError: the manifest is missing; only a person can have deleted it.
     """
     manifest = read_manifest(job, decision.instant)
     if manifest is None:

@@ -28,7 +28,7 @@ _ADVICE = {
 }
 
 
-def checkup_lines(found: FsckResult) -> Iterator[str]:
+def fsck_lines(found: FsckResult) -> Iterator[str]:
     """Human-readable lines: what was compared, the findings by kind, and the advice for each kind."""
     if not found.checked and not found.findings:
         yield "nothing was ingested yet"
@@ -65,7 +65,7 @@ def _problems(found: FsckResult) -> int:
     return sum(finding.problem is not Problem.PENDING for finding in found.findings)
 
 
-def checkup_json(found: FsckResult) -> dict[str, object]:
+def fsck_json(found: FsckResult) -> dict[str, object]:
     """The result as one JSON object."""
     return {
         "epochs": found.epochs,

@@ -11,7 +11,7 @@ from ingest.driver.build import TimelineHandle, build_job
 from ingest.driver.takeover import Recovery
 from ingest.protocol.evidence import Evidence, Unknown, gather
 from ingest.protocol.recovery import RecoveryStep, next_step
-from ingest.reports.instants import ShownInstant, shown_instants
+from ingest.reports.instants import InstantView, shown_instants
 from ingest.reports.recovery_text import recovery_json
 from timeline.active import ActiveTimeline
 from timeline.errors import StoreUnavailableError, TidelineError
@@ -74,7 +74,7 @@ class Inspection:
     """
 
     entry: Entry
-    shown: ShownInstant
+    shown: InstantView
     reached: Sequence[Reached]
     offsets: Sequence[OffsetRow]
     rejected: Sequence[RejectedRow]
@@ -107,7 +107,7 @@ def inspect_instant(opened: TimelineHandle, timeline: ActiveTimeline, instant: I
     )
 
 
-def _reached(shown: ShownInstant) -> Iterator[Reached]:
+def _reached(shown: InstantView) -> Iterator[Reached]:
     before: datetime | None = None
     for state in ("requested", "prepared", "decided", "completed"):
         at: datetime | None = getattr(shown, state)

@@ -30,7 +30,7 @@ _NARROW = 78
 
 
 @dataclass(frozen=True)
-class ShownInstant(InstantRow):
+class InstantView(InstantRow):
     """One instant with the data of its bodies; None where no body has the value (yet).
 
     Attributes:
@@ -46,14 +46,14 @@ class ShownInstant(InstantRow):
     note: str | None = None
 
 
-def shown_instants(history: History) -> list[ShownInstant]:
+def shown_instants(history: History) -> list[InstantView]:
     """A row for each instant, oldest first."""
     return [_shown(entry, row) for entry, row in zip(history.entries, history.instants(), strict=True)]
 
 
-def _shown(entry: Entry, row: InstantRow) -> ShownInstant:
+def _shown(entry: Entry, row: InstantRow) -> InstantView:
     positions = entry.plan.positions if entry.plan is not None else {}
-    return ShownInstant(
+    return InstantView(
         **vars(row),
         targets={part.target: TargetRows.of(part) for part in entry.parts} or None,
         offsets={shard: position.offset for shard, position in positions.items()} or None,
@@ -99,7 +99,7 @@ def _whose(entry: Entry) -> str:
             return f"{whose}; decided: {decision.outcome.value} of {decision.instant} ({decision.reason}), still to go"
 
 
-def instants_view(rows: Sequence[ShownInstant], width: int) -> Group:
+def instants_view(rows: Sequence[InstantView], width: int) -> Group:
     """Instants for a terminal of `width` columns: a table, with the notes below it where it has no room for them."""
     if width >= _NARROW:
         return Group(instants_table(rows, width))
@@ -107,7 +107,7 @@ def instants_view(rows: Sequence[ShownInstant], width: int) -> Group:
     return Group(instants_table([replace(row, note=None) for row in rows], width), *notes)
 
 
-def instants_table(rows: Sequence[ShownInstant], width: int) -> Table:
+def instants_table(rows: Sequence[InstantView], width: int) -> Table:
     """Instants as a table that fits `width` columns.
 
     Columns that do not fit are left out in the order of `_DISPENSABLE`; a long note is wrapped, never cut.
@@ -138,7 +138,7 @@ def instant_style(action: str, state: str) -> str | None:
     return None if state == "completed" else "yellow"
 
 
-def _cells(row: ShownInstant) -> dict[str, str]:
+def _cells(row: InstantView) -> dict[str, str]:
     return {
         "time": row.time,
         "action": row.action,

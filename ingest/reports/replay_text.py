@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ingest.driver.put_back import Lost, PutBack, Way
+from ingest.driver.put_back import Lost, ReplayResult, RowOrigin
 from sinks.held import Span, is_single, span_words, spans
 from timeline.epoch import Json
 from timeline.errors import ConfigError
@@ -28,14 +28,14 @@ def parse_epochs(given: str) -> Span:
     return int(found[1]), int(found[2] or found[1])
 
 
-def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
+def replay_lines(found: ReplayResult, *, dry_run: bool) -> Iterator[str]:
     """Human-readable lines: the lost epochs, and the result for each."""
     if not found.losses:
         yield f"nothing more is lost; {_before(found)}" if found.before else _NOTHING_LOST
         return
     yield from map(str, found.losses)
     would = "would be " if dry_run else ""
-    for way in (Way.FILES, Way.COPY, Way.SOURCE):
+    for way in (RowOrigin.FILES, RowOrigin.COPY, RowOrigin.SOURCE):
         for is_left_out, what in ((False, "put back"), (True, "put there")):
             mine = [each for each in found.back if each.way is way and each.epoch.is_left_out is is_left_out]
             yield from _lines(mine, f"{would}{what} {way.value}")
@@ -48,20 +48,20 @@ def replay_lines(found: PutBack, *, dry_run: bool) -> Iterator[str]:
         yield f"epoch {found.epoch}: {', '.join(_done(found)) or _GIVEN_UP_IN_DOUBT}"
 
 
-def _done(found: PutBack) -> Iterator[str]:
+def _done(found: ReplayResult) -> Iterator[str]:
     for lost, what in ((found.back, "put back"), (found.given_up, "given up")):
         if lost:
             yield f"{count(sum(each.epoch.part.rows for each in lost), 'row')} {what}"
 
 
-def _before(found: PutBack) -> str:
+def _before(found: ReplayResult) -> str:
     return "; ".join(
         f"{span_words(among)} ({count(rows, 'row')}) of {target} {'was' if is_single(among) else 'were'} given up"
         for target, among, rows in _given_up_before(found)
     )
 
 
-def _given_up_before(found: PutBack) -> Iterator[tuple[str, tuple[Span, ...], int]]:
+def _given_up_before(found: ReplayResult) -> Iterator[tuple[str, tuple[Span, ...], int]]:
     for target, lost in found.before.items():
         yield target, spans(each.part.epoch.epoch for each in lost), sum(each.part.rows for each in lost)
 
@@ -76,7 +76,7 @@ def _lines(lost: Sequence[Lost], what: str) -> Iterator[str]:
                 yield f"    epoch {each.number}: {each.why}"
 
 
-def replay_json(found: PutBack, *, dry_run: bool) -> dict[str, Json]:
+def replay_json(found: ReplayResult, *, dry_run: bool) -> dict[str, Json]:
     """The replay as one JSON object."""
     return {
         "dry_run": dry_run,

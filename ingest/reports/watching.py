@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from ingest.driver.build import TimelineHandle
-from ingest.reports.instants import ShownInstant, shown_instants
+from ingest.reports.instants import InstantView, shown_instants
 from ingest.reports.offsets import ShardState, SourceEnds, shard_state, source_ends
 from ingest.sources.base import ShardEnd, Source, Unit
 from ingest.sources.lag import Lag
@@ -138,8 +138,8 @@ class Frame:
     problem: str | None = None
     instants: int = 0
     epochs: tuple[EpochRow, ...] = ()
-    pending: tuple[ShownInstant, ...] = ()
-    rollbacks: tuple[ShownInstant, ...] = ()
+    pending: tuple[InstantView, ...] = ()
+    rollbacks: tuple[InstantView, ...] = ()
     rate: IngestRate | None = None
     writer: Writer | None = None
     lag: LagReport | None = None

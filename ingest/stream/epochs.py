@@ -66,7 +66,7 @@ class BatchIngest:
 
     def _ingest(self, rows: DataFrame, batch: Batch) -> None:
         self._lease.check()
-        committed = committed_place(self._chain)
+        committed = committed_position(self._chain)
         judgement = judge(committed, batch)
         log.info("batch %d: %s: %s", batch.number, judgement.verdict.value, judgement.reason)
         match judgement.verdict:
@@ -106,7 +106,7 @@ class BatchIngest:
         )
 
 
-def committed_place(chain: Chain) -> StreamPosition | None:
+def committed_position(chain: Chain) -> StreamPosition | None:
     """Committed position of a stream's timeline; None before its first epoch."""
     position = chain.positions.get(SHARD)
     return None if position is None else StreamPosition.of(position.detail)

@@ -26,7 +26,7 @@ from ingest.protocol.recovery import recover
 from ingest.sources.options import StreamOptions
 from ingest.sources.quarantine import OWN_SHARDS
 from ingest.stream.checkpoint import HadoopFiles
-from ingest.stream.epochs import BatchIngest, committed_place
+from ingest.stream.epochs import BatchIngest, committed_position
 from ingest.stream.schema import check_same, row_schema
 from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
@@ -81,7 +81,9 @@ def starting_offsets(conf: str | os.PathLike[str] | JobConfig, *, default: str =
         raise WriterBusyError(
             f"{opened.store.url} has an open epoch of a writer that may be alive: stop that query, or wait for it"
         )
-    place = committed_place(load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry))
+    place = committed_position(
+        load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry)
+    )
     if place is None:
         return default
     if place.logs is None:
@@ -145,7 +147,7 @@ class StreamIngest:
         """
         if self._checkpoint is None:
             raise ConfigError(f'.option("{_CHECKPOINT}", …) is missing: the offsets of each batch are read from there')
-        opened = open_timeline(self._config, is_anew=self._is_anew)
+        opened = open_timeline(self._config, allows_new_timeline=self._is_anew)
         require_whole(opened)
         found = row_schema(self._df.schema)
         wanted = known_schema(opened)

@@ -13,7 +13,7 @@ from ingest.transform.dated import DatedTexts
 from ingest.transform.layout import quoted
 from ingest.transform.nodes import each
 from ingest.transform.plans import PlanReader
-from ingest.transform.rules import SOURCE, by_chance, column_names, leaves_out, refusals
+from ingest.transform.rules import SOURCE, column_names, leaves_out, nondeterministic, refusals
 from sinks.sql_types import parse_type, type_name
 from timeline.errors import ConfigError
 
@@ -72,7 +72,7 @@ def analyze(session: SparkSession, query: str, source: pa.Schema) -> Analysis:
     assert session._jvm is not None
     replaced = session._jvm.org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions.apply(execution.analyzed())
     written = reader.parsed(parsed, column_names(plan) | {name.lower() for name in source.names})
-    found = [*refusals(plan), *by_chance(written)] or by_chance(
+    found = [*refusals(plan), *nondeterministic(written)] or nondeterministic(
         reader.analyzed(replaced, DatedTexts(session, replaced))
     )
     if found:

@@ -38,7 +38,7 @@ from ingest.transform.layout import added_columns
 from ingest.transform.query import SparkQuery, observed, reports_of, result_of
 from ingest.transform.session import SessionRunner, open_session, prepare_s3a
 from ingest.transform.tasks import Collected, DecodeTask, Numbered
-from ingest.transform.to_writer import WriterWrite, give_rows
+from ingest.transform.to_writer import WriterWrite, write_rows
 from sinks.delta.footers import footer_reader
 from sinks.delta.spark_files import CLOSED_DETAIL, FOLDER_DETAIL, SparkFolder
 from sinks.options import QueryRows
@@ -159,7 +159,7 @@ class QueryPipeline:
         read_footer = self.query.read_footer
         if read_footer is None:
             write = WriterWrite(self.query, template, ranges, outputs)
-            given = self._on_spark(plan, partial(give_rows, write), len(ranges), stop)
+            given = self._on_spark(plan, partial(write_rows, write), len(ranges), stop)
             return write.task_reports(plan, given)
         ((target, writer),) = outputs.accepting
         files = parquet_writer(target, writer)

@@ -107,10 +107,10 @@ def refusals(plan: Operator) -> list[str]:
         elif not is_known:
             words = _OPERATORS.get(operator.kind, operator.kind)
             found[f"{words}: where an epoch ends is chance, and the result would depend on it"] = None
-    return [*found, *by_chance(plan)]
+    return [*found, *nondeterministic(plan)]
 
 
-def by_chance(plan: Operator) -> list[str]:
+def nondeterministic(plan: Operator) -> list[str]:
     """Reasons to refuse expressions whose values do not follow from the row."""
     reasons = (reason for operator in plan.walk() for each in operator.expressions for reason in _of_expression(each))
     return list(dict.fromkeys(reasons))

@@ -43,11 +43,11 @@ _KEPT = "kept"
 
 
 @dataclass(frozen=True)
-class GivenRows:
-    """Reports and row count of a write by `give_rows`.
+class WrittenRows:
+    """Reports and row count of a write by `write_rows`.
 
     Attributes:
-        reports: reports of decode tasks and of `GiveTask`.
+        reports: reports of decode tasks and of `WriteRowsTask`.
         kept: rows of the query's result, as counted by Spark; None where the query leaves no row out.
     """
 
@@ -87,10 +87,10 @@ class WriterWrite:
 
     @property
     def given(self) -> str:
-        """Name of the reports of `GiveTask`."""
+        """Name of the reports of `WriteRowsTask`."""
         return f"{self.name}-given"
 
-    def task_reports(self, plan: Plan, given: GivenRows) -> list[TaskReport]:
+    def task_reports(self, plan: Plan, given: WrittenRows) -> list[TaskReport]:
         """A report for each task; the first report of rows counts all that the query left out as dropped.
 
         Raises:
@@ -112,7 +112,7 @@ class WriterWrite:
 
 
 @dataclass(frozen=True)
-class GiveTask:
+class WriteRowsTask:
     """Passes a task's rows of the result to the target's writer; picklable.
 
     Attributes:
@@ -148,7 +148,7 @@ class GiveTask:
         yield from ()
 
 
-def give_rows(write: WriterWrite) -> GivenRows:
+def write_rows(write: WriterWrite) -> WrittenRows:
     """Run the query over the decoded rows, and have each task write its rows; on the thread that speaks to Spark.
 
     Raises:
@@ -161,7 +161,7 @@ def give_rows(write: WriterWrite) -> GivenRows:
     observation = Observation() if query.analysis.leaves_out else None
     if observation is not None:
         frame = frame.observe(observation, F.count(F.lit(1)).alias(_KEPT))
-    give = GiveTask(query.analysis.schema, write.outputs, write.template.epoch, write.given, query.reports)
+    give = WriteRowsTask(query.analysis.schema, write.outputs, write.template.epoch, write.given, query.reports)
     frame.mapInArrow(give, spark_schema(query.analysis.schema)).write.format("noop").mode("overwrite").save()
     kept = None if observation is None else observed(observation)[_KEPT]
-    return GivenRows(query.reports.value, kept)
+    return WrittenRows(query.reports.value, kept)

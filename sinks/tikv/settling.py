@@ -120,7 +120,7 @@ def settlings(client: TikvClient, start_ts: int, commit_ts: int, spans: Iterable
 
 
 def run_concurrently(calls: Sequence[Callable[[], None]]) -> None:
-    """The `ParallelRunner` of one process: uses threads; raises the first error once all calls have ended."""
+    """The `ParallelRunner` of one process: uses threads; an error cancels calls not started and awaits the others."""
     map_concurrently(lambda call: call(), calls, _THREADS)
 
 

@@ -48,8 +48,8 @@ class Stager:
         values: codec of the other stored columns.
         delete_marker: a boolean column that is not stored; true makes a row a delete of its key.
         rule: which of several rows with one key stays.
-        slice_bytes: bytes of rows encoded at once; far below the 2 GiB that one binary column can address, so that there
-            is room for JSON text.
+        slice_bytes: bytes of rows encoded at once; far below the 2 GiB that one binary column can address, so that
+            there is room for JSON text.
 
     Raises:
         ConfigError: the rule's column is not among the stored ones, or cannot be ordered.

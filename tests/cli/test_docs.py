@@ -14,7 +14,7 @@ from ingest.cli.app import app
 from ingest.cli.exit_codes import EXIT_CODES
 from ingest.config.load import load_config
 from ingest.config.models import EpochConfig, JobConfig, SparkConfig, TimelineConfig, WriterConfig
-from ingest.reports.instants import ShownInstant
+from ingest.reports.instants import InstantView
 from ingest.sources.decode.options import CsvOptions
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
@@ -97,6 +97,6 @@ def test_every_command_option_field_and_exit_code_is_documented() -> None:
         for parameter in command.params:
             for option in (*parameter.opts, *parameter.secondary_opts):
                 assert option in section or option == "conf", f"{name} {option}"
-    assert {field.name for field in fields(ShownInstant)} <= set(re.findall(r"`(\w+)`", CLI))
+    assert {field.name for field in fields(InstantView)} <= set(re.findall(r"`(\w+)`", CLI))
     documented = [(code, *cells) for code, cells in rows(CLI, "Exit codes").items()][2:]
     assert documented == [(str(row.code), row.meaning, row.advice) for row in EXIT_CODES]

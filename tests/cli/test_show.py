@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ingest.reports.instants import ShownInstant, instants_table, instants_view
+from ingest.reports.instants import InstantView, instants_table, instants_view
 from ingest.reports.selection import Selection, select
 from tests.cli.conftest import Call
 from tests.cli.past import job_with_a_past, objects
@@ -36,7 +36,7 @@ def taken(rows: int) -> dict[str, int]:
 
 def test_every_instant_is_printed_for_people_and_machines(call: Call, past: Job) -> None:
     rollback, commit, pending = shown(call, past)
-    assert list(rollback) == list(commit) == list(pending) == [field.name for field in fields(ShownInstant)]
+    assert list(rollback) == list(commit) == list(pending) == [field.name for field in fields(InstantView)]
     assert (rollback["action"], rollback["state"], rollback["epoch"], rollback["outcome"]) == (
         *("rollback", "completed", 0, "rollback"),
     )
@@ -145,7 +145,7 @@ def test_instants_that_tideline_did_not_write_are_marked(call: Call, job: Job) -
 
 
 ROWS = [
-    ShownInstant(
+    InstantView(
         *("20260301101530123", "commit", "completed", 1234, "commit"),
         rows=12_345_678,
         rejected=1_234,
@@ -154,17 +154,17 @@ ROWS = [
         offsets={"web/2026/03/01/access-000.jsonl": 1_234_567_890, "b.jsonl": 1},
         seconds=12.3,
     ),
-    ShownInstant(
+    InstantView(
         *("20260301101601456", "rollback", "completed", 1235, "rollback"),
         files=3,
         seconds=0.1,
         note="not prepared: instant 20260301101530124, by process 12345 on web-1",
     ),
-    ShownInstant("20260301101700789", "commit", "inflight", 1236, note="by process 12345 on web-1, generation 12"),
+    InstantView("20260301101700789", "commit", "inflight", 1236, note="by process 12345 on web-1, generation 12"),
 ]
 
 
-def lines_of(rows: list[ShownInstant], width: int) -> list[str]:
+def lines_of(rows: list[InstantView], width: int) -> list[str]:
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(instants_view(rows, width))

@@ -27,10 +27,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
 from ingest.driver.loop import IngestLoop
-from ingest.driver.put_back import Wanted, put_back
+from ingest.driver.put_back import ReplayRequest, put_back
+from ingest.driver.run_resources import RunResources
 from ingest.driver.summary import Mode
 from ingest.driver.takeover import run_recovery
-from ingest.driver.writers import Writers
 from ingest.execution.runner import LocalRunner
 from tests.sampling import share
 from timeline import failpoints
@@ -163,9 +163,9 @@ class World(RuleBasedStateMachine):
     def replay(self) -> None:
         """What the table lost is put back, and the next run is exact though nothing is undone; or it is refused."""
         opened, stop = open_timeline(load_config(self.folder / "job.yaml")), threading.Event()
-        writers = Writers(LocalRunner, stop, accept_loss=False)
+        writers = RunResources(LocalRunner, stop, accept_loss=False)
         try:
-            put_back(opened, Wanted(), lambda: writers.pipeline(opened, is_isolated=False), stop)
+            put_back(opened, ReplayRequest(), lambda: writers.pipeline(opened, is_isolated=False), stop)
         except TidelineError:
             return
         finally:

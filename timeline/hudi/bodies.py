@@ -73,7 +73,7 @@ def parse_body(where: str, body: bytes) -> Mapping[str, Any] | None:
     if not body:
         return None
     if body.startswith(_AVRO_MAGIC):
-        return checked(where, _avro(where, body))
+        return checked(where, avro_record(where, body))
     if body.lstrip().startswith(b"{"):
         return checked(where, _json(where, body))
     raise FormatError(f"{where}: neither JSON nor an Avro object container, it begins with {body[:12]!r}")
@@ -94,7 +94,16 @@ def checked(where: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
-def _avro(where: str, body: bytes) -> Mapping[str, Any]:
+def avro_record(where: str, body: bytes) -> Mapping[str, Any]:
+    """The first record of an Avro object container.
+
+    Args:
+        where: the object, for messages.
+        body: its bytes.
+
+    Raises:
+        FormatError: it is damaged, or holds no record.
+    """
     try:
         record = next(iter(fastavro.reader(io.BytesIO(body))))
     except DAMAGED as error:

@@ -20,6 +20,7 @@ import fastavro
 from timeline.concurrency import map_concurrently
 from timeline.epoch import WrittenFile
 from timeline.errors import FormatError
+from timeline.hudi.bodies import avro_record
 from timeline.instant import Action, Instant, TimelineLayout
 from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
@@ -236,15 +237,7 @@ def read_completed(store: ObjectStore, instant: Instant, retry: Retry) -> Mappin
     Raises:
         FormatError: the body is not an Avro object container.
     """
-    body = retry.call(lambda: store.get(instant.path))
-    try:
-        record = next(iter(fastavro.reader(io.BytesIO(body))))
-    except (ValueError, LookupError, StopIteration, EOFError, fastavro.schema.SchemaParseException) as error:
-        # The exception depends on the damaged byte.
-        raise FormatError(f"{store.url}/{instant.path}: not an Avro object container: {error}") from error
-    if not isinstance(record, dict):
-        raise FormatError(f"{store.url}/{instant.path}: holds no record")
-    return record
+    return avro_record(f"{store.url}/{instant.path}", retry.call(lambda: store.get(instant.path)))
 
 
 def read_epoch_of(store: ObjectStore, instant: Instant, retry: Retry) -> int | None:

@@ -127,7 +127,7 @@ class TidelineSource(DataSource):
     """The format ``tideline``.
 
     Options: ``path`` (a table's path or URL), ``view`` (instants, epochs, offsets, files or rejected; default
-    instants), ``archived`` (true: also instants that Hudi has archived) and ``storage.*`` (fsspec's options for the URL).
+    instants), ``archived`` (true: also instants archived by Hudi) and ``storage.*`` (fsspec's options for the URL).
     """
 
     @classmethod

@@ -26,7 +26,7 @@ _POWERS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, 86400.0, 8
 
 
 @dataclass(frozen=True)
-class Rescue:
+class RecoveredInstant:
     """One instant that was rolled back, or finished by another process than its writer.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rescue:
     reason: str
 
 
-def rescues(history: History) -> list[Rescue]:
+def rescues(history: History) -> list[RecoveredInstant]:
     """Instants that were rolled back, and those that another process than their writer decided to commit."""
     decided = {entry.instant.time: entry for entry in history.entries if entry.instant.action is Action.COMMIT}
     undone = {_gone(entry): entry for entry in history.entries if entry.instant.action is Action.ROLLBACK}
@@ -102,15 +102,15 @@ def _gone(entry: Entry) -> str:
     return str(next(iter((entry.completed or {}).get("commitsRollback", ())), entry.instant.time))
 
 
-def _rescue(bar: Bar, epoch: int | None, is_committed: bool, by: str, reason: str) -> Rescue:
-    return Rescue(epoch, bar.instant, bar.start, is_committed, bar.seconds or 0.0, by, reason)
+def _rescue(bar: Bar, epoch: int | None, is_committed: bool, by: str, reason: str) -> RecoveredInstant:
+    return RecoveredInstant(epoch, bar.instant, bar.start, is_committed, bar.seconds or 0.0, by, reason)
 
 
-def _name(rescue: Rescue) -> str:
+def _name(rescue: RecoveredInstant) -> str:
     return f"epoch {rescue.epoch}" if rescue.epoch is not None else "no epoch"
 
 
-def _draw_times(axes: Axes, shown: Sequence[Rescue]) -> None:
+def _draw_times(axes: Axes, shown: Sequence[RecoveredInstant]) -> None:
     shortest, longest = min(each.after_s for each in shown), max(each.after_s for each in shown)
     low = max([power for power in _POWERS if power < shortest / 1.5], default=0.001)
     high = min([power for power in _POWERS if power >= longest], default=longest)
@@ -143,7 +143,7 @@ def _draw_times(axes: Axes, shown: Sequence[Rescue]) -> None:
     axes.set_xlabel("from request (UTC, left) to end", fontsize=9, color=INK, loc="left")
 
 
-def _write(axes: Axes, shown: Sequence[Rescue]) -> None:
+def _write(axes: Axes, shown: Sequence[RecoveredInstant]) -> None:
     """Right: the result of each rescue as text."""
     for y, each in enumerate(shown):
         what = "finished" if each.is_committed else "rolled back"

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from ingest.sources.decode.strptime import flaw, says_time, says_year
+from ingest.sources.decode.strptime import format_error, says_time, says_year
 from ingest.sources.decode.zones import zone
 from ingest.sources.options import SourceBlock
 from timeline.errors import ConfigError
@@ -135,7 +135,7 @@ class SourceOptions(SourceBlock):
         for text in _patterns(value):
             if "%" not in text:
                 raise ValueError(f"{text!r}: strptime directives are allowed, or one of {', '.join(EPOCH_UNITS)}")
-            found = flaw(text)
+            found = format_error(text)
             if found is not None:
                 raise ValueError(f"{text!r}: {found}")
         return value

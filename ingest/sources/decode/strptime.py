@@ -74,7 +74,7 @@ def says_time(pattern: str) -> bool:
     return not _TIME.isdisjoint(directives(pattern))
 
 
-def flaw(pattern: str) -> str | None:
+def format_error(pattern: str) -> str | None:
     """Why a format is invalid or ambiguous; None for a format that determines a time, perhaps without its year."""
     parts = directives(pattern)
     for part in parts:
@@ -116,7 +116,7 @@ def _flaw_of_day(said: set[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ParsedTime:
     """The time of one text.
 
     Attributes:
@@ -128,12 +128,12 @@ class Moment:
     offset: datetime.timedelta | None
 
 
-def parse(text: str, pattern: str, year: Year | None) -> Moment | None:
+def parse(text: str, pattern: str, year: Year | None) -> ParsedTime | None:
     """The time of a text by a format; None where the text does not match, or no such time exists.
 
     Args:
         text: the text.
-        pattern: a format without a `flaw`.
+        pattern: a format without a `format_error`.
         year: the year for a format without one; None where unknown: then the text has no time.
     """
     found = _expression(pattern).match(text)
@@ -145,7 +145,7 @@ def parse(text: str, pattern: str, year: Year | None) -> Moment | None:
         if day is None:
             return None
         time = datetime.time(_hour(parts), int(parts.get("M", 0)), int(parts.get("S", 0)), _micros(parts.get("f", "")))
-        return Moment(datetime.datetime.combine(day, time), _offset(parts["z"]) if "z" in parts else None)
+        return ParsedTime(datetime.datetime.combine(day, time), _offset(parts["z"]) if "z" in parts else None)
     except (ValueError, OverflowError):
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import re
 
-from ingest.sources.decode.strptime import Moment, Year, parse
+from ingest.sources.decode.strptime import ParsedTime, Year, parse
 from ingest.sources.decode.zones import local_micros
 
 _OFFSET = r"[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
@@ -90,7 +90,7 @@ def epoch_scale(micros_per_unit: int) -> int:
     return len(str(micros_per_unit)) - 1
 
 
-def _instant(moment: Moment, timezone: str | None) -> int | None:
+def _instant(moment: ParsedTime, timezone: str | None) -> int | None:
     """Microseconds since 1970; None for a time that the zone's clocks skipped."""
     if moment.offset is None and timezone is not None:
         return local_micros(moment.wall, timezone)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from ingest.sources.files.copies import Copied
 from ingest.sources.files.file_position import Copy
-from ingest.sources.files.vanished import Told
+from ingest.sources.files.vanished import LoggedOnce
 
 
-class Why(enum.Enum):
+class MatchReason(enum.Enum):
     """Reason to read a file from an offset, or from its beginning; each value is the log message."""
 
     RENAMED = (
@@ -45,7 +45,7 @@ class Why(enum.Enum):
     @property
     def is_read(self) -> bool:
         """Whether the file is read as a new file, from its beginning."""
-        return self in (Why.OTHER_TIME, Why.MAY_BE_MOVED, Why.MAY_BE_UNPACKED)
+        return self in (MatchReason.OTHER_TIME, MatchReason.MAY_BE_MOVED, MatchReason.MAY_BE_UNPACKED)
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class Lookalike:
     state: Copy
     of: str
     offset: int
-    why: Why
+    why: MatchReason
     is_dated: bool = False
 
 
-def tell_of_taken(taken: Sequence[Lookalike], told: Told) -> None:
+def tell_of_taken(taken: Sequence[Lookalike], told: LoggedOnce) -> None:
     """Log the decision for each file that may be another one, once per file."""
     for one in taken:
-        level = logging.INFO if one.is_dated or one.why is Why.UNPACKED else logging.WARNING
+        level = logging.INFO if one.is_dated or one.why is MatchReason.UNPACKED else logging.WARNING
         where = (one.path, one.of) if one.why.is_read else (one.path, one.of, one.offset)
         told.log(level, _key(one.path, one.state), one.why.value, *where)
 
 
-def tell_of_copies(copied: Sequence[Copied], told: Told) -> None:
+def tell_of_copies(copied: Sequence[Copied], told: LoggedOnce) -> None:
     """Log each copy that is not read because its log is, once per copy."""
     for one in copied:
         told.log(

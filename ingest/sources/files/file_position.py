@@ -35,7 +35,7 @@ class FilePosition:
         copies: listed files that are copies of this one.
         is_ended: the file was truncated or replaced, and the job continued without the rest.
         has_more: the file had bytes after the offset when the position was planned.
-        born_s: creation time of the file; None where the system does not report it, and in positions of older versions.
+        created_s: creation time of the file; None where the system or an older version did not record it.
     """
 
     path: str
@@ -50,7 +50,7 @@ class FilePosition:
     copies: tuple[Copy, ...] = ()
     is_ended: bool = False
     has_more: bool = False
-    born_s: float | None = None
+    created_s: float | None = None
 
     def to_json(self) -> dict[str, Json]:
         """JSON for `Position.detail`; optional fields without a value are left out."""
@@ -71,8 +71,8 @@ class FilePosition:
             detail["ended"] = True
         if self.has_more:
             detail["more"] = True
-        if self.born_s is not None:
-            detail["born"] = self.born_s
+        if self.created_s is not None:
+            detail["born"] = self.created_s
         return detail
 
     @staticmethod
@@ -93,7 +93,7 @@ class FilePosition:
             copies=tuple(_copy(each) for each in copies if isinstance(each, list)) if isinstance(copies, list) else (),
             is_ended=detail.get("ended") is True,
             has_more=detail.get("more") is True,
-            born_s=_number(detail, "born") if "born" in detail else None,
+            created_s=_number(detail, "born") if "born" in detail else None,
         )
 
 

@@ -18,7 +18,7 @@ from ingest.sources.files.read import MTIME
 
 @dataclass(frozen=True)
 class LineDecoder:
-    """Picklable decoder of lines; see `Decoder`. A block's data is text, or the lines of `lines_again`.
+    """Picklable decoder of lines; see `Decoder`. A block's data is text, or the lines of `quarantined_lines`.
 
     Attributes:
         records: decodes the lines.
@@ -88,7 +88,7 @@ def _with_context(found: Decoded, block: Block) -> Decoded:
     return replace(found, rejected=found.rejected.set_column(at, found.rejected.schema.field(at), context))
 
 
-def lines_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
+def quarantined_lines(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
     """See `ingest.sources.base.QuarantineDecoder`; lines of one file and epoch are one block."""
     headers = pc.fill_null(rejected.column("context"), "{}")
     for context in pc.unique(headers).to_pylist():

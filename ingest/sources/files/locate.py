@@ -26,7 +26,7 @@ from ingest.sources.files.listing import (
     tail_before,
     tail_hash,
 )
-from ingest.sources.files.looks import look_again
+from ingest.sources.files.lookup_retry import retry_lookup
 from ingest.sources.files.names import may_become
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import OffsetRange
@@ -62,7 +62,7 @@ def locate(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:
         StoreUnavailableError: the store does not answer.
     """
     look = partial(_locate_once, fs, offsets)
-    return look_again(look, look, RangeGoneError)
+    return retry_lookup(look, look, RangeGoneError)
 
 
 def _locate_once(fs: AbstractFileSystem, offsets: OffsetRange) -> Located:

@@ -25,7 +25,7 @@ from ingest.sources.files.listing import FileInfo, Location, is_local
 from ingest.sources.files.renamed import keeps_time
 
 
-class Moved(enum.Enum):
+class MoveMatch(enum.Enum):
     """Relation of a file to a shard that was read through another path."""
 
     KNOWN = "known"
@@ -46,7 +46,7 @@ def may_be_moved(location: Location, place: FilePosition, file: FileInfo) -> boo
 
 def found_below_another_path(
     location: Location, shard: str, place: FilePosition, offset: int, file: FileInfo, *, is_dated: bool
-) -> Moved:
+) -> MoveMatch:
     """Relation of a file that `may_be_moved` to the shard whose content it has; see the module.
 
     Args:
@@ -60,8 +60,8 @@ def found_below_another_path(
     first_name = shard.rpartition("#")[0] or shard
     is_renamed = place.path.endswith(f"/{first_name}") and first_name != location.name_of(file.path)
     if is_renamed or (is_local(file) and location.fs.exists(place.path)):
-        return Moved.DOUBTFUL
+        return MoveMatch.DOUBTFUL
     if is_local(file) and keeps_time(file, place):
-        return Moved.KNOWN
+        return MoveMatch.KNOWN
     has_grown = offset >= HEAD_BYTES and file.size > offset
-    return Moved.TAKEN if not is_local(file) or is_dated or has_grown else Moved.DOUBTFUL
+    return MoveMatch.TAKEN if not is_local(file) or is_dated or has_grown else MoveMatch.DOUBTFUL

@@ -24,9 +24,9 @@ from ingest.sources.decode.rows import refuse_all, select, unknown_field_error, 
 from ingest.sources.decode.time_format import TimeFormat
 from ingest.sources.decode.values import article, expected_map, mismatch
 from ingest.sources.files.locate import locate, range_gone
-from ingest.sources.files.looks import MOST_LOOKS
-from ingest.sources.files.parquet_again import CONTEXT, TEXT, with_types
+from ingest.sources.files.lookup_retry import MOST_LOOKUPS
 from ingest.sources.files.parquet_columns import are_texts, fitted, refused
+from ingest.sources.files.parquet_restore import CONTEXT, TEXT, with_types
 from ingest.sources.files.parquet_rows import row_text, shown_as
 from ingest.sources.files.raw import RawFile, unavailable
 from sinks.sql_types import type_name
@@ -49,12 +49,12 @@ class ParquetReader:
 
     def _opened(self, offsets: OffsetRange) -> tuple[str, RawFile]:
         """Path and open file of a range; retried where the file is renamed between lookup and opening."""
-        for look in range(MOST_LOOKS):
+        for look in range(MOST_LOOKUPS):
             path = locate(self.fs, offsets).path
             try:
                 return path, RawFile(self.fs, path)
             except FileNotFoundError as failure:
-                if look == MOST_LOOKS - 1:
+                if look == MOST_LOOKUPS - 1:
                     raise range_gone(offsets, f"file {path} does not exist any more") from failure
             except OSError as failure:
                 unavailable(path, failure)

@@ -18,15 +18,15 @@ from fsspec import AbstractFileSystem
 from ingest.sources.base import SourcePlan
 from ingest.sources.decode.options import RecordFormat
 from ingest.sources.files.alike import tell_of_copies, tell_of_taken
-from ingest.sources.files.births import birth_s
 from ingest.sources.files.contents import Archives, Contents, end_span, tail_span
+from ingest.sources.files.creation_times import creation_time_s
 from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, head_hash, list_files, read_bytes, tail_hash
-from ingest.sources.files.looks import look_again
+from ingest.sources.files.lookup_retry import retry_lookup
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.rewritten import tell_of_rewritten
-from ingest.sources.files.shards import Matched, ShardFile, Torn, known_paths, match_shards
-from ingest.sources.files.vanished import Told, VanishedFile, tell_of_gone, tell_of_links, unread
+from ingest.sources.files.shards import Matched, ReplacedFile, ShardFile, known_paths, match_shards
+from ingest.sources.files.vanished import LoggedOnce, VanishedFile, tell_of_gone, tell_of_links, unread
 from timeline.epoch import Json, OffsetRange, Position
 from timeline.errors import SourceChangedError, SourceError
 from timeline.holes import Hole, holes_json
@@ -62,7 +62,7 @@ def plan_files(
     after: Mapping[str, Position],
     now_s: float,
     archives: Archives,
-    told: Told,
+    told: LoggedOnce,
 ) -> SourcePlan:
     """The next epoch's ranges; see `Source.plan`.
 
@@ -79,7 +79,7 @@ def plan_files(
     """
     plan_once = partial(_plan_once, _Look(location, options, after, now_s, archives, told))
     try:
-        return look_again(
+        return retry_lookup(
             partial(plan_once, restarts=False),
             partial(plan_once, restarts=options.on_truncate == "restart"),
             SourceChangedError,
@@ -124,7 +124,7 @@ class _Look:
     after: Mapping[str, Position]
     now_s: float
     archives: Archives
-    told: Told
+    told: LoggedOnce
 
 
 def _plan_once(look: _Look, misplaced: frozenset[str] = frozenset(), *, restarts: bool) -> SourcePlan:
@@ -343,7 +343,7 @@ def _moved(contents: Contents, one: ShardFile, options: FilesOptions) -> OffsetR
     return OffsetRange(one.shard, one.offset, one.offset, {"compression": None}, place.to_json())
 
 
-def lost_range(torn: Torn) -> OffsetRange:
+def lost_range(torn: ReplacedFile) -> OffsetRange:
     """Empty range that ends a shard whose file was truncated or replaced, perhaps before it was read to its end."""
     hole = Hole(torn.position.offset, None, f"{torn.file.path} {torn.found}: truncated or replaced")
     place = replace(FilePosition.of(torn.position), is_ended=True)
@@ -362,9 +362,9 @@ def _gone_range(gone: VanishedFile) -> OffsetRange:
 def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int) -> FilePosition:
     """The file position after a range; its tail is that of the position before."""
     old = one.place or FilePosition("", None, 0.0, "")
-    born_s = birth_s(one.file)
-    if born_s is None and old.identity == one.file.identity:  # the file is being renamed
-        born_s = old.born_s
+    created_s = creation_time_s(one.file)
+    if created_s is None and old.identity == one.file.identity:  # the file is being renamed
+        created_s = old.created_s
     head, head_bytes = old.head, old.head_bytes
     if _needs_head(one, options) and until > head_bytes:
         head_bytes = min(HEAD_BYTES, until)
@@ -380,7 +380,7 @@ def _place(contents: Contents, one: ShardFile, options: FilesOptions, until: int
         one.archive,
         one.file.size if one.archive is not None else 0,
         one.copies,
-        born_s=born_s,
+        created_s=created_s,
     )
 
 

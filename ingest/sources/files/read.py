@@ -34,7 +34,7 @@ from ingest.sources.files.locate import (
     require_still,
     rewritten,
 )
-from ingest.sources.files.looks import MOST_LOOKS
+from ingest.sources.files.lookup_retry import MOST_LOOKUPS
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import Json, OffsetRange
 
@@ -75,7 +75,7 @@ class LineReader:
         """
         if offsets.start == offsets.until:
             return
-        for look in range(MOST_LOOKS):
+        for look in range(MOST_LOOKUPS):
             place, is_begun = locate(self.fs, offsets), False
             try:
                 for block in self._read_at(offsets, place):
@@ -84,7 +84,7 @@ class LineReader:
                 return
             except FileNotFoundError as failure:
                 # A rotation may have renamed or compressed the file since it was found.
-                if is_begun or look == MOST_LOOKS - 1:
+                if is_begun or look == MOST_LOOKUPS - 1:
                     raise range_gone(offsets, f"file {place.path} does not exist any more") from failure
             except OSError as failure:
                 unavailable(place.path, failure)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import enum
 
-from ingest.sources.files.births import birth_s, births_hold
+from ingest.sources.files.creation_times import creation_time_s, keeps_creation_times
 from ingest.sources.files.file_position import FilePosition
 from ingest.sources.files.listing import FileInfo, is_local
 from ingest.sources.files.names import may_become
@@ -51,16 +51,16 @@ def found_by_identity(file: FileInfo, place: FilePosition, offset: int) -> Ident
         place: the shard's position.
         offset: how far the shard was read.
     """
-    born_s = birth_s(file)
-    if born_s is not None and place.born_s is not None:
-        if born_s == place.born_s:
+    created_s = creation_time_s(file)
+    if created_s is not None and place.created_s is not None:
+        if created_s == place.created_s:
             return IdentityMatch.RENAMED
-        return IdentityMatch.OTHER if births_hold(file) else IdentityMatch.TAKEN_FOR_OTHER
-    if file.mtime_s == place.mtime_s or (born_s is not None and born_s <= place.mtime_s):
+        return IdentityMatch.OTHER if keeps_creation_times(file) else IdentityMatch.TAKEN_FOR_OTHER
+    if file.mtime_s == place.mtime_s or (created_s is not None and created_s <= place.mtime_s):
         return IdentityMatch.RENAMED
     if may_become(place.path, file.path):
         return IdentityMatch.RENAMED
-    if is_local(file) and (born_s is not None or file.size == offset):
+    if is_local(file) and (created_s is not None or file.size == offset):
         return IdentityMatch.TAKEN_FOR_OTHER
     return IdentityMatch.TAKEN_FOR_RENAMED
 

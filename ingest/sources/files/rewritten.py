@@ -24,18 +24,18 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ingest.sources.files.births import birth_s
 from ingest.sources.files.contents import Contents, tail_span
 from ingest.sources.files.copies import tells_time
+from ingest.sources.files.creation_times import creation_time_s
 from ingest.sources.files.file_position import FilePosition
 from ingest.sources.files.listing import FileInfo, is_local
 from ingest.sources.files.names import log_name, may_become
 from ingest.sources.files.renamed import keeps_time
-from ingest.sources.files.rotated import Known
-from ingest.sources.files.vanished import Told
+from ingest.sources.files.rotated import KnownShard
+from ingest.sources.files.vanished import LoggedOnce
 
 
-class Anew(enum.Enum):
+class RewriteMatch(enum.Enum):
     """Relation of another file at a shard's path to the shard."""
 
     OWN = "own"
@@ -46,7 +46,7 @@ class Anew(enum.Enum):
     @property
     def is_own(self) -> bool:
         """Whether the file counts as the shard's."""
-        return self in (Anew.OWN, Anew.TAKEN_FOR_OWN)
+        return self in (RewriteMatch.OWN, RewriteMatch.TAKEN_FOR_OWN)
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ class Rewritten:
     is_read: bool
 
 
-def is_reborn(file: FileInfo, place: FilePosition) -> bool:
+def reuses_inode(file: FileInfo, place: FilePosition) -> bool:
     """Whether a file with a shard's path and inode is another file, which reuses the inode of a deleted one.
 
     The creation time is read only where the modification time differs. On an overlay a changed file of a lower layer
     counts as another one too: its content decides.
     """
-    if place.born_s is None or file.mtime_s == place.mtime_s:
+    if place.created_s is None or file.mtime_s == place.mtime_s:
         return False
-    return birth_s(file) not in (None, place.born_s)
+    return creation_time_s(file) not in (None, place.created_s)
 
 
 def is_later_copy(file: FileInfo, place: FilePosition, rest: int, *, is_packed: bool) -> bool:
@@ -95,7 +95,7 @@ class Rewrites:
     def __init__(
         self,
         contents: Contents,
-        lost: Sequence[Known],
+        lost: Sequence[KnownShard],
         free: Iterable[FileInfo],
         moved: Iterable[tuple[str, str]],
     ) -> None:
@@ -108,7 +108,7 @@ class Rewrites:
             moved: paths of other shards' files, before and now.
         """
         self._contents = contents
-        self._lost: dict[str, list[Known]] = {}
+        self._lost: dict[str, list[KnownShard]] = {}
         for one in sorted(lost, key=lambda each: -each.place.mtime_s):
             self._lost.setdefault(log_name(one.place.path).family, []).append(one)
         self._free: dict[str, list[FileInfo]] = {}
@@ -119,16 +119,16 @@ class Rewrites:
         self._shifted = {_log_of(before) for before, now in moved if _is_shifted(before, now)}
         self._heirs: dict[str, str | None] = {}
 
-    def judge(self, one: Known, file: FileInfo) -> Anew:
+    def judge(self, one: KnownShard, file: FileInfo) -> RewriteMatch:
         """Classify a file that is at a shard's path and holds the bytes read of it; see the module."""
         if keeps_time(file, one.place) or self._is_dated(one, file):
-            return Anew.OWN
+            return RewriteMatch.OWN
         if self._heir(file) is not None:
-            return Anew.NEW
+            return RewriteMatch.NEW
         for other in self._free.get(log_name(file.path).family, ()):
             if other is not file and self._heir(other) == one.shard:
-                return Anew.NEW if keeps_time(other, one.place) else Anew.TAKEN_FOR_NEW
-        return Anew.TAKEN_FOR_NEW if _log_of(file.path) in self._shifted else Anew.TAKEN_FOR_OWN
+                return RewriteMatch.NEW if keeps_time(other, one.place) else RewriteMatch.TAKEN_FOR_NEW
+        return RewriteMatch.TAKEN_FOR_NEW if _log_of(file.path) in self._shifted else RewriteMatch.TAKEN_FOR_OWN
 
     def _heir(self, file: FileInfo) -> str | None:
         """The shard that continues in a file with a rotation's name; of several, that with its time, or the newest."""
@@ -144,13 +144,13 @@ class Rewrites:
             self._heirs[file.path] = near[0].shard if near else None
         return self._heirs[file.path]
 
-    def _goes_on(self, one: Known, file: FileInfo) -> bool:
+    def _goes_on(self, one: KnownShard, file: FileInfo) -> bool:
         if one.is_whole:
             return file.size == one.offset and self._contents.tail(file, one.offset) == one.place.tail
         kind = self._contents.compression_of(file.path)
         return self._contents.holds(file, one.place, one.offset, kind, from_head=True)
 
-    def _is_dated(self, one: Known, file: FileInfo) -> bool:
+    def _is_dated(self, one: KnownShard, file: FileInfo) -> bool:
         kind = self._contents.compression_of(file.path)
         head = self._contents.head(file, kind)
         if kind is not None:
@@ -158,7 +158,7 @@ class Rewrites:
         return tells_time(head, self._contents.read(*tail_span(file, one.offset)))
 
 
-def tell_of_rewritten(rewritten: Sequence[Rewritten], told: Told) -> None:
+def tell_of_rewritten(rewritten: Sequence[Rewritten], told: LoggedOnce) -> None:
     """Log the decision for each file at another one's path: once per path, since rsync rewrites the file each time."""
     for one in rewritten:
         if one.is_read:

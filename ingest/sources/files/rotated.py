@@ -35,7 +35,7 @@ from ingest.sources.files.contents import Contents, DecompressedContent
 from ingest.sources.files.copies import WRITTEN_FOR_S, tells_time
 from ingest.sources.files.file_position import HEAD_BYTES, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, file_info, head_hash, is_local, tail_before, tail_hash
-from ingest.sources.files.moved import Moved, found_below_another_path, may_be_moved
+from ingest.sources.files.moved import MoveMatch, found_below_another_path, may_be_moved
 from ingest.sources.files.names import base_name, is_unpacked, log_name, may_become
 from ingest.sources.files.renamed import keeps_time
 from timeline.errors import SourceChangedError
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownShard:
     """A shard as recorded in its position.
 
     Attributes:
@@ -60,7 +60,7 @@ class Known:
     is_whole: bool
 
 
-class Holder(Protocol):
+class CurrentFile(Protocol):
     """The current file of a shard."""
 
     @property
@@ -151,8 +151,8 @@ class Rotations:
         self,
         location: Location,
         contents: Contents,
-        known: Sequence[Known],
-        held: Mapping[str, Holder],
+        known: Sequence[KnownShard],
+        held: Mapping[str, CurrentFile],
         now_s: float,
     ) -> None:
         """Index the shards; nothing is read.
@@ -168,8 +168,8 @@ class Rotations:
         self._contents = contents
         self._held = held
         self._now_s = now_s
-        self._families: dict[str, list[Known]] = {}
-        self._gone: list[Known] = []
+        self._families: dict[str, list[KnownShard]] = {}
+        self._gone: list[KnownShard] = []
         for one in sorted(known, key=lambda each: -each.place.mtime_s):
             self._families.setdefault(log_name(one.place.path).family, []).append(one)
             if one.shard not in held and not one.is_whole and one.place.head_bytes == HEAD_BYTES:
@@ -189,7 +189,7 @@ class Rotations:
             verdict = self._unpacked(near, file)
         return verdict
 
-    def _compared(self, near: Sequence[Known], file: FileInfo, compression: str | None) -> Verdict:
+    def _compared(self, near: Sequence[KnownShard], file: FileInfo, compression: str | None) -> Verdict:
         """Verdict by the file's content."""
         head = self._contents.head(file, compression)
         alike = [one for one in near if _begins(head, one) or (one.is_whole and one.offset == file.size)]
@@ -212,10 +212,10 @@ class Rotations:
                     found = found_below_another_path(
                         self._location, one.shard, one.place, one.offset, file, is_dated=is_dated
                     )
-                    if found is Moved.DOUBTFUL:
+                    if found is MoveMatch.DOUBTFUL:
                         doubtful = doubtful or Doubtful(one.shard, is_content_equal=True)
                         continue
-                    is_certain = found is Moved.KNOWN
+                    is_certain = found is MoveMatch.KNOWN
                 if archive is not None and archive.broken is not None:
                     log.warning(
                         "%s breaks at byte %d, nothing behind can be read: %s", file.path, archive.size, archive.broken
@@ -229,8 +229,8 @@ class Rotations:
         self._require_unbroken(alike, file, archive)
         return doubtful
 
-    def _near(self, file: FileInfo, compression: str | None) -> list[Known]:
-        found: list[Known] = []
+    def _near(self, file: FileInfo, compression: str | None) -> list[KnownShard]:
+        found: list[KnownShard] = []
         family = log_name(file.path).family
         for one in self._families.get(family, ()):
             holder = self._held.get(one.shard)
@@ -251,7 +251,7 @@ class Rotations:
     def _may_be_moved(self, place: FilePosition, file: FileInfo) -> bool:
         return may_be_moved(self._location, place, file) or _may_be_on_another_disk(place, file)
 
-    def _unpacked(self, near: Sequence[Known], file: FileInfo) -> Verdict:
+    def _unpacked(self, near: Sequence[KnownShard], file: FileInfo) -> Verdict:
         """Verdict on a plain file that may be unpacked from an archive that was read compressed."""
         doubtful: Doubtful | None = None
         for one in near:
@@ -281,7 +281,7 @@ class Rotations:
             return Unpacked(shard, size, is_compared=True)
         return self._waits(file) or CopyOf(shard, is_dated=True)
 
-    def _goes_on(self, one: Known, file: FileInfo, archive: DecompressedContent | None) -> bool:
+    def _goes_on(self, one: KnownShard, file: FileInfo, archive: DecompressedContent | None) -> bool:
         if one.is_whole:
             return file.size == one.offset and self._contents.tail(file, one.offset) == one.place.tail
         if archive is not None:
@@ -291,7 +291,7 @@ class Rotations:
     def _end(self, file: FileInfo, archive: DecompressedContent | None) -> bytes:
         return self._contents.end_of(file) if archive is None else archive.end
 
-    def _copy(self, one: Known, file: FileInfo, head: bytes, archive: DecompressedContent | None) -> Verdict:
+    def _copy(self, one: KnownShard, file: FileInfo, head: bytes, archive: DecompressedContent | None) -> Verdict:
         """Verdict on a file whose content may be in the shard's own file, which must hold the bytes read of it."""
         contents, holder = self._contents, self._held[one.shard]
         if not holder.checked and not contents.holds(
@@ -316,7 +316,9 @@ class Rotations:
         left_s = WRITTEN_FOR_S - (self._now_s - file.mtime_s)
         return Waits(left_s) if left_s > 0 else None
 
-    def _require_unbroken(self, alike: Sequence[Known], file: FileInfo, archive: DecompressedContent | None) -> None:
+    def _require_unbroken(
+        self, alike: Sequence[KnownShard], file: FileInfo, archive: DecompressedContent | None
+    ) -> None:
         if archive is None or archive.broken is None:
             return
         for one in alike:
@@ -357,7 +359,7 @@ def _may_be_shifted(place: FilePosition, file: FileInfo) -> bool:
     )
 
 
-def _begins(head: bytes, one: Known) -> bool:
+def _begins(head: bytes, one: KnownShard) -> bool:
     """Whether a file's first bytes are those of a shard; for positions of older versions only the tail decides."""
     place = one.place
     if one.is_whole or len(head) < place.head_bytes:

@@ -27,15 +27,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ingest.sources.files.alike import Lookalike, Why
+from ingest.sources.files.alike import Lookalike, MatchReason
 from ingest.sources.files.contents import Contents, DecompressedContent, tail_span
 from ingest.sources.files.copies import Copied, without_copies
 from ingest.sources.files.file_position import Copy, FilePosition
 from ingest.sources.files.listing import FileInfo, Location, is_local
 from ingest.sources.files.names import log_name, packed_names
 from ingest.sources.files.renamed import IdentityMatch, found_by_identity, keeps_time
-from ingest.sources.files.rewritten import Anew, Rewrites, Rewritten, is_later_copy, is_reborn
-from ingest.sources.files.rotated import CopyOf, Doubtful, Follows, Known, Misplaced, Rotations, Unpacked, Waits
+from ingest.sources.files.rewritten import RewriteMatch, Rewrites, Rewritten, is_later_copy, reuses_inode
+from ingest.sources.files.rotated import CopyOf, Doubtful, Follows, KnownShard, Misplaced, Rotations, Unpacked, Waits
 from timeline.epoch import Position
 from timeline.errors import SourceChangedError
 from timeline.units import count
@@ -96,7 +96,7 @@ class ShardFile:
 
 
 @dataclass(frozen=True)
-class Torn:
+class ReplacedFile:
     """A shard whose file was truncated or replaced, and whose content is in no other file.
 
     Attributes:
@@ -152,7 +152,7 @@ class Matched:
     """
 
     shards: list[ShardFile]
-    torn: list[Torn]
+    torn: list[ReplacedFile]
     settles_in_s: float | None = None
     copied: Sequence[Copied] = ()
     taken: Sequence[Lookalike] = ()
@@ -232,7 +232,7 @@ class _Matching:
             is_there = file is not None and file.identity == place.identity is not None
             if file is None or not is_there or place.is_ended or shard in self._denied:
                 continue
-            if not is_reborn(file, place):
+            if not reuses_inode(file, place):
                 claims.setdefault(file.path, []).append(shard)
         for path, shards in claims.items():
             # A file that was truncated in place is claimed by all shards that it held: the newest one first.
@@ -250,7 +250,7 @@ class _Matching:
         """Give a shard the file that has its identity, unless it is a new file that reuses the inode."""
         place, offset = self._places[shard], self._after[shard].offset
         is_there = place.path == file.path or place.path in file.names
-        if is_there and is_reborn(file, place):
+        if is_there and reuses_inode(file, place):
             return
         found = IdentityMatch.RENAMED if is_there else found_by_identity(file, place, offset)
         if found.is_renamed:
@@ -258,7 +258,7 @@ class _Matching:
         else:
             is_told = found is IdentityMatch.TAKEN_FOR_OTHER and self._has_content_of(shard, file)
         if is_told and offset:
-            why = Why.RENAMED if found.is_renamed else Why.OTHER_TIME
+            why = MatchReason.RENAMED if found.is_renamed else MatchReason.OTHER_TIME
             self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why))
 
     def _has_content_of(self, shard: str, file: FileInfo) -> bool:
@@ -296,13 +296,13 @@ class _Matching:
                 self._new.add(file.path)
             elif not is_own and file.path not in self._taken and not self._was_rotated(shard, file):
                 self._torn[shard] = file
-            if offset and (kind is Anew.TAKEN_FOR_NEW or (is_own and kind is Anew.TAKEN_FOR_OWN)):
+            if offset and (kind is RewriteMatch.TAKEN_FOR_NEW or (is_own and kind is RewriteMatch.TAKEN_FOR_OWN)):
                 self._rewritten.append(Rewritten(file.path, offset, is_read=not is_own))
 
-    def _judge_rewritten(self, found: Sequence[tuple[str, FileInfo]]) -> dict[str, Anew]:
+    def _judge_rewritten(self, found: Sequence[tuple[str, FileInfo]]) -> dict[str, RewriteMatch]:
         """Classify local files that hold the bytes read of the shard at their path; all others are `OWN`."""
         alike = {shard for shard, file in found if is_local(file) and self._has_content_of(shard, file)}
-        anew = dict.fromkeys((shard for shard, _ in found), Anew.OWN)
+        anew = dict.fromkeys((shard for shard, _ in found), RewriteMatch.OWN)
         if not alike:
             return anew
         lost = [one for one in self._known() if one.shard not in self._found and not one.place.is_ended]
@@ -378,7 +378,7 @@ class _Matching:
                     kind = compression if archive is not None else None
                     place, offset = self._places[shard], self._after[shard].offset
                     if offset and not (is_certain and (is_moved or self._is_certain(shard, file, archive))):
-                        why = Why.MOVED if is_moved else Why.RENAMED
+                        why = MatchReason.MOVED if is_moved else MatchReason.RENAMED
                         self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why, is_dated))
                     given = ShardFile(shard, file, place=place, checked=True, archive=kind, content=archive)
                     self._put(replace(given, is_to_keep=is_moved))
@@ -387,7 +387,7 @@ class _Matching:
                     self._unpack(file, found)
                 case Doubtful(shard, is_content_equal):
                     place, offset = self._places[shard], self._after[shard].offset
-                    why = Why.MAY_BE_MOVED if is_content_equal else Why.MAY_BE_UNPACKED
+                    why = MatchReason.MAY_BE_MOVED if is_content_equal else MatchReason.MAY_BE_UNPACKED
                     self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why))
                 case CopyOf(shard, is_dated):
                     self._taken.add(file.path)
@@ -412,13 +412,13 @@ class _Matching:
         """Whether a rotated file is the shard's, and not a later log with equal lines; see `is_later_copy`."""
         place, offset = self._places[shard], self._after[shard].offset
         own = self._by_path.get(place.path)
-        is_truncated = own is not None and own.identity == place.identity and not is_reborn(own, place)
+        is_truncated = own is not None and own.identity == place.identity and not reuses_inode(own, place)
         size = file.size if archive is None else archive.size
         return is_truncated or not is_later_copy(file, place, size - offset, is_packed=archive is not None)
 
-    def _known(self) -> list[Known]:
+    def _known(self) -> list[KnownShard]:
         return [
-            Known(shard, self._after[shard].offset, place, self._is_whole(place))
+            KnownShard(shard, self._after[shard].offset, place, self._is_whole(place))
             for shard, place in self._places.items()
         ]
 
@@ -435,7 +435,7 @@ class _Matching:
         self._taken.add(file.path)
         of = self._found.get(found.shard)
         path = self._places[found.shard].path if of is None else of.file.path
-        why = Why.UNPACKED if found.is_compared else Why.MUST_BE_UNPACKED
+        why = MatchReason.UNPACKED if found.is_compared else MatchReason.MUST_BE_UNPACKED
         self._taken_for.append(Lookalike(file.path, file.state, path, found.size, why))
 
     def _new_name(self, file: FileInfo) -> str:
@@ -459,7 +459,7 @@ class _Matching:
                 copies = tuple(copy.state for copy in told.logs[file.path])
                 self._found[shard] = ShardFile(shard, file, checked=True, unchanged=file.size == 0, copies=copies)
         torn = [
-            Torn(shard, file, self._after[shard], self._contents.begins_as(file, self._places[shard]))
+            ReplacedFile(shard, file, self._after[shard], self._contents.begins_as(file, self._places[shard]))
             for shard, file in self._torn.items()
             if file.path not in self._taken
         ]

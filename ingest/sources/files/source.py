@@ -27,16 +27,16 @@ from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import CsvOptions, RecordFormat, UnknownField
 from ingest.sources.decode.rows import HEADER, HEADER_FAULT
 from ingest.sources.files.contents import Archives, Contents
-from ingest.sources.files.line_decoder import LineDecoder, lines_again
+from ingest.sources.files.line_decoder import LineDecoder, quarantined_lines
 from ingest.sources.files.listing import list_files, resolve
-from ingest.sources.files.looks import look_again
+from ingest.sources.files.lookup_retry import retry_lookup
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.files.parquet import ParquetDecoder, ParquetReader
-from ingest.sources.files.parquet_again import rows_again
+from ingest.sources.files.parquet_restore import quarantined_rows
 from ingest.sources.files.plan import first_bytes, plan_files, split_range, waits_for
 from ingest.sources.files.read import LineReader
-from ingest.sources.files.shards import ShardFile, Torn, known_paths, match_shards
-from ingest.sources.files.vanished import Told, VanishedFile, unread
+from ingest.sources.files.shards import ReplacedFile, ShardFile, known_paths, match_shards
+from ingest.sources.files.vanished import LoggedOnce, VanishedFile, unread
 from timeline.epoch import OffsetRange, Position
 from timeline.errors import ConfigError, SourceChangedError, SourceError
 from timeline.redact import without_credentials, without_secrets
@@ -72,7 +72,7 @@ class FilesSource:
         self._storage = dict(storage or {})
         self._now = now
         self._archives = Archives()
-        self._told = Told()
+        self._told = LoggedOnce()
 
     def plan(self, after: Mapping[str, Position]) -> SourcePlan:
         """See Source."""
@@ -83,7 +83,7 @@ class FilesSource:
         """See Source; a file's end is its size, whether or not its last line or the whole file counts yet."""
         look = partial(self._ends, after)
         try:
-            return look_again(look, look, SourceChangedError, FileNotFoundError)
+            return retry_lookup(look, look, SourceChangedError, FileNotFoundError)
         except FileNotFoundError as failure:
             raise SourceError(f"a file vanished while it was looked for: {failure}; look again") from failure
         except (ConfigError, SourceError):
@@ -165,7 +165,7 @@ class FilesSource:
 
     def quarantine_decoder(self) -> QuarantineDecoder:
         """See Source."""
-        return rows_again if self._options.format is RecordFormat.PARQUET else lines_again
+        return quarantined_rows if self._options.format is RecordFormat.PARQUET else quarantined_lines
 
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source; does nothing."""
@@ -223,7 +223,7 @@ def _unread_note(gone: VanishedFile, *, restarts: bool) -> str:
     return f"{gone.found}: {'the hole is recorded' if restarts else 'tideline run stops at this file'}"
 
 
-def _torn_end(torn: Torn, *, restarts: bool) -> ShardEnd:
+def _torn_end(torn: ReplacedFile, *, restarts: bool) -> ShardEnd:
     offset, size = torn.position.offset, torn.file.size
     if restarts and not torn.still_begins:
         return ShardEnd(offset, None, 0, note=f"{torn.file.path} {torn.found}: read anew, and the hole is recorded")

@@ -59,7 +59,7 @@ class VanishedFile:
 
 
 @dataclass
-class Told:
+class LoggedOnce:
     """Messages that a source has logged, so that a job that plans every few seconds logs each once.
 
     Attributes:
@@ -109,7 +109,9 @@ def unread(location: Location, gone: Mapping[str, FilePosition], after: Mapping[
     ]
 
 
-def tell_of_gone(location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: Told) -> None:
+def tell_of_gone(
+    location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: LoggedOnce
+) -> None:
     """Warn of a root without files and of missing folders; on local file systems only, others have no folders.
 
     Args:
@@ -138,7 +140,7 @@ def tell_of_gone(location: Location, files: Sequence[FileInfo], gone: Collection
             )
 
 
-def tell_of_links(location: Location, told: Told) -> None:
+def tell_of_links(location: Location, told: LoggedOnce) -> None:
     """Warn of links to folders, where nothing else was found: the user may mean their targets.
 
     Args:
@@ -159,7 +161,7 @@ def _has_later_beside(folder: str, newest_s: float, files: Sequence[FileInfo]) -
 
 
 def _gone_folders(
-    location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: Told
+    location: Location, files: Sequence[FileInfo], gone: Collection[FilePosition], told: LoggedOnce
 ) -> dict[str, float]:
     """Outermost folders that are newly missing, each with the last modification time of its files that were read."""
     there = {file.path.rpartition("/")[0] for file in files} | told.gone

@@ -55,19 +55,19 @@ class Topic:
 class Brokers:
     """A connection for requests; the driver has one for a whole run. It connects with the first request."""
 
-    def __init__(self, options: KafkaOptions, silent_is: type[TidelineError] = SourceError) -> None:
+    def __init__(self, options: KafkaOptions, timeout_error: type[TidelineError] = SourceError) -> None:
         """Create the client without connecting.
 
         Args:
             options: the job file's ``source`` block.
-            silent_is: the error raised where brokers do not answer for `broker_timeout`, in place of SourceError.
+            timeout_error: the error raised where brokers do not answer for `broker_timeout`, in place of SourceError.
 
         Raises:
             ConfigError: librdkafka refuses the options.
         """
         self._options = options
-        self._silent_is = silent_is
-        self._deadline = BrokerDeadline(options, silent_is)
+        self._silent_is = timeout_error
+        self._deadline = BrokerDeadline(options, timeout_error)
         self._admin = open_admin(options, self._deadline)
 
     def logs(self, known: Collection[str]) -> dict[Partition, Log]:
@@ -167,7 +167,7 @@ class Brokers:
                         cut = _CUT_AT.search(error.str())
                         found[partition] = int(cut[1]) if cut is not None else positions[partition][0]
                     else:
-                        self._deadline.heard(error)
+                        self._deadline.record_error(error)
                 self._deadline.check()
         finally:
             consumer.close()
@@ -198,7 +198,7 @@ class Brokers:
                 metadata = self._admin.list_topics(timeout=max(_POLL_S, min(answer_s, self._deadline.left_s)))
                 return [name for name in metadata.topics if self._options.wants(name)]
             except KafkaException as failure:
-                self._deadline.heard(error_of(failure))
+                self._deadline.record_error(error_of(failure))
             self._admin.poll(0)
             self._deadline.check()
             answer_s = min(2 * answer_s, _ANSWER_S)
@@ -254,7 +254,7 @@ class Brokers:
                     answers[key] = self._result(future)
                 except KafkaException as failure:
                     if error_of(failure).code() not in NO_SUCH_TOPIC:
-                        self._deadline.heard(error_of(failure))
+                        self._deadline.record_error(error_of(failure))
                         is_complete = False
             if is_complete:
                 return answers

@@ -73,18 +73,18 @@ class BrokerDeadline:
 
     Args:
         options: the brokers, and their timeout.
-        gives_up_as: the error that is raised when the deadline has passed.
+        timeout_error: the error that is raised when the deadline has passed.
         monotonic: the clock, in seconds.
     """
 
     def __init__(
         self,
         options: KafkaOptions,
-        gives_up_as: type[TidelineError],
+        timeout_error: type[TidelineError],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._gives_up_as = gives_up_as
+        self._timeout_error = timeout_error
         self._monotonic = monotonic
         self.begin()
 
@@ -101,11 +101,11 @@ class BrokerDeadline:
         return self._since + self._options.broker_timeout - self._monotonic()
 
     @property
-    def has_heard(self) -> bool:
+    def has_error(self) -> bool:
         """Whether an error was recorded since the timeout started."""
         return bool(self._reason)
 
-    def heard(self, error: KafkaError) -> None:
+    def record_error(self, error: KafkaError) -> None:
         """Record an error; librdkafka reports errors as they occur."""
         is_refusal = error.code() in REFUSALS or _TLS_ALERT in error.str()
         if is_refusal and self._refused_since is None:
@@ -119,7 +119,7 @@ class BrokerDeadline:
 
         Raises:
             SourceError: brokers refuse this client.
-            TidelineError: of class `gives_up_as`: the deadline has passed.
+            TidelineError: of class `timeout_error`: the deadline has passed.
         """
         brokers = self._options.bootstrap_servers
         refused_s = None if self._refused_since is None else self._monotonic() - self._refused_since
@@ -133,7 +133,7 @@ class BrokerDeadline:
             self._has_warned = True
             log.warning("brokers %s do not answer, waiting up to %.0f s more: %s", brokers, self.left_s, reason)
         if self.left_s <= 0:
-            raise self._gives_up_as(
+            raise self._timeout_error(
                 f"brokers {brokers} have not answered for {self._options.broker_timeout:g} s: {reason}; check "
                 "source.bootstrap_servers, the network and security.protocol, or raise source.broker_timeout"
             )
@@ -199,7 +199,7 @@ def _common(options: KafkaOptions, deadline: BrokerDeadline) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 1000,
         **options.options,
         "bootstrap.servers": options.bootstrap_servers,
-        "error_cb": deadline.heard,
+        "error_cb": deadline.record_error,
         "logger": _ClientLog(options),
     }
 

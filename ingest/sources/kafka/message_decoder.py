@@ -18,7 +18,7 @@ from ingest.sources.decode.options import RecordFormat, YearOf
 from ingest.sources.decode.records import RecordDecoder, TextRecords
 from ingest.sources.decode.rows import refuse_all, rejects
 from ingest.sources.decode.timestamps import FIRST_MICROS, LAST_MICROS
-from ingest.sources.kafka.messages import UNREADABLE, contexts_of, messages_again
+from ingest.sources.kafka.messages import UNREADABLE, contexts_of, restore_messages
 from ingest.sources.kafka.options import KafkaColumns, KafkaOptions, Tombstones
 from ingest.sources.kafka.shards import Shard
 
@@ -106,9 +106,9 @@ class MessageDecoder:
         return rows, offsets.take(at)
 
 
-def records_again(shard: str, rejected: pa.RecordBatch, options: KafkaOptions) -> Iterator[Block]:
+def restore_records(shard: str, rejected: pa.RecordBatch, options: KafkaOptions) -> Iterator[Block]:
     """See `ingest.sources.base.QuarantineDecoder`; `options` are the job's current options."""
-    messages = messages_again(rejected, options.columns, times=options.needs_times)
+    messages = restore_messages(rejected, options.columns, times=options.needs_times)
     yield Block(shard, int(messages.column("offset")[0].as_py()), messages.num_rows, messages)
 
 

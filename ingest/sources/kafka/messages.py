@@ -81,7 +81,7 @@ def contexts_of(batch: pa.RecordBatch) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def messages_again(rejected: pa.RecordBatch, columns: KafkaColumns, *, times: bool = False) -> pa.RecordBatch:
+def restore_messages(rejected: pa.RecordBatch, columns: KafkaColumns, *, times: bool = False) -> pa.RecordBatch:
     """Rejected messages in the form of `message_batch`.
 
     A column that the job did not have when the messages were rejected is null.

@@ -192,7 +192,7 @@ class _RecordFeed:
 
     def _wait(self) -> None:
         """Return while more records may arrive."""
-        if self.position == self._end and self._deadline.left_s <= 0 and not self._deadline.has_heard:
+        if self.position == self._end and self._deadline.left_s <= 0 and not self._deadline.has_error:
             raise range_gone(self._offsets, f"the log ends at {self.position}")
         self._deadline.check()
 
@@ -208,7 +208,7 @@ class _RecordFeed:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise range_gone(self._offsets, f"at {self.position}: {error.str()}")
             else:
-                self._deadline.heard(error)
+                self._deadline.record_error(error)
                 if error.code() in NO_SUCH_TOPIC:
                     self._reader.require_same_topic(self._offsets)
         return records

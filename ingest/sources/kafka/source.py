@@ -18,7 +18,7 @@ from ingest.sources.decode.infer import infer_groups, infer_json
 from ingest.sources.decode.options import RecordFormat, UnknownField
 from ingest.sources.decode.raw_records import RAW_SCHEMA
 from ingest.sources.kafka.brokers import Brokers
-from ingest.sources.kafka.message_decoder import MessageDecoder, records_again
+from ingest.sources.kafka.message_decoder import MessageDecoder, restore_records
 from ingest.sources.kafka.options import FromTime, KafkaOptions
 from ingest.sources.kafka.plan import begin, doubtful, go_on, loss_error, plan_ranges
 from ingest.sources.kafka.reader import KafkaReader
@@ -164,7 +164,7 @@ class KafkaSource:
 
     def quarantine_decoder(self) -> QuarantineDecoder:
         """See Source."""
-        return partial(records_again, options=self.options)
+        return partial(restore_records, options=self.options)
 
     def completed(self, positions: Mapping[str, Position]) -> None:
         """See Source; publishes the offsets to the group that the job file names."""

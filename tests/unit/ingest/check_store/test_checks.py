@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from ingest.check_store import checks, rehearsals
-from ingest.check_store.checks import CheckVerdict, Ground
+from ingest.check_store.checks import CheckContext, CheckVerdict
 from ingest.check_store.processes import MortalStore
 from ingest.check_store.run import Check, CheckResult, StoreReport, check_store, report_json, storage_options
 from timeline.errors import ConfigError, StoppedError
@@ -95,18 +95,18 @@ class Eager(MemoryStore):
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
 def test_check_sees_its_fault_and_passes_a_store_without(store: MemoryStore, check: Check) -> None:
-    assert check(Ground(store, rounds=3)).verdict is CheckVerdict.FAILED
-    assert check(Ground(MemoryStore(), rounds=3)).verdict is CheckVerdict.OK
+    assert check(CheckContext(store, rounds=3)).verdict is CheckVerdict.FAILED
+    assert check(CheckContext(MemoryStore(), rounds=3)).verdict is CheckVerdict.OK
 
 
 def test_crash_matrix_gets_to_each_crash_point_and_recovers() -> None:
-    outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://matrix")), COMMON_POINTS)
+    outcome = rehearsals.every_crash_is_recovered(CheckContext(open_store("memory://matrix")), COMMON_POINTS)
     assert outcome.verdict is CheckVerdict.OK, outcome.seen
 
 
 def test_crash_matrix_sees_a_recovery_that_does_not_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MortalStore, "delete", lambda self, paths: None)
-    outcome = rehearsals.every_crash_is_recovered(Ground(open_store("memory://untidy")), ["written"])
+    outcome = rehearsals.every_crash_is_recovered(CheckContext(open_store("memory://untidy")), ["written"])
     assert outcome.verdict is CheckVerdict.FAILED
     assert "left over" in outcome.seen
 

@@ -13,7 +13,7 @@ from ingest.cli.console import summary_text
 from ingest.cli.logs import configure_logging, report_failure
 from ingest.driver.fsck import FsckResult
 from ingest.driver.summary import Summary
-from ingest.reports.fsck_text import checkup_lines
+from ingest.reports.fsck_text import fsck_lines
 from timeline.epoch import EpochRef
 from timeline.formatting import amount, shortened
 
@@ -80,7 +80,7 @@ def test_counts_agree_with_their_nouns_and_texts_are_cut_between_words() -> None
     assert summary_text("job", one, 1.0) == "job: done: 1 epoch, 1 row committed, 0 quarantined in 1.0 s"
     assert (amount(1, "records"), amount(1200, "records")) == ("1 record", "1,200 records")
     found = FsckResult(1, 1, {"lake": "1 file of 9 bytes"}, ())
-    assert next(checkup_lines(found)) == "1 completed epoch with 1 row"
+    assert next(fsck_lines(found)) == "1 completed epoch with 1 row"
     text = "the Delta table cannot take these rows, column `host` is text"
     assert shortened(text, 45) == "the Delta table cannot take these rows…"
     assert shortened("x" * 60, 20) == "x" * 19 + "…"

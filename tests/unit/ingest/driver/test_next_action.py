@@ -77,8 +77,11 @@ RECORDS_AND_UNSETTLED = replace(RECORDS, settles_in_s=2.0)
         (CONTINUOUS, EpochCommitted(False, 4.0), Pause(6.0)),
         (CONTINUOUS, EpochCommitted(False, 30.0), Pause(0.0)),
         # An epoch that was given up.
-        *((state, EpochGivenUp(GivenUp.OUTRUN), RecoverPending()) for state in MODES),
-        *((replace(state, tries=MOST_TRIES), EpochGivenUp(GivenUp.OUTRUN), RecoverPending()) for state in MODES),
+        *((state, EpochGivenUp(GivenUp.DECIDED_BY_LATE_WRITER), RecoverPending()) for state in MODES),
+        *(
+            (replace(state, tries=MOST_TRIES), EpochGivenUp(GivenUp.DECIDED_BY_LATE_WRITER), RecoverPending())
+            for state in MODES
+        ),
         (ONCE, EpochGivenUp(GivenUp.REWRITTEN), RecoverPending(0.0, 1)),
         (ONCE, EpochGivenUp(GivenUp.TARGET_BUSY), RecoverPending(0.5, 1)),
         (replace(ONCE, tries=4), EpochGivenUp(GivenUp.REWRITTEN), RecoverPending(0.0, 5)),

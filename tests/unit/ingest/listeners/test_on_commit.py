@@ -20,7 +20,15 @@ import pytest
 
 from ingest.config.load import JobConfig, load_config
 from ingest.config.models import CallbackConfig
-from ingest.listeners.on_commit import MOST_OFFSETS, Call, CommitCallbacks, Deliveries, call_of, courier_of, delivering
+from ingest.listeners.on_commit import (
+    MOST_OFFSETS,
+    Call,
+    CommitCallbacks,
+    Deliveries,
+    call_of,
+    delivering,
+    transport_of,
+)
 from ingest.listeners.webhook import CallbackTransport, CommandTransport, NotDeliveredError, UrlTransport
 from ingest.protocol.events import Completed, EpochResult
 from timeline.decision import Decision, Outcome
@@ -522,8 +530,8 @@ class TestJobFile:
         assert "on_commit: not for a stream" in str(refused.value)
 
     def test_a_courier_is_what_the_block_says(self) -> None:
-        assert isinstance(courier_of(CallbackConfig(url="http://a/")), UrlTransport)
-        assert isinstance(courier_of(CallbackConfig(command=(sys.executable,))), CommandTransport)
+        assert isinstance(transport_of(CallbackConfig(url="http://a/")), UrlTransport)
+        assert isinstance(transport_of(CallbackConfig(command=(sys.executable,))), CommandTransport)
 
     def test_metrics_know_each_callback_from_the_beginning(self) -> None:
         counts = Counts()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from ingest.reports.instants import ShownInstant
+from ingest.reports.instants import InstantView
 from ingest.reports.watch_screen import frame_json, watch_screen
 from ingest.reports.watching import Frame, LagReport, Writer, rate_of
 from ingest.sources.base import Unit
@@ -55,14 +55,14 @@ FRAME = Frame(
     12,
     EPOCHS,
     (
-        ShownInstant(
+        InstantView(
             *("20260301101526000", "commit", "inflight", 9),
             requested=ago(4),
             note="by process 4711 on web-1, generation 3",
         ),
     ),
     (
-        ShownInstant(
+        InstantView(
             *("20260301101513000", "rollback", "completed", 8, "rollback"),
             requested=ago(17),
             note="not prepared: instant 20260301101512000, by process 4700 on web-1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.transform.rules import SOURCE, Expression, Operator, by_chance, column_names, leaves_out, refusals
+from ingest.transform.rules import SOURCE, Expression, Operator, column_names, leaves_out, nondeterministic, refusals
 
 READ = Operator("View", children=(Operator(SOURCE),))
 
@@ -82,9 +82,9 @@ def test_a_time_that_moves_is_refused_as_the_query_has_it() -> None:
 def test_what_the_analyzer_takes_out_is_found_in_the_parsed_query() -> None:
     named = Expression("ExpressionWithUnresolvedIdentifier", "identifier", children=(Expression("Now", "now"),))
     with_names = Operator("UnresolvedWith", children=(READ, Operator("Project", (named,), (READ,))))
-    assert by_chance(with_names) == ["now: the same record would give another row the next time"]
+    assert nondeterministic(with_names) == ["now: the same record would give another row the next time"]
     # A parsed plan has operators that no analyzed plan has: they are not judged.
-    assert by_chance(Operator("Aggregate", (Expression("Literal", "literal"),), (READ,))) == []
+    assert nondeterministic(Operator("Aggregate", (Expression("Literal", "literal"),), (READ,))) == []
 
 
 def test_the_bound_of_a_window_is_not_taken_for_the_clock() -> None:

@@ -58,3 +58,10 @@ def test_file_without_certificates_is_refused(tmp_path: Path) -> None:
 def test_secret_that_a_server_repeats_is_cut_out_in_any_form() -> None:
     options = {"key": 'a"b', "client_kwargs": {"aws_secret_access_key": 'a"b c', "region_name": "eu"}}
     assert without_secrets('Credential=a\\"b/eu, a"b c', options) == "Credential=…/eu, …"
+
+
+@pytest.mark.parametrize(
+    "name", ["secret", "passwd", "private", "sas_credential", "account_key", "aws_access_key_id", "TOKEN"]
+)
+def test_values_of_all_secret_options_are_masked(name: str) -> None:
+    assert without_secrets("refused: hunter2", {"client": {name: "hunter2"}, "region": "eu"}) == "refused: …"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ingest.sources.decode.strptime import flaw, parse
+from ingest.sources.decode.strptime import format_error, parse
 from ingest.sources.files.options import FilesOptions
 from ingest.sources.kafka.options import KafkaOptions
 
@@ -55,7 +55,7 @@ def test_a_format_that_would_be_guessed_at_is_refused_with_what_is_allowed(patte
     ["%Y-%m", "%y%m%d %H%M%S", "%a, %d %b %Y %H:%M:%S %z", "%d/%B/%Y %I %p", "%Y %j", "%Y %W %a", "%G%V%u", "%% %Y%j"],
 )  # fmt: skip
 def test_a_format_that_says_day_and_year_is_taken(pattern: str) -> None:
-    assert flaw(pattern) is None
+    assert format_error(pattern) is None
     FilesOptions.model_validate({"path": "x", "format": "json", "timestamp_format": pattern})
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from ingest.sources.base import Block
 from ingest.sources.files.source import FilesSource
-from ingest.sources.kafka.message_decoder import records_again
+from ingest.sources.kafka.message_decoder import restore_records
 from ingest.sources.kafka.messages import message_batch
 from tests.unit.ingest.sources.kafka.test_message_decoder import decoder_of, message, options_of
 from tests.unit.ingest.sources.rows import block_of, outcome, schema_of, source_of
@@ -269,14 +269,14 @@ def test_each_message_gets_the_year_that_its_own_time_tells() -> None:
         (7, at(1970, 1, 1)),
     ]
     assert [(offset, "no year" in reason) for offset, reason, _ in rejected] == [(2, True), (4, False), (5, False)]
-    (again,) = records_again("orders/3~1", found.rejected, options_of(year="message", **SYSLOG))
+    (again,) = restore_records("orders/3~1", found.rejected, options_of(year="message", **SYSLOG))
     assert outcome(decoder.decode(again)) == ([], rejected)
 
 
 def test_messages_that_were_rejected_with_their_time_keep_their_year() -> None:
     found = decoder_of({"t": "int"}, year="message", **SYSLOG).decode(kafka_block((at(2026, 1, 2), "Dec 31 10:00:00")))
     options = options_of(year="message", **SYSLOG)
-    (again,) = records_again("orders/3~1", found.rejected, options)
+    (again,) = restore_records("orders/3~1", found.rejected, options)
     accepted, _ = outcome(decoder_of({"t": "timestamp"}, year="message", **SYSLOG).decode(again))
     assert [row["t"] for _, row in accepted] == [at(2025, 12, 31, 10)]
 

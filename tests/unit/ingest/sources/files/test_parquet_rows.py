@@ -13,7 +13,7 @@ import pytest
 from ingest.sources.base import Block, Decoded
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.files.parquet import ParquetDecoder
-from ingest.sources.files.parquet_again import rows_again
+from ingest.sources.files.parquet_restore import quarantined_rows
 from tests.unit.ingest.sources.rows import outcome, schema_of
 
 
@@ -103,7 +103,7 @@ def test_halves_of_a_block_do_not_carry_the_whole() -> None:
 
 
 def _again(decoded: Decoded) -> list[Block]:
-    return list(rows_again("a.parquet", decoded.rejected.select(["offset", "raw", "context"])))
+    return list(quarantined_rows("a.parquet", decoded.rejected.select(["offset", "raw", "context"])))
 
 
 _MIXED = {
@@ -190,7 +190,9 @@ def test_rows_that_cannot_be_made_again_are_rejected_alone_and_keep_their_bytes(
         (b'{"n": 1}', "[]"),
         (None, types % "int8"),
     ]
-    rows = list(rows_again("a.parquet", _quarantined(*broken, (b'{"n": 1}', None), (b'{"n": 2}', types % "int8"))))
+    rows = list(
+        quarantined_rows("a.parquet", _quarantined(*broken, (b'{"n": 1}', None), (b'{"n": 2}', types % "int8")))
+    )
     decoder = _decoder(n="int")
     assert [outcome(decoder.decode(each))[0] for each in rows[-2:]] == [[(17, {"n": 1})], [(18, {"n": 2})]]
     for (raw, context), each in zip(broken, rows, strict=False):

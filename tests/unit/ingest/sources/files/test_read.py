@@ -22,7 +22,7 @@ from ingest.sources.decode.lines import TextBlock, split_lines
 from ingest.sources.decode.options import UnknownField
 from ingest.sources.decode.timestamps import iso_micros
 from ingest.sources.files.parquet import ParquetReader
-from ingest.sources.files.parquet_again import rows_again
+from ingest.sources.files.parquet_restore import quarantined_rows
 from ingest.sources.files.read import LineReader
 from ingest.sources.files.source import FilesSource
 from tests.unit.ingest.sources.rows import Reading, outcome, plain_lines, read_lines, schema_of, source_of
@@ -411,7 +411,7 @@ def _replayed(table: pa.Table, path: Path, schema: pa.Schema) -> tuple[list[Any]
     source = source_of(path, format="parquet")
     (block,) = _blocks(source)
     decoder = source.decoder(schema, lineage=True)
-    again = [outcome(decoder.decode(each)) for each in rows_again("a", decoder.decode(block).rejected)]
+    again = [outcome(decoder.decode(each)) for each in quarantined_rows("a", decoder.decode(block).rejected)]
     return [row for accepted, _ in again for row in accepted], [row for _, rejected in again for row in rejected]
 
 

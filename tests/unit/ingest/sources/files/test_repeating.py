@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.sources.files import renamed
-from ingest.sources.files.births import births_hold, filesystem_of
+from ingest.sources.files.creation_times import filesystem_of, keeps_creation_times
 from ingest.sources.files.listing import FileInfo
 from tests.unit.ingest.sources.files.test_alike import LARGE, SMALL, give_inode, put, warnings_of
 from tests.unit.ingest.sources.files.test_rotation import append, compress, source_now
@@ -252,7 +252,7 @@ def test_a_file_that_an_overlay_copies_up_when_it_is_moved_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such a file keeps its inode and is born again."""
-    monkeypatch.setattr(renamed, "births_hold", lambda _: False)
+    monkeypatch.setattr(renamed, "keeps_creation_times", lambda _: False)
     reading, log = reading_of(tmp_path)
     moved = put(tmp_path / "logs" / "other.log")
     log.unlink()
@@ -265,7 +265,7 @@ def test_a_file_that_an_overlay_copies_up_when_it_is_moved_is_told(
 def test_a_file_that_an_overlay_copies_up_when_it_is_rotated_is_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(renamed, "births_hold", lambda _: False)
+    monkeypatch.setattr(renamed, "keeps_creation_times", lambda _: False)
     reading, log = reading_of(tmp_path)
     times = log.stat()
     log.unlink()
@@ -298,4 +298,4 @@ def test_the_file_system_of_a_path_is_that_of_the_last_and_nearest_mount(path: s
 
 
 def test_births_hold_where_nothing_is_known_of_mounts() -> None:
-    assert births_hold(FileInfo("/no/such/\0file", 0, 0.0, "ino:1"))
+    assert keeps_creation_times(FileInfo("/no/such/\0file", 0, 0.0, "ino:1"))

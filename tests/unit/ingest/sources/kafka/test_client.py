@@ -47,8 +47,8 @@ def test_silence_is_borne_up_to_the_bound_from_the_last_answer_on(deadline: Brok
         clock.now_s += 59
         deadline.check()
         deadline.begin()
-    deadline.heard(DOWN)
-    deadline.heard(TIMED_OUT)
+    deadline.record_error(DOWN)
+    deadline.record_error(TIMED_OUT)
     clock.now_s += 60
     with pytest.raises(StoreUnavailableError, match="b:9092 have not answered for 60 s: Connection refused; check"):
         deadline.check()
@@ -58,8 +58,8 @@ def test_silence_is_borne_up_to_the_bound_from_the_last_answer_on(deadline: Brok
 def test_refusal_is_final_within_seconds_and_keeps_its_reason(
     deadline: BrokerDeadline, clock: Clock, error: KafkaError
 ) -> None:
-    deadline.heard(error)
-    deadline.heard(DOWN)
+    deadline.record_error(error)
+    deadline.record_error(DOWN)
     deadline.check()
     clock.now_s += 3
     with pytest.raises(SourceError, match=f"b:9092 refuse this job: {error.str()}; check source.options"):
@@ -69,18 +69,18 @@ def test_refusal_is_final_within_seconds_and_keeps_its_reason(
 def test_refusal_by_a_broker_that_has_just_started_is_forgotten_once_it_answers(
     deadline: BrokerDeadline, clock: Clock
 ) -> None:
-    deadline.heard(REFUSED)
+    deadline.record_error(REFUSED)
     deadline.begin()
     clock.now_s += 30
     deadline.check()
-    assert not deadline.has_heard
+    assert not deadline.has_error
 
 
 def test_people_are_told_once_that_brokers_are_waited_for(
     deadline: BrokerDeadline, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    deadline.heard(DOWN)
+    deadline.record_error(DOWN)
     for _ in range(10):
         clock.now_s += 1
         deadline.check()
@@ -89,7 +89,7 @@ def test_people_are_told_once_that_brokers_are_waited_for(
 
 def test_secrets_in_what_librdkafka_says_are_masked(deadline: BrokerDeadline, clock: Clock) -> None:
     assert shown(f"user me with {SECRET} and -----KEY", OPTIONS) == "user me with … and …"
-    deadline.heard(KafkaError(KafkaError._AUTHENTICATION, f"no {SECRET}"))
+    deadline.record_error(KafkaError(KafkaError._AUTHENTICATION, f"no {SECRET}"))
     clock.now_s += 60
     with pytest.raises(SourceError) as error:
         deadline.check()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ingest.sources.base import Block, Decoder
 from ingest.sources.decode.options import UnknownField
-from ingest.sources.kafka.messages import contexts_of, message_batch, messages_again, with_values
+from ingest.sources.kafka.messages import contexts_of, message_batch, restore_messages, with_values
 from ingest.sources.kafka.options import KafkaOptions
 from ingest.sources.kafka.source import KafkaSource
 from tests.unit.ingest.sources.rows import outcome, schema_of
@@ -201,7 +201,7 @@ def test_rejected_message_comes_back_with_all_that_was_known_of_it() -> None:
     rejected = pa.RecordBatch.from_pydict(
         {"offset": batch.column("offset"), "raw": batch.column("value"), "context": contexts_of(batch)}
     )
-    again = messages_again(rejected, columns)
+    again = restore_messages(rejected, columns)
     assert again.select(batch.schema.names).equals(batch)
 
 
@@ -211,7 +211,7 @@ def test_column_that_a_job_did_not_have_when_a_message_was_rejected_is_null() ->
     rejected = pa.RecordBatch.from_pydict(
         {"offset": batch.column("offset"), "raw": batch.column("value"), "context": contexts_of(batch)}
     )
-    again = messages_again(rejected, options_of(columns={"key": "k"}).columns)
+    again = restore_messages(rejected, options_of(columns={"key": "k"}).columns)
     assert again.column("key").to_pylist() == [None]
 
 

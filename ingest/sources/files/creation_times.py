@@ -29,7 +29,7 @@ _BUFFER_BYTES = 256
 _MASK, _INODE, _BIRTH = (0, "I"), (32, "Q"), (80, "qI")
 
 
-def birth_s(file: FileInfo) -> float | None:
+def creation_time_s(file: FileInfo) -> float | None:
     """Creation time of a file, seconds since 1970; None for an object, where unknown, or if the file moved since.
 
     Args:
@@ -38,13 +38,13 @@ def birth_s(file: FileInfo) -> float | None:
     if not is_local(file):
         return None
     try:
-        inode, born_s = _born(file.path)
+        inode, created_s = _born(file.path)
     except (OSError, ValueError):
         return None
-    return born_s if f"ino:{inode}" == file.identity else None
+    return created_s if f"ino:{inode}" == file.identity else None
 
 
-def births_hold(file: FileInfo) -> bool:
+def keeps_creation_times(file: FileInfo) -> bool:
     """Whether a file keeps its creation time as long as it exists; False on an overlay.
 
     Args:
@@ -76,9 +76,9 @@ def filesystem_of(path: str, mounts: str) -> str | None:
 def _born(path: str) -> tuple[int, float | None]:
     """Inode and creation time of the file at a path; follows links."""
     found = os.stat(path)
-    born_s = getattr(found, "st_birthtime", None)
-    if born_s is not None:
-        return found.st_ino, float(born_s)
+    created_s = getattr(found, "st_birthtime", None)
+    if created_s is not None:
+        return found.st_ino, float(created_s)
     ask = _statx()
     buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
     if ask is None or ask(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:

@@ -12,7 +12,7 @@ from ingest.protocol.events import Listener
 
 
 @dataclass(frozen=True)
-class Watchers:
+class RunListeners:
     """Listeners of a run.
 
     Attributes:
@@ -25,7 +25,7 @@ class Watchers:
 
 
 @contextmanager
-def watched(config: JobConfig, *, accept_loss: bool = False) -> Iterator[Watchers]:
+def listening(config: JobConfig, *, accept_loss: bool = False) -> Iterator[RunListeners]:
     """Start the listeners that the job file configures, and end them with the context.
 
     Args:
@@ -53,4 +53,4 @@ def watched(config: JobConfig, *, accept_loss: bool = False) -> Iterator[Watcher
             from ingest.listeners.on_commit import delivering
 
             listeners.append(ends.enter_context(delivering(config.name, config.on_commit, metrics)))
-        yield Watchers(tuple(listeners), url)
+        yield RunListeners(tuple(listeners), url)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ingest.transform.pipeline import QueryPipeline, SparkQuery
 
 
-class Writers:
+class RunResources:
     """Opens source, engine and query once each; every call takes the timeline, since it is created during the run."""
 
     def __init__(self, open_runner: Callable[[], Runner], stop: threading.Event, *, accept_loss: bool) -> None:

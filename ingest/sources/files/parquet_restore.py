@@ -57,7 +57,7 @@ def with_types(decoded: Decoded, schema: pa.Schema) -> Decoded:
     return replace(decoded, rejected=rejected.set_column(at, REJECTED_SCHEMA.field(at), contexts))
 
 
-def rows_again(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
+def quarantined_rows(shard: str, rejected: pa.RecordBatch) -> Iterator[Block]:
     """See `ingest.sources.base.QuarantineDecoder`: one row per block, since the decoder numbers rows consecutively."""
     columns = (rejected.column(name).to_pylist() for name in ("offset", "raw", "context"))
     for offset, raw, context in zip(*columns, strict=True):
@@ -74,7 +74,7 @@ def _row(raw: bytes, context: str | None) -> pa.RecordBatch:
     """Restore one row.
 
     Raises:
-        Exception: one of those that `rows_again` catches: the row cannot be restored.
+        Exception: one of those that `quarantined_rows` catches: the row cannot be restored.
     """
     fields = _fields(json.loads(raw, object_pairs_hook=_Fields))
     names, values = [name for name, _ in fields], [value for _, value in fields]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from ingest.sources.files import plan
-from ingest.sources.files.looks import MOST_LOOKS
+from ingest.sources.files.lookup_retry import MOST_LOOKUPS
 from tests.unit.ingest.sources.files.test_rotation import source_now
 from timeline.errors import SourceError
 
 
-@pytest.mark.parametrize("misses", [0, 1, MOST_LOOKS - 1, MOST_LOOKS])
+@pytest.mark.parametrize("misses", [0, 1, MOST_LOOKUPS - 1, MOST_LOOKUPS])
 def test_a_plan_looks_again_while_a_rotation_hides_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, misses: int
 ) -> None:
@@ -27,7 +27,7 @@ def test_a_plan_looks_again_while_a_rotation_hides_files(
         return real(*look, **how)
 
     monkeypatch.setattr(plan, "_plan_once", hidden)
-    if misses == MOST_LOOKS:
+    if misses == MOST_LOOKUPS:
         with pytest.raises(SourceError, match="vanished while it was planned"):
             source_now(tmp_path).plan({})
     else:

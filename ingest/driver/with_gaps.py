@@ -56,7 +56,7 @@ def with_pending(job: JobContext, losses: Sequence[TargetLoss]) -> list[TargetLo
     return [*(loss for loss in losses if loss.is_left_out), *found.values()]
 
 
-def onto_gaps(job: JobContext, losses: Sequence[TargetLoss]) -> JobContext:
+def with_gaps(job: JobContext, losses: Sequence[TargetLoss]) -> JobContext:
     """The job, set to complete pending epochs although its targets lack the epochs about to be put back.
 
     Args:

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-MOST_LOOKS = 5
+MOST_LOOKUPS = 5
 """Lookups before an absent file counts as missing."""
 
 _FIRST_PAUSE_S = 0.01
 """Pause between the second lookup and the third; each further pause doubles. A rotation takes some milliseconds."""
 
 
-def look_again(look: Callable[[], T], last: Callable[[], T], *fleeting: type[Exception]) -> T:
+def retry_lookup(look: Callable[[], T], last: Callable[[], T], *fleeting: type[Exception]) -> T:
     """Result of a lookup, which is retried while it raises an error that a rotation may have caused.
 
     Args:
@@ -23,7 +23,7 @@ def look_again(look: Callable[[], T], last: Callable[[], T], *fleeting: type[Exc
         last: the last lookup, whose error is raised.
         fleeting: errors to retry on.
     """
-    for number in range(MOST_LOOKS - 1):
+    for number in range(MOST_LOOKUPS - 1):
         try:
             return look()
         except fleeting:
