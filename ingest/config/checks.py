@@ -52,9 +52,7 @@ def check_column_names(job: JobConfig) -> Iterator[Finding]:
 
 
 def check_partitions(job: JobConfig) -> Iterator[Finding]:
-    """Each partition field by itself, then all together; columns of a query are known only after Spark has analysed
-    it.
-    """
+    """Each partition field by itself, then all together; only Spark, later, knows the columns of a query."""
     schema = job.arrow_schema
     if schema is None or job.transform is not None:
         return

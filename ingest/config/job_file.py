@@ -92,8 +92,7 @@ class JobFile:
         self.problems.append(ConfigProblem(path, message, line, self._shown(path) if show else None))
 
     def add_once(self, path: KeyPath, message: str, *, show: bool = True) -> None:
-        """Record a problem unless this value has one already; a validator's inner path is cut to a path that is
-        written.
+        """Record a problem unless this value has one already; a validator's inner path is cut to the written one.
 
         Args:
             path: key path of the value.

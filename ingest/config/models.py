@@ -85,7 +85,7 @@ class EpochConfig(Concern):
     """``epoch``: when the next epoch begins.
 
     Attributes:
-        interval: seconds from the start of one epoch to the start of the next; 0: as soon as the first one is done.
+        interval: seconds from the start of one epoch to the start of the next; 0: as soon as an epoch is done.
     """
 
     interval: Duration = Field(default=10.0, ge=0)

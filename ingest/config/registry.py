@@ -28,9 +28,7 @@ _EXTRAS = ("tikv",)
 
 @cache
 def installed_sinks() -> EntryPoints:
-    """Entry points of the installed sinks, cached in the process: the lookup reads a file of every installed
-    package.
-    """
+    """Entry points of the installed sinks, cached: the lookup reads a file of every installed package."""
     return entry_points(group=SINK_GROUP)
 
 

@@ -111,9 +111,7 @@ def left_out(
 
 
 def _is_copied(job: JobContext, target: str, held: Held, manifest: Manifest) -> bool:
-    """Whether an epoch was committed to the table that a target's table is a copy of: both have one id, or its
-    files.
-    """
+    """Whether a target's table is a copy of one that an epoch was committed to: both have one id, or its files."""
     for part in manifest.parts:
         base = base_of(part)
         if base is None or base.table is None:

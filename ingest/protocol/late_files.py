@@ -71,9 +71,7 @@ def _reaching_back(job: JobContext, timeline: ActiveTimeline, times: Sequence[st
 
 
 def _rolled_back(job: JobContext, timeline: ActiveTimeline, of: Sequence[str]) -> frozenset[str]:
-    """Commit instants that this timeline has rolled back, at least those among `of`; a rollback is later than its
-    instant.
-    """
+    """Commit instants that this timeline has rolled back since the first of these; a rollback follows its instant."""
     later = [each for each in timeline.by_action(Action.ROLLBACK) if of and each.time > min(of)]
     rollbacks = map_concurrently(
         lambda instant: read_rollback(job, instant.time), later, job.store.traits.requests_at_once

@@ -86,7 +86,7 @@ def open_instant(job: JobContext, chain: Chain, lease: WriterLease, ranges: tupl
 
     Raises:
         InvariantError: the ranges do not continue the chain.
-        StoreUnavailableError: no time is free for the instant; see `_MOST_TIMES`.
+        StoreUnavailableError: no time is free for the instant, or the store does not answer.
     """
     chain.check(ranges)
     if chain.last is not None:
@@ -323,10 +323,16 @@ def roll_back(job: JobContext, ref: EpochRef, manifest: Manifest | None, reason:
 
 
 def drive_rollback(job: JobContext, rollback: Rollback, ref: EpochRef, manifest: Manifest | None) -> None:
-    """Bring a rollback that was requested to its end. Idempotent.
+    """Complete a requested rollback. Idempotent.
 
-    The order is what makes it safe to be killed anywhere: the record of what went is complete before
-    the commit's own files go, and its requested file goes last.
+    The order makes it safe to be killed anywhere: the record of deleted files is complete before the commit's own files
+    are deleted, its requested file last.
+
+    Args:
+        job: the job.
+        rollback: the rollback.
+        ref: the epoch and the instant to roll back.
+        manifest: the instant's manifest; None if it has none.
     """
     plan = rollback.plan
     inflight = Instant(rollback.time, Action.ROLLBACK, State.INFLIGHT)
@@ -403,10 +409,17 @@ def _request_rollback(job: JobContext, ref: EpochRef, reason: str) -> Rollback:
 
 
 def decided_before(job: JobContext, epoch: int, applied_through: int) -> list[Decision]:
-    """Commits below an epoch that may lack a target, oldest first.
+    """Decisions to commit earlier epochs that a target may lack, oldest first.
 
-    A completed epoch was applied to every target, and whoever applied it had applied all before it:
-    the search ends there.
+    A completed epoch was applied to every target, after all epochs before it: the search ends there.
+
+    Args:
+        job: the job.
+        epoch: a decided epoch.
+        applied_through: every target is known to have applied all epochs up to this one; -1 for none.
+
+    Raises:
+        InvariantError: an earlier epoch has no decision.
     """
     lagging: list[Decision] = []
     for earlier in range(epoch - 1, applied_through, -1):
