@@ -247,7 +247,7 @@ def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measure
     place = new_place(medium, folder, COLUMNS)
     found: list[Measured] = []
     driver = Driver(place)
-    driver.lease.keep()
+    driver.lease.start_heartbeats()
     try:
         with Completions(no_listener, beside=True) as completions:
             figures: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=_WINDOW))

@@ -35,7 +35,7 @@ class Base:
     Attributes:
         table: its table's id; None if there was no table, or it had only just been created.
         version: its newest version; -1 if there was none.
-        newest: the newest epoch that the job's marker named; None where there was none.
+        newest: the newest epoch that the job's marker named; None if there was none.
         missing: epochs that were known to be missing, and are replayed or given up by a later epoch.
         place: where the target lies; "" if its writer did not record it.
     """
@@ -53,8 +53,8 @@ class Held:
 
     Attributes:
         table: its table's id; None if there is no table.
-        version: its newest version; -1 where there is no table.
-        newest: the newest epoch that the job's marker names; None where it names none.
+        version: its newest version; -1 if there is no table.
+        newest: the newest epoch that the job's marker names; None if it names none.
         missing: epochs up to `newest` that others have removed.
         how: the operation that removed them, human-readable; "" if there was none.
         instant: the instant of the newest epoch, if the target records it.

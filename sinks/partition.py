@@ -58,7 +58,7 @@ class PartitionField:
 
     @property
     def derived_type(self) -> pa.DataType | None:
-        """Type of the added column; None where the source column itself is used."""
+        """Type of the added column; None if the source column itself is used."""
         match self.transform:
             case Transform.IDENTITY:
                 return None
@@ -224,8 +224,8 @@ def _check_identity(field: pa.Field) -> None:
 def partition_folder(partition: Mapping[str, str | None]) -> str:
     """The folder of a partition below the table's root: ``col=value/…``, "" for an unpartitioned table.
 
-    Escaped as Hive does, so that any value is one path segment on any store. Values too long for a
-    file system's names are cut and made unique by a hash; the log entry holds the full value.
+    Escaped as Hive does, so that any value is one path segment on any store. Values too long for a file system's names
+    are cut and made unique by a hash; the log entry holds the full value.
     """
     return "/".join(
         f"{_segment(name)}={NULL_SEGMENT if value is None else _segment(value)}" for name, value in partition.items()

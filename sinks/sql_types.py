@@ -1,8 +1,8 @@
 """Conversion between Spark SQL's type names, which job files and messages use, and Arrow's types.
 
-Names and grammar are those of Spark SQL's reference, "Data Types"; a struct's field may be written
-``a:int`` or ``a: int``, and a name that is not a plain word goes between backticks. `timestamp` is a point in time in
-microseconds, UTC; `timestamp_ntz` a wall-clock time without a zone.
+Names and grammar are those of Spark SQL's reference, "Data Types"; a struct's field may be written ``a:int`` or ``a:
+int``, and a name that is not a plain word goes between backticks. `timestamp` is a point in time in microseconds, UTC;
+`timestamp_ntz` a wall-clock time without a zone.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ::
 
     .hoodie/writers/<generation>.json    put-if-absent: one owner for each generation
-          │ replaced by its owner every third of its TTL (`beat`), and once at the end (`released`)
+          │ replaced by its owner every third of its TTL (`send_heartbeat`), and once at the end (`released`)
           ▼
     observers: body unchanged for a TTL by their own monotonic clock → expired; no two clocks are compared
 
@@ -29,7 +29,7 @@ from timeline.errors import (
     StoreUnavailableError,
     WriterBusyError,
 )
-from timeline.process import ProcessId, is_gone, this_process
+from timeline.process import ProcessId, has_ended, this_process
 from timeline.stores.base import ObjectStore, Retry, create_or_read, read_or_none
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class LeaseObserver:
         retry: Retry,
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        process_is_gone: Callable[[ProcessId], bool] = is_gone,
+        process_is_gone: Callable[[ProcessId], bool] = has_ended,
     ) -> None:
         self.store = store
         self.retry = retry
@@ -219,11 +219,11 @@ class WriterLease:
                 "the other one goes on from what is decided"
             )
 
-    def saw(self, generation: int) -> None:
-        """Record a generation found on the timeline, which may be a later one, before the next `beat` finds it."""
+    def note_generation(self, generation: int) -> None:
+        """Record a generation found on the timeline, which may be later, before the next heartbeat finds it."""
         self._lost = self._lost or generation > self.generation
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """Write a heartbeat, and check whether a later generation exists, or the lease itself was deleted."""
         if read_or_none(self._store, writer_path(self.generation), self._retry) is None:
             self._gone = self._lost = True
@@ -234,7 +234,7 @@ class WriterLease:
         listed = self._store.list(WRITERS_FOLDER)
         self._lost = self._lost or any(info.path > writer_path(self.generation) for info in listed)
 
-    def keep(self, on_beat: Callable[[bool], None] = lambda is_done: None) -> None:
+    def start_heartbeats(self, on_beat: Callable[[bool], None] = lambda is_done: None) -> None:
         """Send a heartbeat every third of the TTL from a thread of its own until `release`.
 
         Args:
@@ -264,7 +264,7 @@ class WriterLease:
     def _run(self) -> None:
         while not self._stop.wait(self._record.ttl_ms / 3000):
             try:
-                self.beat()
+                self.send_heartbeat()
                 self._on_beat(True)
             except StoreUnavailableError as error:
                 self._on_beat(False)

@@ -41,7 +41,7 @@ def this_process() -> ProcessId:
     return ProcessId(socket.gethostname(), _boot_id(), pid, stat.started if stat else 0, _namespace())
 
 
-def is_gone(process: ProcessId) -> bool:
+def has_ended(process: ProcessId) -> bool:
     """Whether the process has certainly ended. False means: it runs, or its state is unknown on this machine."""
     if not process.boot_id or not process.started or not process.namespace or process.host != socket.gethostname():
         return False

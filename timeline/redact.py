@@ -64,9 +64,9 @@ def shown_error(error: BaseException) -> str:
     """An error's redacted text, for logs and the timeline; see the module's docstring."""
     if isinstance(error, TidelineError):
         return str(error)
-    words = f"{type(error).__name__}{_system_words(error)}"
+    words = f"{type(error).__name__}{_system_message(error)}"
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{words} at {place(frames[-1].filename, frames[-1].lineno, frames[-1].name)}" if frames else words
+    return f"{words} at {code_location(frames[-1].filename, frames[-1].lineno, frames[-1].name)}" if frames else words
 
 
 def shown_trace(error: BaseException) -> str:
@@ -77,13 +77,13 @@ def shown_trace(error: BaseException) -> str:
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         lines = "".join(traceback.format_list(traceback.extract_tb(cause.__traceback__)))
-        told = f": {cause}" if isinstance(cause, TidelineError) else _system_words(cause)
+        told = f": {cause}" if isinstance(cause, TidelineError) else _system_message(cause)
         steps.insert(0, f"Traceback (most recent call last):\n{lines}{type(cause).__name__}{told}\n")
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return "\n".join(steps).rstrip("\n")
 
 
-def place(file: str, line: int | None, function: str) -> str:
+def code_location(file: str, line: int | None, function: str) -> str:
     """A place in the code, human-readable: ``decode/fields.py:12 in flatten``.
 
     Args:
@@ -94,7 +94,7 @@ def place(file: str, line: int | None, function: str) -> str:
     return f"{'/'.join(PurePath(file).parts[-_SHOWN_PARTS:])}:{line} in {function}"
 
 
-def _system_words(error: BaseException) -> str:
+def _system_message(error: BaseException) -> str:
     """The system's message for an operating system's error, and its path; the message of a failed import; else ""."""
     if isinstance(error, ImportError):
         return f": {error}"

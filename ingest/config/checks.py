@@ -203,7 +203,7 @@ def check_places(job: JobConfig) -> Iterator[Finding]:
 def check_cluster_places(job: JobConfig) -> Iterator[Finding]:
     """On a cluster all places are in an object store, or in a folder that all machines mount according to the job file.
 
-    The timeline too: a driver that is restarted on another machine would not find it, and begin anew.
+    The timeline too: a driver that is restarted on another machine would not find it, and start from scratch.
     """
     if not job.spark.is_cluster:
         return

@@ -1,8 +1,8 @@
 """A job file's text, parsed into plain values with line numbers.
 
-The schema is YAML's core schema: ``yes``, ``on``, ``012`` and dates stay text, keys are text, a
-key given twice is an error. ``${NAME}`` in a value is the environment variable's text,
-``${NAME:-default}`` has a default, ``$${`` stands for a literal ``${``.
+The schema is YAML's core schema: ``yes``, ``on``, ``012`` and dates stay text, keys are text, a key given twice is an
+error. ``${NAME}`` in a value is the environment variable's text, ``${NAME:-default}`` has a default, ``$${`` stands for
+a literal ``${``.
 
 Parsing does not stop at the first problem: the caller gets all problems at once.
 """

@@ -264,13 +264,13 @@ def check_result(opened: TimelineHandle, decoded: pa.Schema, result: pa.Schema) 
     Raises:
         ConfigError: columns differ; the message names them.
     """
-    born, found = (
+    created, found = (
         {field.name: type_name(field.type) for field in each} for each in (table_rows(opened, decoded), result)
     )
     differences = [
-        f"  {name}: the query gives {found.get(name, 'none')}, the timeline was born with {born.get(name, 'none')}"
-        for name in dict.fromkeys([*born, *found])
-        if found.get(name) != born.get(name)
+        f"  {name}: the query gives {found.get(name, 'none')}, the timeline was created with {created.get(name, 'none')}"
+        for name in dict.fromkeys([*created, *found])
+        if found.get(name) != created.get(name)
     ]
     if differences:
         listed = "\n".join(differences)
@@ -303,9 +303,9 @@ def create_timeline(opened: TimelineHandle, schema: pa.Schema, result: pa.Schema
         partition_columns=tuple(field.column for field in config.partition_by),
         result_schema=None if result is None else {field.name: type_name(field.type) for field in result},
     )
-    born = replace(opened, identity=create_identity(opened.store, wanted, opened.retry))
-    born.claim()
-    return born
+    created = replace(opened, identity=create_identity(opened.store, wanted, opened.retry))
+    created.claim()
+    return created
 
 
 def app_id_of(identity: TableIdentity) -> str:
@@ -390,7 +390,7 @@ def _check_columns(opened: TimelineHandle, identity: TableIdentity) -> None:
         return
     found = {field.name: type_name(field.type) for field in declared}
     differences = [
-        f"  {name}: the timeline was born with {kind}, the job file has {found.get(name, 'no such column')}"
+        f"  {name}: the timeline was created with {kind}, the job file has {found.get(name, 'no such column')}"
         for name, kind in identity.schema.items()
         if found.get(name) != kind
     ]

@@ -170,7 +170,7 @@ def run_epoch(
     except BaseException as error:
         _give_up(job, plan, lease, error, notify)
         raise
-    lease.saw(decision.generation)
+    lease.note_generation(decision.generation)
     if not decision.commits(plan.ref.instant):
         raise _lost_to(job, plan, manifest, decision, lease, notify)
     try:

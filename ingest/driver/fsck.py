@@ -114,7 +114,7 @@ def fix(
     if on_wait is not None and may_live and observer.writer is not None and not force:
         on_wait(observer.writer)
     lease = opened.take_lease(observer, force=force)
-    lease.keep()
+    lease.start_heartbeats()
     try:
         job = build_job(opened)
         if len(ActiveTimeline.load(job.store, job.retry).pending()):

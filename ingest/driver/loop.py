@@ -83,7 +83,7 @@ class IngestLoop:
             lease = self._opened.take_lease(LeaseObserver(self._opened.store, self._opened.retry), sleep=self._sleep)
         except StoppedError as stopped:
             return Summary(is_stopped=True, exit_message=str(stopped))
-        lease.keep(lambda is_done: self._notify(Renewed(is_done)))
+        lease.start_heartbeats(lambda is_done: self._notify(Renewed(is_done)))
         self._notify(Leased(lease))
         reach("lease-taken")
         config = self._opened.config

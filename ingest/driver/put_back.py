@@ -159,7 +159,7 @@ def put_back(
         return ReplayResult()
     probe_stores(opened)
     lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
-    lease.keep()
+    lease.start_heartbeats()
     try:
         reach("lease-taken")
         return _put_back(opened, lease, wanted, open_writer, stop)

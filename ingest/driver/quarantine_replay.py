@@ -91,7 +91,7 @@ def try_rejected(opened: TimelineHandle) -> QuarantinePreview:
     _refuse_gaps(opened)
     chain = load_chain(opened.store, ActiveTimeline.load(opened.store, opened.retry), opened.retry)
     schema = known_schema(opened)
-    assert schema is not None, "the timeline was born"
+    assert schema is not None, "the timeline exists"
     # Records may have been rejected because they crash the decoder.
     reader, decoder = source.reader(schema), IsolatedDecoder(source.decoder(schema, lineage=False))
     records = accepted = 0

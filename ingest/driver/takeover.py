@@ -91,7 +91,7 @@ def run_recovery(
         lease = opened.take_lease(observer, force=force)
     except WriterBusyError:
         return replace(before, is_waiting=True)
-    lease.keep()
+    lease.start_heartbeats()
     try:
         done = settle_all(job, lease, seen=seen)
         losses = lost_epochs(job, done.timeline, done.decisions)

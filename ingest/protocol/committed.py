@@ -123,7 +123,7 @@ def _is_copied(job: JobContext, target: str, held: Held, manifest: Manifest) -> 
 
 
 def _share(job: JobContext, target: str, manifest: Manifest) -> Part:
-    """A target's part of an epoch; if the target was left out, with the rows that it would have had."""
+    """The part that a target would have had if it had not been left out."""
     if any(count.shard == REPLAY_SHARD for count in manifest.counts):
         return Part(target, manifest.ref, 0, 0)  # rows that other targets had lost
     if target == job.quarantine:

@@ -44,7 +44,7 @@ class Evidence:
 
     Attributes:
         instant: its time.
-        plan: its plan; None where an earlier rollback has removed it.
+        plan: its plan; None if an earlier rollback has removed it.
         decision: the decision of its epoch, None while that is open.
         lease: lease state of the timeline's latest writer.
         manifest: its manifest, checked against the targets; None while there is none.

@@ -1,4 +1,4 @@
-"""Epochs that a target lacks while pending ones are completed: `tideline replay` replays them afterwards."""
+"""Epochs that a target lacks while pending ones are completed, until `tideline replay` has replayed them."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ class JobContext:
         partitions: folders known to be marked as partitions for Hudi.
         reading: keys of the job file that determine the values of records, and their settings.
         rewrite: writes a part again that a target has lost; None in a process that reads no source.
-        gaps: epochs that targets have lost, by target; only `tideline replay` completes pending epochs beside them.
+        gaps: epochs that targets have lost, by target; only `tideline replay` completes pending epochs in spite of
+            them.
     """
 
     name: str

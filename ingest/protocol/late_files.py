@@ -18,7 +18,7 @@ MARKERS_KEPT_MS = 24 * 3600 * 1000
 """How long markers of unreported files stay: a frozen task may wake up and close a file much later."""
 
 _LOOKED_AT = 10
-"""Number of instants with markers kept that a start checks, the newest; each older one is checked once on expiry."""
+"""A start checks this many instants with markers, the newest, and each older one once when its markers expire."""
 
 
 def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Collection[str] = ()) -> None:

@@ -105,7 +105,7 @@ def _targets(job: JobContext) -> list[_Target]:
 
 
 def _named(targets: Sequence[_Target], ids: dict[tuple[str, str], str], manifest: Manifest) -> Named:
-    """One epoch; `ids` are the tables' ids by place and name from later epochs, and is updated from this one."""
+    """One epoch; `ids` holds the tables' ids of later epochs, by place and name, and receives those of this one."""
     claims = sorted(
         (claim for part in manifest.parts for claim in _claims(targets, ids, part)), key=lambda claim: claim.weakness
     )

@@ -303,7 +303,7 @@ def recover(job: JobContext, lease: WriterLease, notify: Listener = no_listener)
         notify: called for pending instants, and for their results.
 
     Raises:
-        HaltError: storage gives no clear answer on an instant; those before it are settled.
+        HaltError: storage gives no clear answer on an instant; earlier ones are settled.
         ReplayNeededError: an epoch has to be written to a target again, which this process cannot do; the others are
             settled, as far as order allows.
         TargetError: a decided epoch could not be applied.
@@ -402,9 +402,8 @@ def settle_all(
 ) -> Settlement:
     """As `recover`; an instant that has to be written to a target again stays pending, with `is_done` False.
 
-    Epochs are applied in order, so decided epochs behind it wait as well. Lists the timeline from the settled
-    mark on (`timeline.settled`); every `WHOLE_LOOK_EVERY`-th writer lists the whole timeline, to find instants of late
-    writers.
+    Epochs are applied in order, so decided epochs behind it wait as well. Lists the timeline from the settled mark on
+    (`timeline.settled`); every `WHOLE_LOOK_EVERY`-th writer lists the whole timeline, to find instants of late writers.
 
     Args:
         job: the job.

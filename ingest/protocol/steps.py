@@ -112,8 +112,8 @@ def open_instant(job: JobContext, chain: Chain, lease: WriterLease, ranges: tupl
 def _open(job: JobContext, plan: Plan) -> bool:
     """Put both files of an instant, one after the other; False if it belongs to another writer.
 
-    So an inflight file alone is of a writer whose instant is rolled back already: a process that finds it deletes its
-    announced files without a decision.
+    So an inflight file alone was left by a writer whose instant is rolled back already: a process that finds it deletes
+    the announced files without a decision.
     """
     body = PLAN.dump(plan)
     if create_or_read(job.store, commit_requested(plan.ref.instant).path, body, job.retry) != body:
@@ -227,7 +227,7 @@ def finish(job: JobContext, decision: Decision, manifest: Manifest | None = None
     Args:
         job: the job.
         decision: a decision to commit.
-        manifest: the epoch's manifest, where the caller has it; read from storage otherwise.
+        manifest: the epoch's manifest, if the caller has it; read from storage otherwise.
         applied_through: every target is known to have applied all epochs up to this one.
 
     Raises:

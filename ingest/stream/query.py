@@ -155,7 +155,7 @@ class StreamIngest:
             check_same(found, wanted, "the job file" if self._config.columns else "this timeline")
         probe_stores(opened)
         lease = opened.take_lease(LeaseObserver(opened.store, opened.retry))
-        lease.keep()
+        lease.start_heartbeats()
         try:
             reach("lease-taken")
             batches = self._batches(opened, found if wanted is None else wanted, lease, self._checkpoint)
@@ -166,8 +166,8 @@ class StreamIngest:
         return IngestQuery(query, batches, lease)
 
     def _batches(self, opened: TimelineHandle, schema: pa.Schema, lease: WriterLease, checkpoint: str) -> BatchIngest:
-        born = opened if opened.identity is not None else create_timeline(opened, schema)
-        job = build_job(born)
+        created = opened if opened.identity is not None else create_timeline(opened, schema)
+        job = build_job(created)
         refuse_ahead(job)
         recover(job, lease)
         chain = load_chain(opened.store, ActiveTimeline.recent(opened.store, opened.retry), opened.retry, repair=True)

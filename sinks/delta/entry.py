@@ -1,4 +1,4 @@
-"""Text of Delta log entries: those that append files are written, others' are read for what concerns a job.
+"""Delta log entries as text: written to append files, and read for changes that others have made.
 
 Source: Delta Transaction Log Protocol, section "Actions"; paths are URIs there, percent-encoded.
 """
@@ -42,7 +42,7 @@ class DeltaLogEntry:
     Attributes:
         epoch: the marker's value.
         files: data files that become visible.
-        metadata: what ``DESCRIBE HISTORY`` shows.
+        metadata: metadata that ``DESCRIBE HISTORY`` shows.
         written_ms: when the files were written, milliseconds since 1970.
         job: marker of the job's timeline; None to leave it out.
     """
@@ -79,8 +79,8 @@ class Seen:
 
     Attributes:
         marker: new value of the job's marker; None if the entry does not set it.
-        metadata: its action ``metaData``: the table's schema and properties; None where it has none.
-        protocol: its action ``protocol``; None where it has none.
+        metadata: its action ``metaData``: the table's schema and properties; None if it has none.
+        protocol: its action ``protocol``; None if it has none.
         instant: the instant of the epoch that the marker names; None if the entry does not record it.
         missing: epochs that the job knew to be missing when it put the marker.
         taken: replacement of earlier rows; None if the entry only added rows, or changed rows one by one.

@@ -64,7 +64,7 @@ _LOG = logging.getLogger(__name__)
 
 _CHECKPOINT_EVERY = 100
 _MOST_FOLLOWED = 100
-"""Number of entries read one by one; beyond it, opening the table anew from its checkpoint is cheaper."""
+"""Number of entries read one by one; beyond it, reopening the table from its checkpoint is cheaper."""
 
 _IN_SIGHT_S = 600.0
 """A cached snapshot is valid this long: its entry is the newest one, or the next entry can be read. Entries are cleaned
@@ -108,7 +108,7 @@ class DeltaLog:
         looked_at = self.wall_clock()
         self._known = self._followed(known) if known is not None else None
         if self._known is None:
-            self._entries.clear()  # entries of another log, if the table was created anew
+            self._entries.clear()  # entries of another log, if the table was recreated
             self._known = self._opened()
         self._looked_at = looked_at
         return self._known
@@ -243,7 +243,7 @@ class DeltaLog:
 
         Raises:
             StoreUnavailableError: another writer was faster, or it is unknown whether the put landed.
-            TargetRefusedError: the table was deleted or created anew since `after` was read; no reader sees the rows.
+            TargetRefusedError: the table was deleted or recreated since `after` was read; no reader sees the rows.
         """
         known, self._known = self._known, None
         put_at = self.wall_clock()
@@ -264,10 +264,9 @@ class DeltaLog:
     def _refuse_replaced(self, after: TableSnapshot, body: bytes, entry: DeltaLogEntry) -> None:
         """Check that an entry that was put follows the entry that it was put for.
 
-        An entry alone makes a log that nobody can open, not even to create the table anew beside it: then the entry is
+        An entry alone makes a log that nobody can open, not even to recreate the table beside it: then the entry is
         deleted, which takes nothing from readers. If the table's entries are copied back just then, the table lacks an
-        epoch of its timeline, which the next `held` reports. From a table that was created anew, a further entry
-        removes the rows.
+        epoch of its timeline, which the next `held` reports. From a recreated table a further entry removes the rows.
 
         Raises:
             TargetRefusedError: the entry does not follow it.
@@ -333,7 +332,7 @@ class DeltaLog:
         return 0 <= self.wall_clock() - self._looked_at <= _IN_SIGHT_S
 
     def _followed(self, known: TableSnapshot) -> TableSnapshot | None:
-        """The known snapshot and the entries behind it; None if the table has to be opened anew."""
+        """The known snapshot and the entries behind it; None if the table has to be reopened."""
         if not self._is_there(known):
             return None
         first = known.version + 1
@@ -349,7 +348,7 @@ class DeltaLog:
         raise AssertionError("unreachable: versions end")
 
     def _is_there(self, known: TableSnapshot) -> bool:
-        # A search for higher versions alone would miss that a table was deleted and created anew.
+        # A search for higher versions alone would miss that a table was deleted and recreated.
         return known.newest is not None and stored_entry(self.store, known.version) == known.newest
 
     def _opened(self) -> TableSnapshot | None:

@@ -74,7 +74,7 @@ class TableState:
         configuration: its table properties.
         writer_features: of a table with writer version 7, else empty.
         reader_features: of a table with reader version 3, else empty.
-        table_id: the id of its metadata; a table that is created anew has another id.
+        table_id: the id of its metadata; a recreated table has another id.
     """
 
     schema_json: str

@@ -58,8 +58,8 @@ class TableSnapshot:
 
     Attributes:
         version: of the newest log entry.
-        applied: the newest epoch that the job's marker names; None where it has none.
-        state: what the log says about the table.
+        applied: the newest epoch that the job's marker names; None if it has none.
+        state: schema, properties and features of the table.
         newest: the newest entry as it is stored; None if it was cleaned up behind a checkpoint.
     """
 

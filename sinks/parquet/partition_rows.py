@@ -31,8 +31,8 @@ LAST_DAY = (datetime.date.max - _EPOCH).days
 def with_partition_columns(batch: pa.RecordBatch, partition_by: Sequence[PartitionField]) -> pa.RecordBatch:
     """The rows with the columns that the partitioning adds, and with null for empty strings in partition columns.
 
-    Delta's log cannot distinguish an empty string from null in a partition value, and its readers differ;
-    Delta's own writer stores null, so that file and log agree.
+    Delta's log cannot distinguish an empty string from null in a partition value, and its readers differ; Delta's own
+    writer stores null, so that file and log agree.
 
     Raises:
         DataError: an empty string in a partition column that is declared not null, or a date that readers do not

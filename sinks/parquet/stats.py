@@ -1,7 +1,7 @@
 """Column statistics of a Parquet file for Delta's log, read from the file's own footer.
 
-A reader skips a file when its bounds say that no row can match, so a bound may be too wide but
-never too narrow. A bound that is not certain is left out: a reader then reads the file.
+A reader skips a file when its bounds say that no row can match, so a bound may be too wide but never too narrow. A
+bound that is not certain is left out: a reader then reads the file.
 
 Floats are the exception: a footer's statistics ignore NaN, which Spark SQL sorts above every number, so Spark would
 skip row groups with matching rows. Our files hold no footer statistics for floats, and none for row groups with a least

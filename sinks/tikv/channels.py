@@ -141,7 +141,7 @@ class Channels:
 
     def advice(self, error: grpc.RpcError) -> str:
         """Advice for a server that cannot be reached; empty where the error's text is enough."""
-        said = told(error)
+        said = rpc_error_text(error)
         if is_untrusted(error):
             return "its certificate is of none of the authorities in tls: ca"
         if self._tls is not None and any(word in said for word in ("TSI_", *_ENDED)):
@@ -168,10 +168,10 @@ class Channels:
 
 def is_untrusted(error: grpc.RpcError) -> bool:
     """Whether the server's certificate is of no trusted authority; nothing was sent then."""
-    return "CERTIFICATE_VERIFY_FAILED" in told(error)
+    return "CERTIFICATE_VERIFY_FAILED" in rpc_error_text(error)
 
 
-def told(error: grpc.RpcError) -> str:
+def rpc_error_text(error: grpc.RpcError) -> str:
     """Status code and message of a failed call, in one line."""
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if code is None or details is None:

@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Backoff, RetryReason
-from sinks.tikv.channels import Channels, PendingCall, Tls, told
+from sinks.tikv.channels import Channels, PendingCall, Tls, rpc_error_text
 from sinks.tikv.pd import CachedRegion, PdClient, cached_region
 from sinks.tikv.regions import RegionCache
 from timeline.errors import TargetRefusedError
@@ -158,7 +158,7 @@ class TikvClient:
             answer = call.result()
         except grpc.RpcError as failure:
             self._regions.forget(target.region)
-            backoff.wait(RetryReason.UNREACHABLE, f"store {target.address}: {told(failure)}")
+            backoff.wait(RetryReason.UNREACHABLE, f"store {target.address}: {rpc_error_text(failure)}")
             return None
         if not answer.HasField("region_error"):
             return answer
@@ -196,7 +196,7 @@ class TikvClient:
         region, why = target.region, f"region {target.region.id} at {target.address}: {error.message or error}".strip()
         if error.HasField("not_leader"):
             if error.not_leader.leader.id:
-                self._regions.lead_by(region, error.not_leader.leader)
+                self._regions.set_leader(region, error.not_leader.leader)
                 backoff.wait(RetryReason.REGION_MOVED, why)
             else:
                 self._regions.forget(region)
@@ -236,7 +236,7 @@ def is_oversized(call: PendingCall[TAnswer]) -> bool:
     try:
         call.result()
     except grpc.RpcError as failure:
-        return "message larger than max" in told(failure)
+        return "message larger than max" in rpc_error_text(failure)
     return False
 
 

@@ -78,7 +78,7 @@ class MinibatchSink(TikvTable):
         if part.rows == 0:
             return
         try:
-            self.refuse_other_cluster(part, str(part.detail["cluster_id"]))
+            self.check_cluster(part, str(part.detail["cluster_id"]))
             if self.is_applied(part.epoch):
                 return
             reach("part-committing")

@@ -137,6 +137,6 @@ class TikvOptions(TargetOptions):
 def _prefix_bytes(prefix: str) -> bytes:
     """A prefix's bytes: text, or hex digits behind 0x; an invalid prefix is refused when the target is opened."""
     with contextlib.suppress(ValueError):
-        if prefix.startswith("0x"):
+        if prefix.startswith(("0x", "0X")):
             return bytes.fromhex(prefix[2:])
     return prefix.encode()

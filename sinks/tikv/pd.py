@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.backoff import Backoff, RetryReason
-from sinks.tikv.channels import Channels, is_untrusted, told
+from sinks.tikv.channels import Channels, is_untrusted, rpc_error_text
 from sinks.tikv.key_codec import from_memcomparable, memcomparable
 from sinks.tikv.tso import TsoStream
 from timeline.errors import ConfigError, StoreUnavailableError, UntrustedStoreError
@@ -117,7 +117,7 @@ class PdClient:
                     failed.append(f"{endpoint} (is just starting)")
             except grpc.RpcError as error:
                 advice = self._channels.advice(error)
-                failed.append(f"{endpoint} ({told(error)}{'; ' + advice if advice else ''})")
+                failed.append(f"{endpoint} ({rpc_error_text(error)}{'; ' + advice if advice else ''})")
                 untrusted += is_untrusted(error)
         if not clusters:
             kind = UntrustedStoreError if untrusted == len(failed) else StoreUnavailableError
@@ -197,7 +197,7 @@ class PdClient:
             try:
                 given = self._channels.call(leader, f"/pdpb.PD/{name}", request, answer, _TIMEOUT_S)
             except grpc.RpcError as error:
-                why = f"PD's leader {leader}: {told(error)}"
+                why = f"PD's leader {leader}: {rpc_error_text(error)}"
             else:
                 if given.header.error.type == pb.PdErrorType.OK:
                     return given
@@ -226,7 +226,7 @@ class PdClient:
                 try:
                     members = self._members(endpoint)
                 except grpc.RpcError as error:
-                    failed.append(f"{endpoint} ({told(error)})")
+                    failed.append(f"{endpoint} ({rpc_error_text(error)})")
                     continue
                 if self._learn(members):
                     break

@@ -13,7 +13,7 @@ from sinks.tikv.pd import CachedRegion
 _ASKED_AHEAD = 64
 
 
-class Directory(Protocol):
+class RegionDirectory(Protocol):
     """Source of all regions and store addresses: PD."""
 
     def regions(self, start: bytes, end: bytes, limit: int) -> Sequence[CachedRegion]:
@@ -26,7 +26,7 @@ class Directory(Protocol):
 class RegionCache:
     """Regions by key; entries that a store contradicts are dropped and requested again. Thread-safe."""
 
-    def __init__(self, pd: Directory) -> None:
+    def __init__(self, pd: RegionDirectory) -> None:
         """Start with an empty cache."""
         self._pd = pd
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class RegionCache:
             for peer in region.peers:
                 self._addresses.pop(peer.store_id, None)
 
-    def lead_by(self, region: CachedRegion, leader: pb.Peer) -> None:
+    def set_leader(self, region: CachedRegion, leader: pb.Peer) -> None:
         """Set the leader of a region, as a store reports it."""
         with self._lock:
             at = bisect.bisect_right(self._starts, region.start) - 1

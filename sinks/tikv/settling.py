@@ -7,12 +7,12 @@ the outcome has to survive: the writer's executors settle, or a recovery that kn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from sinks.tikv import tikv_pb2 as pb
 from sinks.tikv.client import Endpoint, TikvClient, connection
-from timeline.concurrency import map_concurrently
 from timeline.errors import InvariantError
 
 _REGIONS_A_CALL = 8
@@ -120,8 +120,14 @@ def settlings(client: TikvClient, start_ts: int, commit_ts: int, spans: Iterable
 
 
 def run_concurrently(calls: Sequence[Callable[[], None]]) -> None:
-    """The `ParallelRunner` of one process: uses threads; an error cancels calls not started and awaits the others."""
-    map_concurrently(lambda call: call(), calls, _THREADS)
+    """The `ParallelRunner` of one process: uses threads; raises the first error once all calls have ended."""
+    if len(calls) == 1:
+        calls[0]()
+        return
+    # Every call is made whatever another one raises: locks that stay would be in the way of readers.
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for future in [pool.submit(call) for call in calls]:
+            future.result()
 
 
 def _by_region(client: TikvClient, spans: Iterable[Span]) -> Iterator[Span]:

@@ -145,7 +145,7 @@ class TransactionSink(TikvTable):
         if part.rows == 0:
             return
         try:
-            self.refuse_other_cluster(part, _prepared(part).cluster_id)
+            self.check_cluster(part, _prepared(part).cluster_id)
             if self.is_applied(part.epoch):
                 for attempt in self.records.attempts(part.epoch.instant):
                     self._end(attempt)
@@ -159,14 +159,14 @@ class TransactionSink(TikvTable):
         except StoreUnavailableError as error:
             raise CommitUnknownError(f"{self.target}: {part.epoch} may be committed: {error}") from error
         except ReplayNeededError as error:
-            self._still(part.epoch)
+            self._stop_heartbeat(part.epoch)
             if self.is_applied(part.epoch):
                 return
             raise ReplayNeededError(
                 f"{self.target}: {part.epoch} is decided, and its {error}. Nothing of it is visible; it has to be "
                 "written again from its offsets: tideline run does that"
             ) from error
-        self._still(part.epoch)
+        self._stop_heartbeat(part.epoch)
         reach("primary-committed")
         try:
             calls = settlings(self.client, transaction.start_ts, commit_ts, _spans(_prepared(part)))
@@ -186,19 +186,19 @@ class TransactionSink(TikvTable):
 
     def abort(self, epoch: EpochRef, part: Part | None) -> Sequence[str]:
         """See Sink; rolls back all transactions of this instant, and resolves their locks."""
-        self._still(epoch)
+        self._stop_heartbeat(epoch)
         attempts = self.records.attempts(epoch.instant)
         for attempt in attempts:
             if not attempt.is_settled and self._end(attempt) is not None:
                 raise InvariantError(
                     f"{self.target}: {epoch} is to be rolled back, but its transaction {attempt.start_ts} is committed"
                 )
-        self._note(replace(attempt, is_settled=True) for attempt in attempts if not attempt.is_settled)
+        self._write_attempts(replace(attempt, is_settled=True) for attempt in attempts if not attempt.is_settled)
         return [f"transaction {attempt.start_ts}" for attempt in attempts]
 
     def release(self, epoch: EpochRef, part: Part | None, *, final: bool = False) -> None:
         """See Sink; settles late locks, then deletes records that are no longer needed."""
-        self._still(epoch)
+        self._stop_heartbeat(epoch)
         reported = _prepared(part).transaction.start_ts if part is not None else None
         gone: list[bytes] = []
         kept: list[Attempt] = []
@@ -216,7 +216,7 @@ class TransactionSink(TikvTable):
                 kept.append(replace(attempt, is_settled=True))
         if part is not None:
             gone += self.older_records(epoch)
-        self._note(kept)
+        self._write_attempts(kept)
         if gone:
             self.records.write([(key, None) for key in gone], self.ttl_ms)
 
@@ -242,7 +242,7 @@ class TransactionSink(TikvTable):
         attempt = Attempt(
             ref.epoch, ref.instant, ref.generation, transaction.start_ts, primary.hex(), transaction.ttl_ms
         )
-        self._note([attempt])
+        self._write_attempts([attempt])
         service = self._service(transaction.start_ts)
         keep_versions(client, service, transaction)
         prewrite(client, transaction, mutation(primary, epoch_record(ref, self.layout, plan.ranges)))
@@ -262,13 +262,13 @@ class TransactionSink(TikvTable):
         run_concurrently(settlings(self.client, transaction.start_ts, commit_ts or 0, [everything]))
         return commit_ts
 
-    def _note(self, attempts: Iterable[Attempt]) -> None:
+    def _write_attempts(self, attempts: Iterable[Attempt]) -> None:
         """Write attempt records."""
         puts = [(self.records.attempt_key(each.instant, each.start_ts), ATTEMPT.dump(each)) for each in attempts]
         if puts:
             self.records.write(puts, self.ttl_ms)
 
-    def _still(self, epoch: EpochRef) -> None:
+    def _stop_heartbeat(self, epoch: EpochRef) -> None:
         """Stop the heartbeat of an epoch's transaction."""
         opened = self._open.pop(epoch.instant, None)
         if opened is not None:

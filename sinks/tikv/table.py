@@ -106,7 +106,7 @@ class TikvTable:
                 f"{self.target}: {', '.join(self.options.pd)} is cluster {cluster}, cluster_id says {meant}: "
                 "is this the cluster that is meant?"
             )
-        self.refuse_other_layout()
+        self.check_layout()
 
     @cached_property
     def layout(self) -> RowLayout:
@@ -117,7 +117,7 @@ class TikvTable:
             tuple((field.name, str(field.type)) for field in stager.values.schema),
         )
 
-    def refuse_other_layout(self) -> None:
+    def check_layout(self) -> None:
         """Check that the rows of all jobs below the prefix have this job's layout.
 
         Raises:
@@ -151,7 +151,7 @@ class TikvTable:
         """Keys of epoch records that are obsolete once an epoch is completed: earlier ones, but not the newest."""
         return [self.records.epoch_key(each) for each in self.records.epochs()[:-1] if each < epoch.epoch]
 
-    def refuse_other_cluster(self, part: Part, prepared: str) -> None:
+    def check_cluster(self, part: Part, prepared: str) -> None:
         """Check that a part was prepared in the cluster that answers now.
 
         Args:

@@ -86,7 +86,7 @@ class Prewritten:
     spans: tuple[Span, ...]
 
 
-def in_few(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Merge ranges that overlap, and all of them into one where more than `_MOST_SPANS` are left."""
     few: list[Span] = []
     for start, end in sorted(spans):

@@ -19,7 +19,7 @@ import grpc
 from google.protobuf.message import Message
 
 from sinks.tikv import tikv_pb2 as pb
-from sinks.tikv.channels import AnswerStream, told
+from sinks.tikv.channels import AnswerStream, rpc_error_text
 from timeline.units import count
 
 _LOGICAL_BITS = 18
@@ -119,7 +119,7 @@ class TsoStream:
                     future.set_result(timestamp)
             self._break("PD ended the stream of timestamps")
         except grpc.RpcError as error:
-            self._break(f"the stream of timestamps broke: {told(error)}")
+            self._break(f"the stream of timestamps broke: {rpc_error_text(error)}")
         except ConnectionError as error:
             self._break(str(error))
 

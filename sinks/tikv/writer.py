@@ -18,7 +18,7 @@ from sinks.tikv.mutations import Mutations
 from sinks.tikv.options import OnRow
 from sinks.tikv.settling import Span
 from sinks.tikv.staged import Stager, bucket, in_rounds
-from sinks.tikv.transaction import Transaction, in_few, prewrite
+from sinks.tikv.transaction import Transaction, merge_spans, prewrite
 from timeline.epoch import Json, WriteReport
 from timeline.errors import DataError
 from timeline.units import count
@@ -129,7 +129,7 @@ class _BucketWriter:
             keys, values = (rows.column(name).combine_chunks() for name in ("key", "value"))
             mutations = Mutations.of(keys, values, inserts=rules.inserts)
             done = prewrite(connection(writer.endpoint), writer.transaction, mutations)
-            self._spans = in_few([*self._spans, *done.spans])
+            self._spans = merge_spans([*self._spans, *done.spans])
             if done.existing:
                 exists = pc.is_in(keys, value_set=pa.array(done.existing, pa.binary()))
                 existing = rows.filter(exists)

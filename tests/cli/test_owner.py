@@ -44,7 +44,7 @@ def test_a_column_that_is_left_out_later_is_refused_and_named(job: Job, call: Ca
     job.append("a.jsonl", range(5000, 5001))
     found = call("run", job.file)
     assert found.code == 2
-    assert "host: the timeline was born with string, the job file has no such column" in words(found.err)
+    assert "host: the timeline was created with string, the job file has no such column" in words(found.err)
 
 
 def test_a_writer_whose_timeline_is_deleted_under_it_stops_and_doubles_nothing(job: Job) -> None:

@@ -93,7 +93,7 @@ def test_replay_that_dies_is_recovered_and_takes_no_record_twice(dated: Job, poi
     [
         (
             {"schema": {"id": "string", "at": "timestamp"}},
-            "id: the timeline was born with bigint, the job file has string",
+            "id: the timeline was created with bigint, the job file has string",
         ),
         ({"name": "other"}, "this job file is job 'other'"),
     ],

@@ -701,7 +701,7 @@ def test_a_row_that_the_query_fails_on_stops_the_job_and_leaves_nothing(job: Job
     assert not list((job.folder / "lake_quarantine").rglob("*.parquet"))
     job.query = "SELECT id, try_divide(10, id - 7) AS x FROM source"
     job.write()
-    with pytest.raises(ConfigError, match="x: the query gives double, the timeline was born with bigint"):
+    with pytest.raises(ConfigError, match="x: the query gives double, the timeline was created with bigint"):
         job.run()
     job.query = "SELECT id, CAST(try_divide(10, id - 7) AS BIGINT) AS x FROM source"
     job.write()

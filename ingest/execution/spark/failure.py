@@ -12,7 +12,7 @@ import re
 
 from timeline import errors
 from timeline.errors import SparkJobError, StoreFullError, TidelineError
-from timeline.redact import place
+from timeline.redact import code_location
 from timeline.stores.refusals import is_full, refusal
 
 PYTHON_TRACE = "Traceback (most recent call last):"
@@ -80,7 +80,7 @@ def error_in_python(said: str) -> str | None:
     kind, _, steps = raised
     system = re.search(r"^OSError: \[Errno \d+\] ([A-Z][a-z ]+)", said, re.M) if kind == "OSError" else None
     words = f": {system[1]}" if system is not None else ""
-    return f"{kind.rpartition('.')[2]}{words}{f' at {place(*steps)}' if steps is not None else ''}"
+    return f"{kind.rpartition('.')[2]}{words}{f' at {code_location(*steps)}' if steps is not None else ''}"
 
 
 def cause_of(message: str) -> str:

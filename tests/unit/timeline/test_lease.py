@@ -98,7 +98,7 @@ def test_each_heartbeat_starts_the_ttl_anew(world: World) -> None:
     for _ in range(5):
         assert observer.look() is LeaseState.LIVE
         world.now_s += TTL_MS / 1000 * 0.9
-        lease.beat()
+        lease.send_heartbeat()
     assert observer.look() is LeaseState.LIVE
     assert observer.has_beaten
 
@@ -108,7 +108,7 @@ def test_a_heartbeat_after_expiry_makes_the_lease_live_again(world: World) -> No
     observer.look()
     world.now_s += 60
     assert observer.look() is LeaseState.EXPIRED
-    lease.beat()
+    lease.send_heartbeat()
     assert observer.look() is LeaseState.LIVE
 
 
@@ -129,7 +129,7 @@ def test_a_store_that_answers_slowly_does_not_make_a_writer_look_silent(world: W
 
     world.store.fail("get", slow)
     assert observer.look() is LeaseState.LIVE
-    lease.beat()
+    lease.send_heartbeat()
     assert observer.look() is LeaseState.LIVE
 
 
@@ -159,23 +159,23 @@ def test_a_silent_writer_is_waited_for_no_longer_than_its_ttl(world: World) -> N
 def test_a_live_writer_is_not_taken_over_and_is_named(world: World) -> None:
     first = world.take(1)
     with pytest.raises(WriterBusyError, match=r"job 'web' .*process 1 on host-1, generation 1.*alive"):
-        world.take(2, meanwhile=first.beat)
+        world.take(2, meanwhile=first.send_heartbeat)
     assert world.now_s < 1000.0 + TTL_MS / 1000, "one heartbeat is proof enough"
     assert not first.is_lost
 
 
 def test_force_takes_over_a_live_writer_which_notices(world: World) -> None:
     first = world.take(1)
-    first.beat()
+    first.send_heartbeat()
     first.check()
     second = world.take(2, force=True)
     assert second.generation == 2
     assert world.now_s == 1000.0
-    first.beat()
+    first.send_heartbeat()
     assert first.is_lost
     with pytest.raises(FencedError, match="generation 1 was taken over"):
         first.check()
-    second.beat()
+    second.send_heartbeat()
     second.check()
 
 
@@ -184,7 +184,7 @@ def test_a_writer_that_slept_through_many_takeovers_notices_although_its_success
     for number in range(2, 15):
         world.take(number, force=True)
     assert size_of(world.store, writer_path(2)) is None
-    first.beat()
+    first.send_heartbeat()
     assert first.is_lost
     assert latest_writer(world.store, AT_ONCE) is not None
     record = latest_writer(world.store, AT_ONCE)
@@ -194,7 +194,7 @@ def test_a_writer_that_slept_through_many_takeovers_notices_although_its_success
 def test_a_lost_lease_is_not_released_over_the_later_one(world: World) -> None:
     first = world.take(1)
     world.take(2, force=True)
-    first.beat()
+    first.send_heartbeat()
     puts = world.store.calls["put"]
     first.release()
     assert world.store.calls["put"] == puts
@@ -289,7 +289,7 @@ def test_a_heartbeat_thread_survives_an_outage_and_ends_with_the_release() -> No
     store.fail("put", no_answer, no_answer)
     observer = LeaseObserver(store, AT_ONCE)
     lease = take_lease(observer, job="web", ttl_ms=30, process=lambda: process(1))
-    lease.keep()
+    lease.start_heartbeats()
     beats = 0
     while beats < 2:
         record = latest_writer(store, AT_ONCE)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from timeline.process import ProcessId, is_gone, this_process
+from timeline.process import ProcessId, has_ended, this_process
 
 PROGRAM = """
 import json, sys
@@ -43,7 +43,7 @@ def test_the_calling_process_knows_itself_and_is_not_gone() -> None:
     assert me.pid == os.getpid()
     assert me == this_process()
     assert me.boot_id and me.namespace and me.started > 0
-    assert not is_gone(me)
+    assert not has_ended(me)
 
 
 def test_another_process_is_gone_once_it_was_killed_even_before_it_is_reaped(
@@ -51,17 +51,17 @@ def test_another_process_is_gone_once_it_was_killed_even_before_it_is_reaped(
 ) -> None:
     process, its_id = child
     assert its_id.pid == process.pid
-    assert not is_gone(its_id)
+    assert not has_ended(its_id)
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie
-    assert is_gone(its_id)
+    assert has_ended(its_id)
     process.wait()
-    assert is_gone(its_id)
+    assert has_ended(its_id)
 
 
 def test_a_process_id_that_was_reused_by_another_process_is_gone() -> None:
     me = this_process()
-    assert is_gone(replace(me, started=me.started - 1))
+    assert has_ended(replace(me, started=me.started - 1))
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_a_process_that_cannot_be_told_from_here_is_never_gone(
     process, its_id = child
     process.kill()
     process.wait()
-    assert is_gone(its_id)
-    assert not is_gone(replace(its_id, **unknown))  # type: ignore[arg-type]
+    assert has_ended(its_id)
+    assert not has_ended(replace(its_id, **unknown))  # type: ignore[arg-type]
 
 
 def test_a_process_without_a_start_time_is_never_gone() -> None:
-    assert not is_gone(replace(this_process(), started=0, pid=2**22 + 1))
+    assert not has_ended(replace(this_process(), started=0, pid=2**22 + 1))
 
 
 def test_a_live_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +92,9 @@ def test_a_live_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPa
         raise PermissionError(errno.EPERM, "not yours")
 
     me = this_process()
-    assert is_gone(replace(me, pid=hidden))
+    assert has_ended(replace(me, pid=hidden))
     monkeypatch.setattr(os, "kill", refuse)
-    assert not is_gone(replace(me, pid=hidden))
+    assert not has_ended(replace(me, pid=hidden))
 
 
 def test_a_process_names_itself_for_people() -> None:

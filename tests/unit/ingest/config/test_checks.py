@@ -100,7 +100,13 @@ class TestTargetsWithoutAPath:
 class TestKeyspaces:
     @pytest.mark.parametrize(
         ("one", "other"),
-        [("events_", "events_"), ("events_", "events_old_"), ("events_old_", "events_"), ("0x6576", "events_")],
+        [
+            ("events_", "events_"),
+            ("events_", "events_old_"),
+            ("events_old_", "events_"),
+            ("0x6576", "events_"),
+            ("0X6576", "events_"),
+        ],
     )
     def test_prefixes_that_overlap_are_refused(self, one: str, other: str) -> None:
         ((path, message),) = check_keyspaces(job(tikv(one), tikv(other)))

@@ -86,8 +86,8 @@ def test_a_query_with_other_columns_than_at_birth_is_refused_by_their_names(tmp_
     other = pa.schema([RESULT.field("ts"), pa.field("name", pa.int64()), pa.field("more", pa.string())])
     with pytest.raises(ConfigError) as caught:
         check_result(opened, decoded, other)
-    assert "name: the query gives bigint, the timeline was born with string" in str(caught.value)
-    assert "more: the query gives string, the timeline was born with none" in str(caught.value)
+    assert "name: the query gives bigint, the timeline was created with string" in str(caught.value)
+    assert "more: the query gives string, the timeline was created with none" in str(caught.value)
 
 
 def test_a_query_that_comes_later_has_to_give_the_rows_that_the_table_has(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_query_that_comes_later_has_to_give_the_rows_that_the_table_has(tmp_pa
     plain = config.model_copy(update={"transform": None, "partition_by": ()})
     opened = replace(create_timeline(open_timeline(plain), decoded), config=config)
     check_result(opened, decoded, decoded)
-    with pytest.raises(ConfigError, match="born with string"):
+    with pytest.raises(ConfigError, match="created with string"):
         check_result(opened, decoded, RESULT)
 
 

@@ -148,7 +148,7 @@ class TestCounts:
         of(Leased(lease))
         assert seen(of).labelled("lease_state", "state") == {"none": 0, "held": 1, "lost": 0, "released": 0}
         other = take(force=True)
-        lease.beat()
+        lease.send_heartbeat()
         assert seen(of)("lease_state", state="lost") == 1
         of(Leased(other))
         other.release()

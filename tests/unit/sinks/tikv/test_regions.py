@@ -103,7 +103,7 @@ class RegionCacheAgainstModel(RuleBasedStateMachine):
     def store_tells_who_leads(self, key: bytes) -> None:
         found = self.cache.locate(key)
         assert found is not None
-        self.cache.lead_by(found, found.peers[1])
+        self.cache.set_leader(found, found.peers[1])
         led = self.cache.locate(key)
         assert led is not None
         assert led.leader == found.peers[1]
@@ -114,7 +114,7 @@ class RegionCacheAgainstModel(RuleBasedStateMachine):
         found = self.cache.locate(key)
         assert found is not None
         self.cache.forget(found)
-        self.cache.lead_by(found, found.peers[1])
+        self.cache.set_leader(found, found.peers[1])
         assert self.cache.locate(key) == self.pd.holder(key)
 
     @rule(key=KEYS)
