@@ -200,7 +200,7 @@ def in_spans(epoch: int, among: Iterable[Sequence[int]]) -> bool:
     return any(first <= epoch <= last for first, last in among)
 
 
-def span_words(among: Sequence[Span]) -> str:
+def span_text(among: Sequence[Span]) -> str:
     """Ranges of epochs, human-readable: ``epochs 3-7, 9``."""
     return f"epoch{'' if is_single(among) else 's'} {numbers_of(among)}"
 
@@ -210,10 +210,10 @@ def numbers_of(among: Sequence[Span]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in among)
 
 
-def gone_words(among: Sequence[Span], rows: str = "") -> str:
+def lost_epochs_text(among: Sequence[Span], rows: str = "") -> str:
     """The loss of epochs, human-readable: ``epochs 3-7, 9 (12 rows) are gone``."""
     of_rows = f" ({rows})" if rows else ""
-    return f"{span_words(among)}{of_rows} {'is' if is_single(among) else 'are'} gone"
+    return f"{span_text(among)}{of_rows} {'is' if is_single(among) else 'are'} gone"
 
 
 def is_single(among: Sequence[Span]) -> bool:
@@ -236,10 +236,10 @@ class LostEpochs:
     @property
     def words(self) -> str:
         """The loss, human-readable."""
-        return gone_words(self.epochs)
+        return lost_epochs_text(self.epochs)
 
 
-def gone_since(base: Base, held: Held) -> LostEpochs | None:
+def lost_since(base: Base, held: Held) -> LostEpochs | None:
     """Epochs that a target has lost since an earlier state; None if it lost none.
 
     Args:

@@ -1,4 +1,4 @@
-"""Lossless JSON text of Arrow columns, both ways: for nested values in a target with keys, and for rows in messages.
+"""Lossless JSON text of Arrow columns, both ways: for nested values of a TiKV row, and for refused or printed rows.
 
 | Spark SQL type | JSON |
 |---|---|

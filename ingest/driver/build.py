@@ -268,7 +268,8 @@ def check_result(opened: TimelineHandle, decoded: pa.Schema, result: pa.Schema) 
         {field.name: type_name(field.type) for field in each} for each in (table_rows(opened, decoded), result)
     )
     differences = [
-        f"  {name}: the query gives {found.get(name, 'none')}, the timeline was created with {created.get(name, 'none')}"
+        f"  {name}: the query gives {found.get(name, 'none')}, "
+        f"the timeline was created with {created.get(name, 'none')}"
         for name in dict.fromkeys([*created, *found])
         if found.get(name) != created.get(name)
     ]

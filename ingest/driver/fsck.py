@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 from ingest.driver.build import TimelineHandle, build_job, lost_timeline
 from ingest.driver.losses import find_losses, newest_completed, targets_ahead
-from ingest.protocol.committed import Read, as_named_today, settled_for
-from ingest.protocol.counts import TargetRows, misfits
-from ingest.protocol.gone_files import without_files
+from ingest.protocol.committed import CommittedEpoch, as_named_today, settled_for
+from ingest.protocol.counts import TargetRows, count_mismatches
 from ingest.protocol.job import JobContext
+from ingest.protocol.missing_files import without_files
 from ingest.protocol.names import part_of, quarantine_of
 from sinks.audit import Audit, Expected, Finding, InstantState, Problem, auditor_of, fixable
 from sinks.base import Sink
-from sinks.held import in_spans, span_words
+from sinks.held import in_spans, span_text
 from timeline.active import ActiveTimeline, states_before
 from timeline.chain import load_chain
 from timeline.decision import Outcome, decision_path
@@ -175,7 +175,7 @@ def _audit(sink: Sink, expected: Expected) -> Audit:
     return Audit("nothing: it has no way to be compared", ()) if auditor is None else auditor.audit(expected)
 
 
-def _settled(past: Sequence[Read], target: str) -> frozenset[str]:
+def _settled(past: Sequence[CommittedEpoch], target: str) -> frozenset[str]:
     """Instants whose rows a replay has put back in a target, or that were given up for the target."""
     found = settled_for(target, past)
     refs = (read.manifest.ref for read in past)
@@ -233,7 +233,7 @@ def _of_pending(job: JobContext, history: History) -> Iterator[Finding]:
 
 
 def _of_losses(
-    job: JobContext, lacking: Sequence[MissingObject], past: Sequence[Read], told: set[tuple[str, str]]
+    job: JobContext, lacking: Sequence[MissingObject], past: Sequence[CommittedEpoch], told: set[tuple[str, str]]
 ) -> Iterator[Finding]:
     """Epochs that targets have lost, also where their markers still name them.
 
@@ -253,7 +253,7 @@ def _of_losses(
         for each in loss.epochs:
             told.add((loss.target, each.part.epoch.instant))
             told.update((loss.target, file.path) for file in each.part.files)
-        what = span_words(loss.numbers) if loss.epochs else "epochs"
+        what = span_text(loss.numbers) if loss.epochs else "epochs"
         yield Finding(Problem.NOT_APPLIED, loss.target, what, str(loss))
 
 
@@ -321,7 +321,7 @@ def _of_rows(committed: Sequence[Entry]) -> Iterator[Finding]:
 
 def _sums(manifest: Manifest) -> Iterator[str]:
     taken = {part.target: TargetRows.of(part) for part in manifest.parts}
-    yield from misfits(manifest.counts, taken, quarantine_of(manifest))
+    yield from count_mismatches(manifest.counts, taken, quarantine_of(manifest))
     for part in manifest.parts:
         in_files = sum(file.rows for file in part.files)
         if part.files and in_files != part.rows:

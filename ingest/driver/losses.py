@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ingest.driver.build import TimelineHandle, build_job, require_whole
-from ingest.protocol.committed import CommittedRows, Read, committed_in, left_out, read_committed
+from ingest.protocol.committed import CommittedEpoch, CommittedRows, committed_in, left_out, read_committed
 from ingest.protocol.job import JobContext
-from ingest.protocol.names import part_of, under_todays_names
+from ingest.protocol.names import part_of, under_current_names
 from ingest.protocol.steps import read_manifest
 from sinks.base import Lookup, Sink
 from sinks.held import (
@@ -34,9 +34,9 @@ from sinks.held import (
     TargetContents,
     base_of,
     contents_of,
-    gone_since,
-    gone_words,
-    span_words,
+    lost_epochs_text,
+    lost_since,
+    span_text,
     spans,
 )
 from timeline.active import ActiveTimeline
@@ -88,8 +88,8 @@ class TargetLoss:
             return f"{self.target} {self.how}: it cannot be told which epochs it has lost ({self.doubt})"
         rows = count(self.rows, "row")
         if self.is_left_out:
-            return f"{self.target} was left out of {span_words(self.numbers)} ({rows}): it {self.how}"
-        return f"{self.target} {self.how}: {gone_words(self.numbers, rows)} from it"
+            return f"{self.target} was left out of {span_text(self.numbers)} ({rows}): it {self.how}"
+        return f"{self.target} {self.how}: {lost_epochs_text(self.numbers, rows)} from it"
 
 
 def refuse_ahead(job: JobContext) -> None:
@@ -224,7 +224,9 @@ def newest_commit(job: JobContext, known: Decision | None, next_epoch: int) -> D
     return None
 
 
-def find_losses(job: JobContext, newest: Decision | None, past: Sequence[Read] | None = None) -> list[TargetLoss]:
+def find_losses(
+    job: JobContext, newest: Decision | None, past: Sequence[CommittedEpoch] | None = None
+) -> list[TargetLoss]:
     """Committed epochs that the targets lack.
 
     Args:
@@ -240,12 +242,12 @@ def find_losses(job: JobContext, newest: Decision | None, past: Sequence[Read] |
     manifest = read_manifest(job, newest.instant) if newest is not None else None
     if newest is None or manifest is None:
         return []  # readers of the timeline report a missing manifest
-    manifest = under_todays_names(job, manifest)
+    manifest = under_current_names(job, manifest)
     return [loss for sink in job.sinks for loss in _losses(job, sink, newest, manifest, past)]
 
 
 def _losses(
-    job: JobContext, sink: Sink, newest: Decision, manifest: Manifest, past: Sequence[Read] | None
+    job: JobContext, sink: Sink, newest: Decision, manifest: Manifest, past: Sequence[CommittedEpoch] | None
 ) -> Iterator[TargetLoss]:
     target = contents_of(sink)
     base = _expected(job, sink.target, manifest) if target is not None else None
@@ -269,7 +271,7 @@ def _marked(sink: Sink, manifest: Manifest) -> Held:
     return Held(None, newest=manifest.ref.epoch if sink.lookup(manifest.ref) is Lookup.COMMITTED else None)
 
 
-def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
+def _last_base(target: str, read: Sequence[CommittedEpoch], held: Held) -> Base:
     """Required state of a target without a part in the newest epoch, by the last epoch with rows for the target."""
     parts = [part for each in read if (part := part_of(each.manifest, target)) is not None and part.rows]
     base = base_of(parts[-1]) if parts else None
@@ -278,7 +280,7 @@ def _last_base(target: str, read: Sequence[Read], held: Held) -> Base:
 
 def _loss(job: JobContext, name: str, target: TargetContents, base: Base, newest: Decision) -> TargetLoss | None:
     held = target.held(base)
-    gone = gone_since(base, held)
+    gone = lost_since(base, held)
     if gone is not None and held.doubt and held.how:
         return TargetLoss(name, gone.how, (), held, held.doubt)
     if gone is None:
@@ -319,7 +321,7 @@ def _older(job: JobContext, target: str, epoch: int) -> Base | None:
         if decision is None or decision.outcome is not Outcome.COMMIT:
             continue
         manifest = read_manifest(job, decision.instant)
-        part = part_of(under_todays_names(job, manifest), target) if manifest else None
+        part = part_of(under_current_names(job, manifest), target) if manifest else None
         if part is not None and (part.rows or base_of(part) is not None):
             return Base(None, -1, part.epoch.epoch) if part.rows else base_of(part)
     return None

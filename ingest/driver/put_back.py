@@ -28,14 +28,14 @@ from ingest.driver.replay import Discarding, changed_reading, check_counts_same,
 from ingest.driver.stores import probe_stores
 from ingest.driver.with_gaps import with_gaps, with_pending
 from ingest.execution.task import Outputs, TaskReport, merge_counts
-from ingest.protocol.committed import CommittedRows, Read, given_up, read_committed, settled_for
+from ingest.protocol.committed import CommittedEpoch, CommittedRows, given_up, read_committed, settled_for
 from ingest.protocol.job import JobContext
 from ingest.protocol.names import part_of
 from ingest.protocol.recovery import recover
 from ingest.sources.options import StreamOptions
 from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
 from sinks.base import PartitionWriter
-from sinks.held import Span, contents_of, copies_of, in_spans, span_words, spans
+from sinks.held import Span, contents_of, copies_of, in_spans, span_text, spans
 from timeline.active import ActiveTimeline
 from timeline.chain import load_chain
 from timeline.decision import Decision
@@ -201,12 +201,12 @@ def _put_back(
     return replace(found, epoch=result.decision.epoch)
 
 
-def _past(job: JobContext, newest: Decision | None) -> Sequence[Read]:
+def _past(job: JobContext, newest: Decision | None) -> Sequence[CommittedEpoch]:
     """All committed epochs; missing objects are reported only where a target had rows of their epoch."""
     return read_committed(job, 0, newest.epoch, is_strict=False) if newest is not None else ()
 
 
-def _without_losses(job: JobContext, found: ReplayResult, past: Sequence[Read]) -> ReplayResult:
+def _without_losses(job: JobContext, found: ReplayResult, past: Sequence[CommittedEpoch]) -> ReplayResult:
     _refuse_named_and_gone(job)
     return replace(found, before=given_up(job, past))
 
@@ -233,7 +233,7 @@ def _refuse_named_and_gone(job: JobContext) -> None:
 
 
 def _still_lost(
-    job: JobContext, newest: Decision | None, past: Sequence[Read], first: Sequence[TargetLoss]
+    job: JobContext, newest: Decision | None, past: Sequence[CommittedEpoch], first: Sequence[TargetLoss]
 ) -> list[TargetLoss]:
     """Losses after recovery, with nothing pending.
 
@@ -289,7 +289,7 @@ def _refused(
         for each in given_up:
             if each.way is RowOrigin.NONE:
                 yield f"{each.target}: epoch {each.number} {each.way.value}: {each.why}"
-        names = ", ".join(f"{target}: {span_words(among)}" for target, among in _by_target(given_up).items())
+        names = ", ".join(f"{target}: {span_text(among)}" for target, among in _by_target(given_up).items())
         back = [each.number for each in ways if each not in given_up]
         kept = wanted.epochs or ((min(back), max(back)) if back else None)
         epochs = f" --epochs {kept[0]}..{kept[1]}" if kept is not None else ""

@@ -10,7 +10,14 @@ from ingest.driver.losses import lost_epochs, refuse_ahead
 from ingest.driver.stores import probe_stores
 from ingest.protocol.evidence import Evidence, Unknown
 from ingest.protocol.job import JobContext
-from ingest.protocol.recovery import PendingWork, RecoveryStep, SettledInstant, has_pending_work, look, settle_all
+from ingest.protocol.recovery import (
+    PendingWork,
+    RecoveryStep,
+    SettledInstant,
+    find_pending_work,
+    has_pending_work,
+    settle_all,
+)
 from timeline.active import ActiveTimeline
 from timeline.errors import StoreUnavailableError, WriterBusyError
 from timeline.lease import LeaseObserver, LeaseState, WriterRecord
@@ -124,7 +131,7 @@ def _examine(opened: TimelineHandle, force: bool, observer: LeaseObserver) -> _E
         return None
     job = build_job(opened)
     refuse_ahead(job)
-    seen = look(job, recent, _look(observer), force=force)
+    seen = find_pending_work(job, recent, _look(observer), force=force)
     recovery = Recovery(
         found=seen.found,
         writer=observer.writer,

@@ -19,8 +19,8 @@ from ingest.driver.losses import TargetLoss
 from ingest.protocol.committed import CommittedRows
 from ingest.protocol.evidence import gather
 from ingest.protocol.gaps import MissingEpochs
-from ingest.protocol.gone_files import gone_words
 from ingest.protocol.job import JobContext
+from ingest.protocol.missing_files import missing_files_text
 from ingest.protocol.recovery import pending_commits
 from sinks.held import contents_of, spans
 from timeline.active import ActiveTimeline
@@ -48,7 +48,7 @@ def with_pending(job: JobContext, losses: Sequence[TargetLoss]) -> list[TargetLo
             contents = contents_of(job.sink(target))
             if contents is None:
                 continue
-            how = f"has lost data files of an epoch that is decided ({gone_words({target: problems})})"
+            how = f"has lost data files of an epoch that is decided ({missing_files_text({target: problems})})"
             loss = found.get(target) or TargetLoss(target, how, (), contents.held())
             (part,) = (part for part in evidence.manifest.parts if part.target == target)
             lost = CommittedRows(evidence.plan, evidence.manifest, part)

@@ -42,7 +42,7 @@ class CommittedRows:
 
 
 @dataclass(frozen=True)
-class Read:
+class CommittedEpoch:
     """A committed epoch, read from the timeline.
 
     Attributes:
@@ -80,7 +80,7 @@ def committed_in(job: JobContext, target: str, among: Sequence[Span], newest: in
 
 
 def left_out(
-    job: JobContext, target: str, found: Sequence[Read], among: Sequence[Span], held: Held
+    job: JobContext, target: str, found: Sequence[CommittedEpoch], among: Sequence[Span], held: Held
 ) -> Iterator[CommittedRows]:
     """Committed epochs that a target was left out of: others have rows of them, and it has no part.
 
@@ -138,12 +138,12 @@ def _share(job: JobContext, target: str, manifest: Manifest) -> Part:
     return Part(target, manifest.ref, manifest.rows if is_given else 0, 0)
 
 
-def settled_for(target: str, found: Sequence[Read]) -> list[Span]:
+def settled_for(target: str, found: Sequence[CommittedEpoch]) -> list[Span]:
     """Epochs that one of these has replayed for a target, or given up for it."""
     return _spans_of(settled_by, target, found)
 
 
-def given_up(job: JobContext, found: Sequence[Read]) -> dict[str, list[CommittedRows]]:
+def given_up(job: JobContext, found: Sequence[CommittedEpoch]) -> dict[str, list[CommittedRows]]:
     """Committed epochs whose rows a person has given up, by target, oldest first; targets without any are omitted.
 
     Args:
@@ -162,13 +162,13 @@ def given_up(job: JobContext, found: Sequence[Read]) -> dict[str, list[Committed
     return by_target
 
 
-def _spans_of(told_by: Callable[[Plan, str], Spans], target: str, found: Sequence[Read]) -> list[Span]:
+def _spans_of(told_by: Callable[[Plan, str], Spans], target: str, found: Sequence[CommittedEpoch]) -> list[Span]:
     """Epochs that plans record for a target, each under the name that the target had then."""
     plans = ((each.plan, each.then.get(target)) for each in found)
     return [span for plan, then in plans if plan is not None and then is not None for span in told_by(plan, then)]
 
 
-def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = True) -> list[Read]:
+def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = True) -> list[CommittedEpoch]:
     """The committed epochs of a range, oldest first.
 
     Args:
@@ -185,10 +185,10 @@ def read_committed(job: JobContext, first: int, last: int, *, is_strict: bool = 
     return as_named_today(job, [each for each in found if each is not None])
 
 
-def as_named_today(job: JobContext, found: Sequence[tuple[Plan | None, Manifest]]) -> list[Read]:
+def as_named_today(job: JobContext, found: Sequence[tuple[Plan | None, Manifest]]) -> list[CommittedEpoch]:
     """Committed epochs, oldest first, under the current names of their targets; see `ingest.protocol.names`."""
     named = named_today(job, [manifest for _, manifest in found])
-    return [Read(plan, each.manifest, each.then) for (plan, _), each in zip(found, named, strict=True)]
+    return [CommittedEpoch(plan, each.manifest, each.then) for (plan, _), each in zip(found, named, strict=True)]
 
 
 def _read(job: JobContext, is_strict: bool, epoch: int) -> tuple[Plan | None, Manifest] | None:

@@ -94,11 +94,13 @@ def check_counts(
     planned = {offsets.shard for offsets in plan.ranges}
     if {count.shard for count in counts} != planned:
         raise RowCountError(f"{plan.ref}: planned shards {sorted(planned)}, counted {[c.shard for c in counts]}")
-    for misfit in misfits(counts, {target: TargetRows.of(each) for target, each in reports.items()}, quarantine):
+    for misfit in count_mismatches(
+        counts, {target: TargetRows.of(each) for target, each in reports.items()}, quarantine
+    ):
         raise RowCountError(f"{plan.ref}: {misfit}")
 
 
-def misfits(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quarantine: str) -> Iterator[str]:
+def count_mismatches(counts: Sequence[ShardCount], taken: Mapping[str, TargetRows], quarantine: str) -> Iterator[str]:
     """Row counts of an epoch that do not add up, human-readable.
 
     Args:

@@ -13,9 +13,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ingest.protocol.gone_files import without_files
 from ingest.protocol.job import JobContext
-from ingest.protocol.names import under_todays_names
+from ingest.protocol.missing_files import without_files
+from ingest.protocol.names import under_current_names
 from ingest.protocol.steps import read_manifest, read_plan
 from sinks.base import Lookup
 from timeline.decision import Decision, read_decision
@@ -101,7 +101,7 @@ def _check_manifest(
 ) -> Manifest | Damaged | Unknown | None:
     try:
         found = read_manifest(job, instant)
-        manifest = under_todays_names(job, found) if found is not None else None
+        manifest = under_current_names(job, found) if found is not None else None
         if manifest is None or is_decided or manifest == checked:
             return manifest
         problems = [

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import cache, partial
 
 from ingest.protocol.job import JobContext
-from ingest.protocol.names import has_files_of, part_of, under_todays_names
+from ingest.protocol.names import has_files_of, part_of, under_current_names
 from ingest.protocol.steps import read_manifest, read_rollback
 from timeline.active import ActiveTimeline
 from timeline.concurrency import map_concurrently
@@ -21,7 +21,7 @@ _LOOKED_AT = 10
 """A start checks this many instants with markers, the newest, and each older one once when its markers expire."""
 
 
-def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Collection[str] = ()) -> None:
+def clean_late_files(job: JobContext, timeline: ActiveTimeline, just_settled: Collection[str] = ()) -> None:
     """Delete late files of decided instants, and markers that are no longer needed.
 
     Args:
@@ -61,7 +61,7 @@ def clean_leftovers(job: JobContext, timeline: ActiveTimeline, just_settled: Col
 
 def _committed(job: JobContext, time: str) -> Manifest | None:
     manifest = read_manifest(job, time)
-    return under_todays_names(job, manifest) if manifest is not None else None
+    return under_current_names(job, manifest) if manifest is not None else None
 
 
 def _reaching_back(job: JobContext, timeline: ActiveTimeline, times: Sequence[str]) -> ActiveTimeline:

@@ -53,7 +53,7 @@ def named_today(job: JobContext, manifests: Sequence[Manifest]) -> list[Named]:
     return named[::-1]
 
 
-def under_todays_names(job: JobContext, manifest: Manifest) -> Manifest:
+def under_current_names(job: JobContext, manifest: Manifest) -> Manifest:
     """One epoch with its parts under the current names; see `named_today`."""
     return named_today(job, [manifest])[0].manifest
 

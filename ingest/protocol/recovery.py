@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 
 from ingest.protocol.events import Completed, EpochResult, LeftPending, Listener, PendingFound, RolledBack, no_listener
 from ingest.protocol.evidence import Damaged, Evidence, Unknown, gather
-from ingest.protocol.gone_files import files_gone, gone_words
 from ingest.protocol.job import JobContext
-from ingest.protocol.late_files import clean_leftovers as clean_leftovers
+from ingest.protocol.late_files import clean_late_files as clean_late_files
+from ingest.protocol.missing_files import missing_files_error, missing_files_text
 from ingest.protocol.steps import (
     claim_commit,
     claim_rollback,
@@ -42,7 +42,7 @@ from timeline.units import count
 
 log = logging.getLogger(__name__)
 
-WHOLE_LOOK_EVERY = 16
+FULL_LISTING_EVERY = 16
 """Every 16th writer lists the whole timeline, to find instants that a late writer left before the settled mark."""
 
 
@@ -113,7 +113,8 @@ def next_step(evidence: Evidence, *, force: bool = False) -> RecoveryStep:
             return RecoveryStep(StepKind.HALT, f"the prepared state cannot be checked: {evidence.manifest.why}")
         case Decision() as decision if decision.commits(evidence.instant) and evidence.gone:
             return RecoveryStep(
-                StepKind.REFUSE, f"decided: commit, by {decision.by}; data files are gone: {gone_words(evidence.gone)}"
+                StepKind.REFUSE,
+                f"decided: commit, by {decision.by}; data files are gone: {missing_files_text(evidence.gone)}",
             )
         case Decision() as decision if decision.commits(evidence.instant) and evidence.lost:
             return RecoveryStep(
@@ -237,7 +238,7 @@ def _take_step(job: JobContext, evidence: Evidence, settler: Settler, notify: Li
             )
         case StepKind.REFUSE:
             assert manifest is not None
-            raise files_gone(manifest.ref, evidence.gone)
+            raise missing_files_error(manifest.ref, evidence.gone)
         case StepKind.WAIT:
             return SettledInstant(evidence, step, False)
         case StepKind.RECOMMIT | StepKind.REPLAY:
@@ -372,7 +373,9 @@ def has_pending_work(timeline: ActiveTimeline) -> bool:
     return bool(timeline.pending().by_action(Action.COMMIT, Action.ROLLBACK).instants)
 
 
-def look(job: JobContext, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False) -> PendingWork:
+def find_pending_work(
+    job: JobContext, recent: ActiveTimeline, lease: LeaseState | Unknown, *, force: bool = False
+) -> PendingWork:
     """Pending commit instants and the step that recovery would take with each; reads only.
 
     Lists the whole timeline if nothing is pending behind the settled mark: an instant of a late writer may be before
@@ -403,7 +406,7 @@ def settle_all(
     """As `recover`; an instant that has to be written to a target again stays pending, with `is_done` False.
 
     Epochs are applied in order, so decided epochs behind it wait as well. Lists the timeline from the settled mark on
-    (`timeline.settled`); every `WHOLE_LOOK_EVERY`-th writer lists the whole timeline, to find instants of late writers.
+    (`timeline.settled`); each `FULL_LISTING_EVERY`-th writer lists all of it, to find instants of late writers.
 
     Args:
         job: the job.
@@ -412,7 +415,7 @@ def settle_all(
         seen: pending work that this process read before it took the lease.
     """
     job.store.remove_stale_uploads()
-    is_whole = lease.generation % WHOLE_LOOK_EVERY == 0 or (seen is not None and seen.is_whole)
+    is_whole = lease.generation % FULL_LISTING_EVERY == 0 or (seen is not None and seen.is_whole)
     timeline = _load(job, is_whole=is_whole)
     pending = pending_commits(job, timeline)
     notify(PendingFound(tuple(pending)))
@@ -435,7 +438,7 @@ def settle_all(
             ref = EpochRef(rollback.plan.epoch, rollback.plan.instant, lease.generation)
             drive_rollback(job, rollback, ref, None)
             notify(RolledBack(ref, rollback.plan.reason))
-    clean_leftovers(job, timeline, just_settled=done)
+    clean_late_files(job, timeline, just_settled=done)
     return Settlement(timeline, settled)
 
 

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from ingest.protocol.counts import check_counts, check_part, left_out, rows_by_target
-from ingest.protocol.gone_files import files_gone, without_files
 from ingest.protocol.job import JobContext
-from ingest.protocol.names import under_todays_names
+from ingest.protocol.missing_files import missing_files_error, without_files
+from ingest.protocol.names import under_current_names
 from timeline.active import ActiveTimeline
 from timeline.chain import Chain
 from timeline.concurrency import map_concurrently
@@ -234,7 +234,7 @@ def finish(job: JobContext, decision: Decision, manifest: Manifest | None = None
         TargetError: a target did not take its part; the epoch stays pending and decided.
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
-    manifest = manifest or under_todays_names(job, manifest_of(job, decision))
+    manifest = manifest or under_current_names(job, manifest_of(job, decision))
     apply_in_order(job, decision, manifest, applied_through=applied_through)
     complete(job, decision, manifest)
 
@@ -253,10 +253,10 @@ def apply_in_order(job: JobContext, decision: Decision, manifest: Manifest, *, a
         ReplayNeededError: a target has lost its part, and this process cannot write it again.
     """
     for earlier in decided_before(job, decision.epoch, applied_through):
-        lagging = under_todays_names(job, manifest_of(job, earlier))
+        lagging = under_current_names(job, manifest_of(job, earlier))
         gone = without_files(job, lagging)
         if gone:
-            raise files_gone(lagging.ref, gone)
+            raise missing_files_error(lagging.ref, gone)
         for part in lagging.parts:
             _commit(job, lagging, part)
     reach("applying")

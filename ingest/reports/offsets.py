@@ -1,4 +1,4 @@
-"""Where each shard stands: what is committed, how far its source goes now, and what lies between. Reads no records."""
+"""Offsets of each shard: committed, newest in the source, and the lag between them. Reads no records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_A_QUERY = "a streaming query reads the source; ask it, or its source, how fa
 
 
 class ShardState(enum.Enum):
-    """How a shard's committed offset and its source's newest one compare."""
+    """A shard's committed offset compared with the newest one of its source."""
 
     CURRENT = "current"
     BEHIND = "behind"
@@ -37,11 +37,11 @@ class ShardState(enum.Enum):
 
 @dataclass(frozen=True)
 class KnownHole:
-    """Records that the job went on behind.
+    """Records that the job skipped.
 
     Attributes:
-        epoch: the epoch that went on behind them.
-        hole: which ones, and why.
+        epoch: the epoch that skipped them.
+        hole: their offsets, and why they were skipped.
     """
 
     epoch: int
@@ -50,18 +50,18 @@ class KnownHole:
 
 @dataclass(frozen=True)
 class ShardOffsets:
-    """Where one shard stands.
+    """Offsets of one shard.
 
     Attributes:
         shard: the shard.
-        state: how committed and newest compare.
-        committed: the first offset that is not committed; None of a shard that no epoch has read.
-        newest: the offset behind the last record in the source; None where that is not known or nothing is there.
-        lag: units (bytes, records) behind the committed offset that can still be read; None where not known.
-        epoch: the last epoch that moved it; None where that is none, or one before those that were looked at.
+        state: committed compared with newest.
+        committed: the first offset that is not committed; None for a shard that no epoch has read.
+        newest: the offset behind the last record in the source; None where unknown, or where the shard is missing.
+        lag: units (bytes, records) behind the committed offset that can still be read; None where unknown.
+        epoch: the last epoch that advanced it; None where none of the epochs that were read did.
         lost: records behind the committed offset that the source no longer has.
-        holes: records that the job went on behind before, of the epochs that were looked at.
-        note: what a person should know of it; "" where there is nothing to say.
+        holes: records that the job skipped, in the epochs that were read.
+        note: a remark for the user; "" for none.
     """
 
     shard: str
@@ -77,16 +77,16 @@ class ShardOffsets:
 
 @dataclass(frozen=True)
 class JobOffsets:
-    """Where all shards of a job stand.
+    """Offsets of all shards of a job.
 
     Attributes:
         unit: what offsets count; None where the source cannot say.
-        shards: one row for each, by name.
+        shards: one row for each shard, by name.
         next_epoch: the first epoch that is not decided.
-        looked_from: the first epoch whose decision was looked at for `epoch` and `holes`.
-        unknown: why nothing is known of the source now; None where it answered.
-        is_silent: whether that is because it did not answer.
-        pending: instants that are not done; what they read is not committed before it is decided.
+        looked_from: the first epoch whose decision was read for `epoch` and `holes`.
+        unknown: why the source's offsets are unknown; None where it answered.
+        is_silent: whether the source did not answer.
+        pending: number of pending instants; their ranges count as committed once they are decided.
     """
 
     unit: Unit | None
@@ -99,7 +99,7 @@ class JobOffsets:
 
     @property
     def lag(self) -> int | None:
-        """Units behind all committed offsets; None where that is not known."""
+        """Units behind all committed offsets; None where unknown."""
         return None if self.unknown is not None else sum(row.lag or 0 for row in self.shards)
 
     @property
@@ -108,19 +108,19 @@ class JobOffsets:
         return sum(row.committed or 0 for row in self.shards)
 
     def count(self, state: ShardState) -> int:
-        """How many shards are in this state."""
+        """Number of shards in this state."""
         return sum(row.state is state for row in self.shards)
 
 
 @dataclass(frozen=True)
 class SourceEnds:
-    """What the source says of its shards now.
+    """Ends of the source's shards, or why they are unknown.
 
     Attributes:
         unit: what offsets count; None where the source cannot say.
-        ends: by shard; None where it does not say.
-        unknown: why not.
-        is_silent: whether that is because it did not answer.
+        ends: end of each shard; None where unknown.
+        unknown: why they are unknown.
+        is_silent: whether the source did not answer.
     """
 
     unit: Unit | None
@@ -131,11 +131,11 @@ class SourceEnds:
 
 @dataclass(frozen=True)
 class _Moved:
-    """What decisions tell of shards.
+    """Progress of shards by decisions.
 
     Attributes:
-        epochs: the last epoch that moved each.
-        holes: holes of each.
+        epochs: the last epoch that advanced each shard.
+        holes: holes of each shard.
     """
 
     epochs: dict[str, int] = field(default_factory=dict)
@@ -143,11 +143,11 @@ class _Moved:
 
 
 def job_offsets(opened: TimelineHandle, most_epochs: int) -> JobOffsets:
-    """Where all shards of a job stand: from its timeline, and from its source as far as that answers.
+    """Offsets of all shards: from the job's timeline, and from its source as far as that answers.
 
     Args:
         opened: the job; it may not have begun.
-        most_epochs: decisions looked at for holes and for the last epoch of each shard, the newest ones; 0: all.
+        most_epochs: number of newest decisions read for holes and for the last epoch of each shard; 0: all.
 
     Raises:
         ConfigError: a package for the source is missing.
@@ -171,12 +171,12 @@ def job_offsets(opened: TimelineHandle, most_epochs: int) -> JobOffsets:
 
 
 def open_job_source(opened: TimelineHandle) -> Source | None:
-    """The job's source; None where a streaming query has it."""
+    """The job's source; None where a streaming query reads it."""
     return None if isinstance(opened.config.source, StreamOptions) else open_source(opened.config)
 
 
 def source_ends(source: Source | None, positions: Mapping[str, Position]) -> SourceEnds:
-    """What the source says now; one that does not answer is an answer too."""
+    """Ends of the source's shards; a source that does not answer raises nothing."""
     if source is None:
         return SourceEnds(None, unknown=_OF_A_QUERY)
     try:
@@ -202,7 +202,7 @@ def _row(shard: str, chain: Chain, ends: Mapping[str, ShardEnd] | None, moved: _
 
 
 def shard_state(position: Position | None, end: ShardEnd | None) -> ShardState:
-    """How its committed position and its end compare; None: no epoch has read it, nothing is known of its end."""
+    """State of a shard by its committed position (None: no epoch has read it) and its end (None: unknown)."""
     if end is None:
         return ShardState.UNKNOWN
     if end.lost is not None or (end.newest is not None and end.newest < end.start):
@@ -230,7 +230,7 @@ def _decisions(store: ObjectStore, epochs: range, retry: Retry) -> list[Decision
 
 
 def offsets_json(offsets: JobOffsets) -> dict[str, object]:
-    """It as one JSON object, see ``docs/cli.md``."""
+    """Offsets as one JSON object; see ``docs/cli.md``."""
     return {
         "unit": offsets.unit.value if offsets.unit is not None else None,
         "next_epoch": offsets.next_epoch,

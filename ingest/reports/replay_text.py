@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ingest.driver.put_back import Lost, ReplayResult, RowOrigin
-from sinks.held import Span, is_single, span_words, spans
+from sinks.held import Span, is_single, span_text, spans
 from timeline.epoch import Json
 from timeline.errors import ConfigError
 from timeline.units import count
@@ -56,7 +56,7 @@ def _done(found: ReplayResult) -> Iterator[str]:
 
 def _before(found: ReplayResult) -> str:
     return "; ".join(
-        f"{span_words(among)} ({count(rows, 'row')}) of {target} {'was' if is_single(among) else 'were'} given up"
+        f"{span_text(among)} ({count(rows, 'row')}) of {target} {'was' if is_single(among) else 'were'} given up"
         for target, among, rows in _given_up_before(found)
     )
 
@@ -70,7 +70,7 @@ def _lines(lost: Sequence[Lost], what: str) -> Iterator[str]:
     for target in dict.fromkeys(each.target for each in lost):
         mine = [each for each in lost if each.target == target]
         rows = sum(each.epoch.part.rows for each in mine)
-        yield f"  {target}: {span_words(spans(each.number for each in mine))} ({count(rows, 'row')}) {what}"
+        yield f"  {target}: {span_text(spans(each.number for each in mine))} ({count(rows, 'row')}) {what}"
         for each in mine:
             if each.why:
                 yield f"    epoch {each.number}: {each.why}"

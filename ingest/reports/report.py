@@ -20,7 +20,7 @@ from ingest.reports.offsets import JobOffsets, ShardOffsets, ShardState, job_off
 from ingest.reports.selection import Selection, select
 from ingest.sources.quarantine import QUARANTINE_SHARD
 from ingest.sources.replays import given_up_targets
-from sinks.held import is_single, span_words
+from sinks.held import is_single, span_text
 from timeline.decision import Outcome
 from timeline.epoch import ShardCount
 from timeline.errors import InvariantError, TargetRefusedError, TidelineError
@@ -361,7 +361,7 @@ def _given_up(history: History) -> Iterator[str]:
         if entry.plan is None or entry.outcome is not Outcome.COMMIT:
             continue
         for target, among in given_up_targets(entry.plan).items():
-            words = span_words(among).capitalize()
+            words = span_text(among).capitalize()
             yield f"{words} {'was' if is_single(among) else 'were'} given up for {target}, by epoch {entry.epoch}."
 
 

@@ -1,11 +1,11 @@
-"""What `tideline watch` sees: one frame after the other, each of one listing and the bodies of what is new.
+"""Frames of `tideline watch`: each reads one listing, the writer's record and the bodies that are new.
 
 ::
 
     timeline ── list ──┐
     new bodies ── get ─┼─► Watcher.look() ─► Frame ─► watch_screen: a picture of it, made by a pure function
     writer's record ───┤
-    LagProbe ──────────┘   asks the source in a thread of its own: it may be slow, or silent
+    LagProbe ──────────┘   asks the source in a thread of its own: the source may be slow, or not answer
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class Writer:
 
     Attributes:
         generation: its number.
-        process: who it is.
+        process: its process.
         job: its job's name.
-        lease: what is known of its lease.
-        has_beaten: whether a heartbeat was seen: it certainly lives.
-        is_released: whether it has ended by itself.
-        silent_s: seconds since its record was last seen to change.
-        ttl_s: after so many it counts as dead.
-        ended_by: the error that ended it; "" where none did, or where nothing tells.
+        lease: state of its lease.
+        has_beaten: whether a heartbeat was observed, so that it certainly lives.
+        is_released: whether it has released its lease.
+        silent_s: seconds since its record changed.
+        ttl_s: silence in seconds after which it counts as dead.
+        ended_by: the error that ended it; "" where none did, or none is recorded.
     """
 
     generation: int
@@ -96,13 +96,13 @@ class Writer:
 
 @dataclass(frozen=True)
 class IngestRate:
-    """How fast rows come in, over the latest committed epochs and all that lies between them.
+    """Rates over the latest committed epochs and the pauses between them.
 
     Attributes:
-        epochs: how many.
-        over_s: seconds from the first one's request to the last one's completion.
-        rows_per_s: rows accepted.
-        bytes_per_s: bytes written to all targets.
+        epochs: number of epochs.
+        over_s: seconds from the first epoch's request to the last one's completion.
+        rows_per_s: accepted rows per second.
+        bytes_per_s: bytes written to all targets per second.
     """
 
     epochs: int
@@ -113,22 +113,22 @@ class IngestRate:
 
 @dataclass(frozen=True)
 class Frame:
-    """What there is to see at one moment.
+    """State of a job at one moment.
 
     Attributes:
-        at: when it was looked, UTC, by this machine's clock.
+        at: time of the frame, UTC, by this machine's clock.
         job: the job's name.
         timeline: its URL.
-        seen_at: when storage last answered; earlier than `at` where it does not; None where it never did.
-        problem: what storage says instead of answering.
-        instants: how many there are.
+        seen_at: when storage last answered, UTC; earlier than `at` while it does not; None where it never did.
+        problem: the error of storage; None where it answered.
+        instants: number of active instants.
         epochs: the newest epochs, oldest first.
-        pending: instants that are not done, oldest first.
+        pending: pending instants, oldest first.
         rollbacks: the newest rollbacks, newest first.
         rate: None before the first commit.
-        writer: None before the first one.
-        lag: None before the source has answered for the first time.
-        warning: why a start of the job would be refused by its timeline; "" where nothing is.
+        writer: None before the first writer.
+        lag: None before the source's first answer.
+        warning: why a start of the job would be refused; "" where it would not.
     """
 
     at: datetime
@@ -152,14 +152,14 @@ def now_utc() -> datetime:
 
 
 class LagSource(Protocol):
-    """Tells how far the job is behind."""
+    """Reports the lag of a job."""
 
     def latest(self) -> LagReport | None:
-        """What is known, at once."""
+        """The latest report; never waits."""
 
 
 class LagProbe:
-    """Measures lag in a thread of its own, again and again, at most every 10 s; `latest` never waits for it."""
+    """Measures the lag in a thread of its own, at most every 10 s; `latest` never waits for it."""
 
     def __init__(self, measure: Callable[[], LagReport], *, every_s: float = _LAG_EVERY_S) -> None:
         self._measure = measure
@@ -169,17 +169,17 @@ class LagProbe:
         self._next_at = 0.0
 
     def latest(self) -> LagReport | None:
-        """The latest measurement; starts the next one where it is time."""
+        """The latest measurement; starts the next one when it is due."""
         now = time.monotonic()
         if (self._thread is None or not self._thread.is_alive()) and now >= self._next_at:
             self._next_at = now + self._every_s
-            # A daemon: a source that does not answer must not keep the command from ending.
+            # A daemon thread: a source that does not answer must not keep the command from ending.
             self._thread = threading.Thread(target=self._run, name="tideline-lag", daemon=True)
             self._thread.start()
         return self._latest
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the measurement that is under way, if there is one."""
+        """Wait for the running measurement, if there is one."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
@@ -188,7 +188,7 @@ class LagProbe:
 
 
 class LagMeter:
-    """Measures lag: decisions that are new since the last time, and where the source's shards end."""
+    """Measures the lag: reads decisions newer than the last measurement, and the ends of the source's shards."""
 
     def __init__(self, opened: TimelineHandle, source: Source | None, now: Callable[[], datetime] = now_utc) -> None:
         self._opened = opened
@@ -197,7 +197,7 @@ class LagMeter:
         self._chain: Chain | None = None
 
     def latest(self) -> LagReport:
-        """Measure now; whatever does not answer is told in the answer."""
+        """Measure now; a source or store that does not answer is part of the report."""
         try:
             self._chain = self._advanced(self._chain)
             said = source_ends(self._source, self._chain.positions)
@@ -224,13 +224,13 @@ def _reported(at: datetime, lag: Lag, ends: Mapping[str, ShardEnd], chain: Chain
 
 
 class Watcher:
-    """Looks at a job again and again; every look reads one listing, the writer's record, and bodies that are new.
+    """Makes frames; each reads one listing, the writer's record, and the bodies that are new.
 
     Args:
         opened: the job.
-        lag: tells how far it is behind.
-        observer: watches its writer.
-        now: the clock that ages are counted by.
+        lag: reports its lag.
+        observer: observes its writer.
+        now: clock for ages.
         warning: see `Frame`.
     """
 
@@ -252,7 +252,7 @@ class Watcher:
         self._last = Frame(now(), opened.config.name, opened.store.url)
 
     def look(self) -> Frame:
-        """The next frame; where storage does not answer, the last one with the problem."""
+        """The next frame; where storage does not answer, the last frame with the error."""
         try:
             self._last = self._look()
         except (TidelineError, OSError) as error:
@@ -284,7 +284,7 @@ class Watcher:
         )
 
     def _read(self, timeline: ActiveTimeline, instants: Sequence[Instant]) -> tuple[Entry, ...]:
-        """Their entries; what is completed never changes and is read once."""
+        """Entries of these instants; a completed instant never changes and is read once."""
         unknown = [instant for instant in instants if instant.file_name not in self._entries]
         read = Timeline(replace(timeline, instants=tuple(unknown))).history().entries
         found = self._entries | {entry.instant.file_name: entry for entry in read}
@@ -315,7 +315,7 @@ def _order(instant: Instant) -> tuple[str, str]:
 
 
 def rate_of(epochs: Sequence[EpochRow], most: int = 10) -> IngestRate | None:
-    """How fast rows came in over the newest committed epochs; None where there are none."""
+    """Rates over the newest committed epochs; None where there are none."""
     done = [epoch for epoch in epochs if epoch.state == "committed" and epoch.completed and epoch.requested][-most:]
     begins = [epoch.requested for epoch in done if epoch.requested is not None]
     ends = [epoch.completed for epoch in done if epoch.completed is not None]

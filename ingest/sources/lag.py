@@ -1,4 +1,4 @@
-"""How far a job is behind its source: what its shards hold beyond the committed offsets."""
+"""The lag of a job: records or bytes of its shards beyond the committed offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Lag:
     """The lag of a job.
 
     Attributes:
-        unit: what offsets count.
+        unit: unit of the offsets.
         units: records or bytes that exist and are not committed.
         shards: shards with new records.
         by_shard: lag of each shard, as far as it is known.
@@ -32,5 +32,5 @@ class Lag:
         return cls(unit, sum(by_shard.values()), len(by_shard), by_shard)
 
     def largest(self, most: int) -> list[tuple[str, int]]:
-        """The shards that are furthest behind, at most so many, the worst first, each with its lag."""
+        """The `most` shards with the largest lags, the largest first, each with its lag."""
         return heapq.nlargest(most, self.by_shard.items(), key=lambda entry: (entry[1], entry[0]))

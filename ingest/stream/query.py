@@ -45,11 +45,11 @@ def stream(df: DataFrame, conf: str | os.PathLike[str] | JobConfig) -> StreamIng
     """A writer that puts a streaming DataFrame through a job's timeline into its targets.
 
     Args:
-        df: the query's rows; Spark's to make, with any of its sources and transformations.
-        conf: a job file with ``source: {type: stream}``, or one that was loaded.
+        df: the query's rows, with any of Spark's sources and transformations.
+        conf: a job file with ``source: {type: stream}``, or a loaded one.
 
     Raises:
-        ConfigError: the job is not for a stream, or the DataFrame is none.
+        ConfigError: the job is not for a stream, or the DataFrame is not a streaming one.
     """
     config = _stream_config(conf)
     if not df.isStreaming:
@@ -62,18 +62,18 @@ def stream(df: DataFrame, conf: str | os.PathLike[str] | JobConfig) -> StreamIng
 
 
 def starting_offsets(conf: str | os.PathLike[str] | JobConfig, *, default: str = "earliest", source: int = 0) -> str:
-    """Where a query has to begin so that it continues the timeline: text for Kafka's option ``startingOffsets``.
+    """Offsets at which a query continues the timeline, as text for Kafka's option ``startingOffsets``.
 
-    Spark looks at that option only when a query has no checkpoint, so it can stand in the query's code for good.
-    What an ended writer has left open is recovered first.
+    Spark reads that option only when a query has no checkpoint, so it can stay in the query's code.
+    Pending epochs of an ended writer are recovered first.
 
     Args:
         conf: the job file, or a loaded one.
-        default: what to say while nothing is committed.
-        source: which of the query's sources, in Spark's order.
+        default: the value while no epoch is committed.
+        source: index of the query's source, in Spark's order.
 
     Raises:
-        ConfigError: the committed offsets are of a kind that only their own checkpoint can continue.
+        ConfigError: only the query's own checkpoint can continue the committed offsets.
         WriterBusyError: a writer that may be alive has an open epoch.
     """
     opened = open_timeline(_stream_config(conf))
@@ -98,10 +98,10 @@ def starting_offsets(conf: str | os.PathLike[str] | JobConfig, *, default: str =
 
 
 class StreamIngest:
-    """Made by `stream`. Options are given as to Spark's ``df.writeStream``; what comes out is decided by the job."""
+    """Returned by `stream`. Takes the options of Spark's ``df.writeStream``; targets and format come from the job."""
 
     def __init__(self, df: DataFrame, config: JobConfig) -> None:
-        """Nothing is started yet."""
+        """Create the writer; starts no query."""
         self._df = df
         self._config = config
         self._writer = df.writeStream
@@ -109,9 +109,9 @@ class StreamIngest:
         self._is_anew = False
 
     def option(self, key: str, value: str | int | float | bool | None) -> StreamIngest:
-        """One of Spark's options; ``checkpointLocation`` is required. ``newTimeline`` is Tideline's own.
+        """Set one of Spark's options, of which ``checkpointLocation`` is required, or ``newTimeline``.
 
-        ``newTimeline: true`` begins anew beside rows of a timeline of this job that is gone.
+        ``newTimeline: true`` creates a timeline though the targets have rows of a deleted one of this job.
         """
         if key.lower() == _CHECKPOINT.lower():
             self._checkpoint = None if value is None else str(value)
@@ -122,28 +122,28 @@ class StreamIngest:
         return self
 
     def options(self, **options: str | int | float | bool | None) -> StreamIngest:
-        """Several of Spark's options."""
+        """Set several options; see `option`."""
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def trigger(self, **trigger: Any) -> StreamIngest:
-        """When micro-batches are made, as for Spark's ``trigger``: each of them is an epoch."""
+        """Set Spark's ``trigger`` of micro-batches; each micro-batch is an epoch."""
         self._writer = self._writer.trigger(**trigger)
         return self
 
     def queryName(self, name: str) -> StreamIngest:
-        """The query's name in Spark."""
+        """Set the query's name in Spark."""
         self._writer = self._writer.queryName(name)
         return self
 
     def start(self) -> IngestQuery:
-        """Become the timeline's writer, recover what is pending, and start the query.
+        """Take the timeline's lease, recover pending epochs, and start the query.
 
         Raises:
             ConfigError: the query's columns do not fit the job, or ``checkpointLocation`` is missing.
             WriterBusyError: another process writes this timeline.
-            TidelineError: a store or a target does not allow it; the message says what to do.
+            TidelineError: a store or a target refuses the job; the message says what to do.
         """
         if self._checkpoint is None:
             raise ConfigError(f'.option("{_CHECKPOINT}", …) is missing: the offsets of each batch are read from there')
@@ -184,17 +184,17 @@ class StreamIngest:
 
 
 class IngestQuery(StreamingQuery):
-    """Spark's handle of the running query. What ends it is raised as the TidelineError that it was.
+    """Spark's handle of a running query, which raises the TidelineError that ended the query.
 
-    However the query ends, the lease is released then, so that the next start need not wait.
+    The lease is released whenever the query ends, so that the next start need not wait.
     """
 
     def __init__(self, query: StreamingQuery, batches: BatchIngest, lease: WriterLease) -> None:
-        """Watch a query that has just been started."""
+        """Watch a query that was just started."""
         super().__init__(query._jsq)
         self._batches = batches
         self._lease = lease
-        # Spark's kind of thread: it closes its connection to the JVM when it ends.
+        # Spark's thread class, which closes its connection to the JVM when it ends.
         self._watcher = InheritableThread(self._watch, name="tideline-stream", daemon=True)
         self._watcher.start()
 
@@ -202,8 +202,8 @@ class IngestQuery(StreamingQuery):
         """Wait for the query's end, at most `timeout` seconds; see Spark's.
 
         Raises:
-            TidelineError: what ended the query.
-            StreamingQueryException: what ended it outside of Tideline, for example in the source.
+            TidelineError: an error of Tideline ended the query.
+            StreamingQueryException: another error ended it, for example one of the source.
         """
         try:
             ended = super().awaitTermination(timeout)
@@ -218,10 +218,10 @@ class IngestQuery(StreamingQuery):
         return ended
 
     def processAllAvailable(self) -> None:
-        """Wait until everything that is there now is committed; see Spark's.
+        """Wait until all records that the sources have now are committed; see Spark's.
 
         Raises:
-            TidelineError: what ended the query before.
+            TidelineError: an error of Tideline ended the query before.
         """
         try:
             super().processAllAvailable()
@@ -231,7 +231,7 @@ class IngestQuery(StreamingQuery):
             raise self._batches.failure from error
 
     def stop(self) -> None:
-        """End the query. An epoch that is not prepared yet is rolled back; one that is, is finished."""
+        """End the query. An epoch that is not prepared is rolled back; a prepared one is completed."""
         self._batches.stop.set()
         super().stop()
         self._watcher.join()

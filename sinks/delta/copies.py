@@ -1,4 +1,4 @@
-"""Data files of one Delta table as data files of another one of the same job, byte for byte."""
+"""Copies of data files between Delta tables of one job, byte for byte."""
 
 from __future__ import annotations
 

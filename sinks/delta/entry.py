@@ -74,7 +74,7 @@ class TableOverwrite:
 
 
 @dataclass(frozen=True)
-class Seen:
+class EntryFacts:
     """Facts of a log entry that a later append depends on.
 
     Attributes:
@@ -100,9 +100,9 @@ class Seen:
         """Whether the entry changes the table's schema, properties or protocol."""
         return self.metadata is not None or self.protocol is not None
 
-    def then(self, later: Seen) -> Seen:
+    def then(self, later: EntryFacts) -> EntryFacts:
         """The facts of this entry and a later one together."""
-        return Seen(
+        return EntryFacts(
             self.marker if later.marker is None else later.marker,
             later.metadata or self.metadata,
             later.protocol or self.protocol,
@@ -206,7 +206,7 @@ def withdrawal_text(entry: DeltaLogEntry) -> bytes:
     return _lines([{"commitInfo": info}, *(_removed(file, entry.written_ms) for file in entry.files)])
 
 
-def read_entry(where: str, body: bytes, app_id: str) -> Seen:
+def read_entry(where: str, body: bytes, app_id: str) -> EntryFacts:
     """Facts of any writer's log entry that a later append depends on.
 
     Args:
@@ -217,14 +217,14 @@ def read_entry(where: str, body: bytes, app_id: str) -> Seen:
     Raises:
         StoreUnavailableError: the entry is still being written, or damaged.
     """
-    seen = Seen()
+    seen = EntryFacts()
     info: Mapping[str, Any] = {}
     takes_rows = False
     with _readable(where):
         for action in _actions(body):
             marked = action.get("txn")
             marker = int(marked["version"]) if marked and marked["appId"] == app_id else None
-            seen = seen.then(Seen(marker, action.get("metaData"), action.get("protocol")))
+            seen = seen.then(EntryFacts(marker, action.get("metaData"), action.get("protocol")))
             info = action.get("commitInfo") or info
             takes_rows = takes_rows or ("remove" in action and action["remove"].get("dataChange") is not False)
         if seen.marker is not None:

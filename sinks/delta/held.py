@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sinks.delta.entry import Seen, TableOverwrite
+from sinks.delta.entry import EntryFacts, TableOverwrite
 from sinks.held import Base, Held, Span
 
 _MOST_RESTORES = 100
@@ -35,7 +35,7 @@ class LogWalk:
         marker_at: reads the job's marker at a version; None if there is none, or the version can no longer be opened.
     """
 
-    entry: Callable[[int], Seen | None]
+    entry: Callable[[int], EntryFacts | None]
     marker_at: Callable[[int], int | None]
 
 

@@ -1,4 +1,4 @@
-"""Compares a lake target with the timeline: files that are gone, changed, left over, or visible though undecided."""
+"""Compares a Delta table with the timeline: files that are missing, changed, late, or visible though undecided."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from timeline.stores.base import ObjectInfo
 from timeline.units import count
 
 _IN_FOLDER = re.compile(r"(?P<instant>\d{17})-(?P<owner>[0-9a-f]{12})/.+")
-"""Anything in a folder that Spark writes for an instant; see `sinks.delta.spark_files`."""
+"""A file in a folder that Spark writes for an instant; see `sinks.delta.spark_files`."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What readers of a table see now.
+    """Contents of a table as readers see them.
 
     Attributes:
-        applied: the newest epoch of this job that it has; None where it has none.
-        files: rows of each visible data file, by path; None where the log does not tell them.
-        removed: paths of the files that were ever taken out of it; None where nobody knows.
+        applied: the newest epoch of this job in the table; None where it has none.
+        files: number of rows of each visible data file, by path; None where the log does not record it.
+        removed: returns the paths of all files ever removed from the table; None where the log no longer has them.
     """
 
     applied: int | None
@@ -70,14 +70,14 @@ class LakeAuditor:
 
 @dataclass(frozen=True)
 class LakeAudit:
-    """One comparison.
+    """One comparison of a table with the timeline.
 
     Attributes:
         target: the target's name.
-        app_id: the job's key in the table; files of other jobs are theirs.
+        app_id: the job's key in the table; files of other jobs are ignored.
         listed: every object below the target's folder, by path.
-        table: what readers see; None where there is no table.
-        damage: what is wrong with a data file's content, None where nothing is; asked where data is looked into.
+        table: contents as readers see them; None where there is no table.
+        damage: checks the bytes of a data file, returns what is wrong with them; called for a deep audit only.
     """
 
     target: str
@@ -87,7 +87,7 @@ class LakeAudit:
     damage: Callable[[WrittenFile], str | None]
 
     def compare(self, expected: Expected) -> Audit:
-        """Everything that differs."""
+        """All differences."""
         files = {file.path: file for part in expected.parts for file in part.files}
         own = dict(self._own_files())
         with_part = {part.epoch.instant for part in expected.parts}
@@ -114,7 +114,7 @@ class LakeAudit:
                 yield path, match["instant"]
 
     def _not_applied(self, expected: Expected) -> Iterator[Finding]:
-        """Completed epochs that are not in the table, which has its newest epoch as a mark."""
+        """Completed epochs newer than the epoch of the table's marker."""
         applied = self.table.applied if self.table is not None else None
         for part in expected.parts:
             is_expected = part.rows and part.epoch.instant not in expected.settled
@@ -128,7 +128,7 @@ class LakeAudit:
                 )
 
     def _needed(self, files: Mapping[str, WrittenFile], expected: Expected) -> Iterator[WrittenFile]:
-        """Files but those that no reader sees, and whose rows a later epoch has instead or a person has given up."""
+        """Files that must exist: visible ones, and those of epochs that are neither replayed nor given up."""
         parts = (part for part in expected.parts if part.epoch.instant not in expected.settled)
         needed = {file.path for part in parts for file in part.files} | self._visible.keys()
         return (file for path, file in files.items() if path in needed)
@@ -160,7 +160,7 @@ class LakeAudit:
                 yield self._finding(Problem.DAMAGED, file.path, damage, there.size)
 
     def _lost_from_table(self, expected: Expected) -> Iterator[Finding]:
-        """Files of completed epochs that readers do not see though nobody took them out of the table."""
+        """Files of completed epochs that readers do not see although nobody removed them from the table."""
         parts = (part for part in expected.parts if part.epoch.instant not in expected.settled)
         files = {file.path: file for part in parts for file in part.files}
         unseen = [path for path in files if path in self.listed and path not in self._visible]
@@ -173,11 +173,11 @@ class LakeAudit:
                     )
 
     def _of_other(self, path: str, instant: str, expected: Expected, with_part: Container[str]) -> Iterator[Finding]:
-        """A data file of this job that no completed epoch names."""
+        """A data file of this job that no completed epoch's manifest names."""
         fate = expected.fates.get(instant)
         size = self.listed[path].size
         if fate is InstantState.COMMITTED and instant not in with_part:
-            # Without its part nobody can tell which of its files are late copies.
+            # Without the part, late copies cannot be told from committed files.
             why = f"instant {instant} is committed, and its manifest has nothing of {self.target}: was it renamed?"
             yield self._finding(Problem.UNKNOWN, path, why, size)
         elif path in self._visible and fate is not InstantState.PENDING:
@@ -193,7 +193,7 @@ class LakeAudit:
             yield self._finding(Problem.ORPHAN, path, why, size, is_fixable=True)
 
     def _gone(self, files: Mapping[str, WrittenFile]) -> Iterator[Finding]:
-        """Files that readers are told to read, of whomever, that are not there."""
+        """Visible files of any writer that do not exist."""
         for path in self._visible:
             if path not in self.listed and path not in files:
                 yield self._finding(Problem.MISSING, path, "the table names it, and it is gone; another writer's")

@@ -34,7 +34,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from sinks.delta.checkpoint import CheckpointRequest, Checkpoints
 from sinks.delta.entry import (
     DeltaLogEntry,
-    Seen,
+    EntryFacts,
     append_text,
     creation_text,
     read_entry,
@@ -95,7 +95,7 @@ class DeltaLog:
     checkpoints: Checkpoints = field(default_factory=Checkpoints, init=False, repr=False)
     _known: TableSnapshot | None = field(default=None, init=False, repr=False)
     _looked_at: float = field(default=0.0, init=False, repr=False)
-    _entries: dict[int, Seen] = field(default_factory=dict, init=False, repr=False)
+    _entries: dict[int, EntryFacts] = field(default_factory=dict, init=False, repr=False)
 
     def load(self) -> TableSnapshot | None:
         """The table's current snapshot; None if there is no log.
@@ -146,7 +146,7 @@ class DeltaLog:
             StoreUnavailableError: the log cannot be read.
         """
 
-        def entry(version: int) -> Seen | None:
+        def entry(version: int) -> EntryFacts | None:
             if version not in self._entries:
                 body = snapshot.newest if version == snapshot.version else stored_entry(self.store, version)
                 if body is None:
@@ -257,7 +257,7 @@ class DeltaLog:
         self._entries.clear()  # the next `held` ends at this entry
         self._refuse_replaced(after, body, entry)
         self._confirm(version, entry)
-        self._known, self._looked_at = after.after(body, Seen(marker=entry.epoch)), put_at
+        self._known, self._looked_at = after.after(body, EntryFacts(marker=entry.epoch)), put_at
         if version % _checkpoint_interval(after.state) == 0:
             self.checkpoints.start(CheckpointRequest(self.location, self.storage_options, self.authorities, version))
 

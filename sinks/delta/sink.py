@@ -7,11 +7,11 @@
          │                  ▼
          │          can the table take the files? ── no ─→ TargetRefusedError
          │                  │ yes
-         └── any error ── put version + 1: files + marker, on the log just looked at
+         └── any error ── put version + 1: files + marker, on the log just read
 
-Nobody but this module compares markers, so comparison and put have to be about one state of the
-log: the put is for the version after it and fails when anybody else was faster. An error is never
-taken for an answer: the log is read again, and holds the marker or does not.
+No other program compares markers, so comparison and put must refer to one state of the log: the put is
+for the next version and fails when another writer was faster. An error is never taken for an answer: the
+log is read again, and either has the marker or does not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sinks.delta.log import DeltaLog
 from sinks.delta.reader import DeltaRows
 from sinks.delta.rules import TableState, delta_schema, differences
 from sinks.delta.snapshot import TableSnapshot
-from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, gone_since, with_base
+from sinks.held import REPLAY, RESTORE_TIMELINE, Base, Held, base_of, lost_since, with_base
 from sinks.options import LakeOptions, QueryRows
 from sinks.parquet.markers import Markers
 from sinks.parquet.partition_writer import ParquetPartitionWriter
@@ -68,7 +68,7 @@ class DeltaOptions(LakeOptions):
 
     Attributes:
         path: the table's folder: a local path or an ``s3://`` URL.
-        target_file_bytes: a data file is closed once it has this size.
+        target_file_bytes: size at which a data file is closed.
         compression: codec of the data files.
     """
 
@@ -86,15 +86,15 @@ class DeltaSink:
         target: the target's name in the job.
         app_id: key of this job's marker in the table.
         schema: columns of the rows.
-        partition_by: how the table is laid out.
+        partition_by: partition fields of the table.
         store: the table's folder.
         log: the table's log.
-        settings: how data files are cut.
-        on_empty_partition: what becomes of rows with an empty text in a partition column.
-        retry: bounds of single reads and deletes.
-        commit_retry: bounds of a commit that others are faster than.
-        job: what tells the timelines of one job apart; None where nobody asks.
-        wall_clock: seconds since 1970, for the log's words to people.
+        settings: size and compression of data files.
+        on_empty_partition: treatment of rows with an empty text in a partition column.
+        retry: retry bounds of single reads and deletes.
+        commit_retry: retry bounds of a commit that other writers are faster than.
+        job: identifies the job's timeline in the table; None where that is not needed.
+        wall_clock: seconds since 1970, for the log's commit information.
         on_deleted: see `sinks.base.SinkContext`.
     """
 
@@ -152,7 +152,7 @@ class DeltaSink:
         return sink
 
     def ensure(self) -> None:
-        """See Sink. Also removes what killed processes left of unfinished puts."""
+        """See Sink. Also removes unfinished puts of killed processes."""
         self.retry.call(self.store.remove_stale_uploads)
         table = self.retry.call(self._contents.load)
         if table is not None:
@@ -168,7 +168,7 @@ class DeltaSink:
     def begin(self, plan: Plan) -> PartitionWriter:
         """See Sink."""
         return ParquetPartitionWriter(
-            # Tasks delete nothing that the driver counts, and the callback does not travel.
+            # Tasks delete no files that the driver counts, and the callback cannot be pickled.
             replace(self._markers, on_deleted=None),
             plan.ref.instant,
             self.schema,
@@ -251,7 +251,7 @@ class DeltaSink:
         return self._markers.instants()
 
     def snapshots(self) -> DeltaRows:
-        """See SnapshotSink; of this job's data files, or of all where it has no key yet."""
+        """See SnapshotSink; snapshots of this job's data files, or of all where the job has no key yet."""
         log = self.log
         return DeltaRows(log.location, log.storage_options, log.authorities, self.app_id or None)
 
@@ -287,7 +287,7 @@ class DeltaSink:
         return self.retry.call(self.log.cached_snapshot)
 
     def _delete_unreported(self, part: Part) -> None:
-        """Remove what lost attempts of an epoch's tasks left: nobody who lists files may take it for rows."""
+        """Delete files of an epoch's lost task attempts, so that readers that list files never read their rows."""
         lost = spark_files.without_folders(
             self._markers.delete_unreported(part.epoch.instant, [file.path for file in part.files])
         )
@@ -295,7 +295,7 @@ class DeltaSink:
             _LOG.info("%s: %s: deleted %s of lost task attempts", self.target, part.epoch, count(len(lost), "file"))
 
     def _commit_once(self, part: Part, put: _Put, known: TableSnapshot | None) -> None:
-        # At first nobody is expected to be behind what is known: who is there makes the put fail.
+        # The first attempt relies on the cached snapshot: a later version of another writer makes the put fail.
         table = (known if put.version is None else None) or self._contents.load()
         put.settled_by(table)
         if self._has(table, part.epoch):
@@ -322,7 +322,7 @@ class DeltaSink:
         if table is None:
             put.version = 0
             self.log.create(self._table_schema, self._partition_columns, entry)
-            self._contents.base = Base(None, 0, part.epoch.epoch)  # its id is known once it is opened
+            self._contents.base = Base(None, 0, part.epoch.epoch)  # the id is known once the table is opened
         else:
             put.version = table.version + 1
             with naming_target(self.target, f"{part.epoch} is not committed: ", f". {REPLAY}"):
@@ -331,7 +331,7 @@ class DeltaSink:
         _LOG.info("%s: %s: version %d, %s", self.target, part.epoch, put.version, count(part.rows, "row"))
 
     def _with_bounds(self, files: Sequence[WrittenFile], table: TableSnapshot | None) -> list[WrittenFile]:
-        """The files with statistics by which nobody passes over a row."""
+        """The files, with statistics that never make a reader skip a matching row."""
         made = delta_schema(self._table_schema).to_json() if table is None else table.state.schema_json
         properties = table.state.configuration if table is not None else {}
         indexed = indexed_columns(made, self._partition_columns, properties)
@@ -339,7 +339,7 @@ class DeltaSink:
         return [replace(file, stats=with_all_bounds_or_none(file.stats, indexed, written)) for file in files]
 
     def _give_up(self, part: Part, put: _Put, error: StoreUnavailableError) -> None:
-        """After the last attempt: returns when it landed after all, else says which of the two errors it is."""
+        """After the last attempt: return if the commit landed after all, else raise one of the two errors."""
         try:
             table = self._contents.load()
         except StoreUnavailableError:
@@ -360,7 +360,7 @@ class DeltaSink:
         return table is not None and table.applied is not None and table.applied >= epoch.epoch
 
     def _refuse_other_instant(self, table: TableSnapshot | None, part: Part) -> None:
-        """The marker names an epoch and no instant; its entry does, and is looked at where it is at hand."""
+        """Refuse the same epoch of another instant, where the entry of the marker, which names it, is at hand."""
         if table is None or table.applied != part.epoch.epoch or table.newest is None:
             return
         there = self.log.held(table, None).instant
@@ -371,11 +371,11 @@ class DeltaSink:
             )
 
     def _refuse_unless_whole(self, table: TableSnapshot | None, base: Base | None, part: Part) -> None:
-        """Refuse a table that lost epochs since the part was prepared on it."""
+        """Refuse a table that lost epochs since the part was prepared."""
         if base is None or base.newest is None:
             return
         held = Held(None) if table is None else self.log.held(table, base)
-        gone = gone_since(base, held)
+        gone = lost_since(base, held)
         if gone is not None:
             raise TargetRefusedError(
                 f"{self.target}: {part.epoch} is not committed: {self.log.location} {gone.how}: {gone.words} from "
@@ -397,11 +397,11 @@ class DeltaSink:
 
 @dataclass
 class _Put:
-    """The version last asked for, as long as nobody has said what became of it."""
+    """The version last put, as long as the outcome is unknown."""
 
     version: int | None = None
 
     def settled_by(self, table: TableSnapshot | None) -> None:
-        """A log that has reached the version gave it to us (then the marker is there) or to someone else for good."""
+        """Forget the version once the log has reached it: it is ours, with the marker, or another writer's, for good."""
         if table is not None and self.version is not None and table.version >= self.version:
             self.version = None

@@ -25,7 +25,7 @@ import pyarrow as pa
 from deltalake import Schema
 from deltalake.exceptions import DeltaError
 
-from sinks.delta.entry import Seen, read_entry
+from sinks.delta.entry import EntryFacts, read_entry
 from sinks.delta.rules import TableState
 from timeline.concurrency import map_concurrently
 from timeline.errors import NotFoundError, StoreUnavailableError
@@ -68,7 +68,7 @@ class TableSnapshot:
     state: TableState
     newest: bytes | None = field(repr=False)
 
-    def after(self, body: bytes, seen: Seen) -> TableSnapshot:
+    def after(self, body: bytes, seen: EntryFacts) -> TableSnapshot:
         """The snapshot with one more entry, which changes nothing but the marker."""
         applied = self.applied if seen.marker is None else seen.marker
         return replace(self, version=self.version + 1, applied=applied, newest=body)
@@ -126,7 +126,7 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
         # `_last_checkpoint` may be older than the last checkpoint; then missing entries go unnoticed here.
         raise UnfamiliarLogError(f"a checkpoint behind version {last}")
 
-    def look(version: int) -> tuple[Seen, bytes | None]:
+    def look(version: int) -> tuple[EntryFacts, bytes | None]:
         body = store.get(entry_path(version))
         try:
             seen = read_entry(f"{store.url}/{entry_path(version)}", body, app_id)
@@ -137,7 +137,7 @@ def read_snapshot(store: ObjectStore, open_files: Callable[[], pafs.FileSystem],
         return seen, body if version == last else None
 
     try:
-        seen, newest = _checkpointed(open_files(), checkpoint, app_id) if checkpoint >= 0 else Seen(), None
+        seen, newest = _checkpointed(open_files(), checkpoint, app_id) if checkpoint >= 0 else EntryFacts(), None
         for entry, body in map_concurrently(look, behind, store.traits.requests_at_once):
             seen, newest = seen.then(entry), body
         if not behind:
@@ -160,7 +160,7 @@ def _last_checkpoint(store: ObjectStore) -> int:
         raise UnfamiliarLogError(f"_last_checkpoint: {error}") from error
 
 
-def _checkpointed(files: pafs.FileSystem, version: int, app_id: str) -> Seen:
+def _checkpointed(files: pafs.FileSystem, version: int, app_id: str) -> EntryFacts:
     import pyarrow.parquet as pq
 
     path = f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
@@ -177,7 +177,7 @@ def _checkpointed(files: pafs.FileSystem, version: int, app_id: str) -> Seen:
                     marker = int(action["version"])
     except (OSError, pa.ArrowException, DeltaError, KeyError, TypeError, ValueError) as error:
         raise UnfamiliarLogError(f"{path}: {error}") from error
-    return Seen(marker, rules.get("metaData"), rules.get("protocol"))
+    return EntryFacts(marker, rules.get("metaData"), rules.get("protocol"))
 
 
 def _actions_in(checkpoint: pq.ParquetFile) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -189,7 +189,7 @@ def _actions_in(checkpoint: pq.ParquetFile) -> Iterator[tuple[str, dict[str, Any
                 yield from ((kind, action) for action in column.to_pylist(maps_as_pydicts="strict") if action)
 
 
-def _state(seen: Seen) -> TableState:
+def _state(seen: EntryFacts) -> TableState:
     metadata, protocol = seen.metadata, seen.protocol
     if metadata is None or protocol is None:
         raise UnfamiliarLogError("no metaData or no protocol")

@@ -11,7 +11,7 @@ from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import JobContext
-from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
+from ingest.protocol.recovery import FULL_LISTING_EVERY, recover
 from sinks.base import Sink
 from sinks.memory import LOG_ENTRY, MemorySink
 from sinks.parquet.markers import TEMP_FOLDER
@@ -183,7 +183,7 @@ def check_recovered_behind_the_mark(store: MemoryStore) -> None:
         each.instant for each in decisions(store) if each.outcome is Outcome.COMMIT and each.instant not in completed
     ]
     assert not undone, f"decided, and pending after recovery: {undone}"
-    recover(make_job(store, "W", 11), make_lease(store, WHOLE_LOOK_EVERY - 1))
+    recover(make_job(store, "W", 11), make_lease(store, FULL_LISTING_EVERY - 1))
     check_recovered(store)
 
 

@@ -14,7 +14,7 @@ from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.check_store.processes import faults
 from ingest.protocol.counts import TargetRows
 from ingest.protocol.job import JobContext
-from ingest.protocol.recovery import clean_leftovers
+from ingest.protocol.recovery import clean_late_files
 from sinks.base import ParallelRunner, Sink, SinkContext, sequential
 from sinks.memory import MemorySink
 from sinks.tikv.client import TikvClient
@@ -167,7 +167,7 @@ class TikvLake:
             by="process 100",
             clock=InstantClock(lambda: wall_clock_ms() + _TWO_DAYS_MS),
         )
-        clean_leftovers(job, ActiveTimeline.load(store, Retry()))
+        clean_late_files(job, ActiveTimeline.load(store, Retry()))
 
 
 @dataclass(frozen=True)

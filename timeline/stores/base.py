@@ -1,12 +1,12 @@
-"""What Tideline asks of an object store, and how it reads an answer that did not arrive.
+"""The object store protocol, and how Tideline treats a reply that did not arrive.
 
 The safety of the whole protocol rests on one operation, `ObjectStore.put_if_absent`: of any number
-of concurrent creators of one key exactly one succeeds, and the object appears whole. Everything
-else may be slow, fail, or be answered twice.
+of concurrent creators of one key exactly one succeeds, and the object appears whole. Every other
+call may be slow, fail, or take effect twice.
 
-An error is never taken for a loss: a put whose reply is lost may have landed, and a conflict may be
-one's own retried write. `create_or_read` therefore always ends with the bytes that the key holds,
-and a body carries a token that tells its author.
+An error never counts as a loss: a put whose reply is lost may have taken effect, and a conflict may be
+the caller's own retried write. `create_or_read` therefore always ends with the bytes that the key holds,
+and each body carries a token of its author.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ObjectInfo:
     Attributes:
         path: below the store's root.
         size: bytes.
-        modified_ms: when it was last written, milliseconds since 1970 (UTC) by the store's clock; 0 where none tells.
-            For people: no two clocks agree.
+        modified_ms: time of the last write, milliseconds since 1970 (UTC) by the store's clock; 0 where unknown. Only
+            for display: clocks differ.
     """
 
     path: str
@@ -51,21 +51,21 @@ class ObjectInfo:
 
 
 class UnfinishedUpload(enum.Enum):
-    """Where a streaming upload's bytes are before it is closed."""
+    """Location of a streaming upload's bytes before it is closed."""
 
     NOWHERE = "nowhere"
     """Not in the store."""
 
     AT_ITS_PATH = "at its path"
-    """In a partial object that everybody sees."""
+    """In a partial, visible object."""
 
     IN_PARTS = "in parts"
-    """In parts that nobody sees, that cost storage, and that the writer or `ObjectStore.abandon` removes."""
+    """In invisible parts, which cost storage; the writer or `ObjectStore.abandon` removes them."""
 
 
 @dataclass(frozen=True)
 class StoreTraits:
-    """What kind of store it is.
+    """Properties of a store.
 
     Attributes:
         medium: the bucket or file system below the root: exclusive creation is probed once for each medium.
@@ -109,7 +109,7 @@ class ObjectStore(Protocol):
 
     @property
     def traits(self) -> StoreTraits:
-        """What kind of store this is."""
+        """Properties of the store."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         """Create one object whole, or fail leaving the existing one untouched.
@@ -143,9 +143,9 @@ class ObjectStore(Protocol):
         Args:
             folder: path of the folder, "" for the root.
             recursive: whether objects in deeper folders are included.
-            after: only objects whose path sorts behind this one, which need not exist; what is before costs
-                no request and no look at a file.
-            limit: at most so many, those that sort first; 0: all.
+            after: only objects whose path sorts behind this one, which need not exist; objects before it cost no
+                request and no stat.
+            limit: most objects returned, those that sort first; 0: all.
         """
 
     def delete(self, paths: Collection[str]) -> None:
@@ -159,56 +159,56 @@ class ObjectStore(Protocol):
         """Start a streaming upload to `path`; a partial object may be visible on a file system until it is closed."""
 
     def prune(self, folder: str) -> None:
-        """Remove what other programs leave where no objects are any more: empty folders, keys that end in ``/``.
+        """Remove remains of other programs below a folder: empty folders, keys that end in ``/``.
 
         Args:
-            folder: path of the folder; what is below it counts too.
+            folder: path of the folder; its subfolders are pruned too.
         """
 
     def remove_stale_uploads(self) -> None:
-        """Remove what killed processes left of unfinished puts; harmless beside live writers."""
+        """Remove unfinished puts of killed processes; harmless beside live writers."""
 
     def abandon(self, paths: Collection[str]) -> None:
-        """End every unfinished upload of these objects, whoever holds it: its writer can no longer close it.
+        """End every unfinished upload of these objects: its writer can no longer close it.
 
         Finished objects and other uploads stay as they are. Where an unfinished upload is a visible
-        object, deleting that is what ends it, and nothing is done here. A store that may not be asked
-        for its uploads keeps them; they are invisible and only cost storage.
+        object, deleting the object ends it, and this call does nothing. A store that refuses to list its
+        uploads keeps them; they are invisible and only cost storage.
         """
 
     def make_durable(self, paths: Collection[str]) -> None:
-        """Bring to disk objects that another program wrote; nothing is done where a finished object is durable.
+        """Sync objects that another program wrote; does nothing where every finished object is durable.
 
         Args:
-            paths: of objects, and of the folders that they are named in; "" is the root.
+            paths: of objects and of their folders; "" is the root.
 
         Raises:
-            StoreUnavailableError: one is not there, or the disk does not take it.
+            StoreUnavailableError: one does not exist, or cannot be synced.
         """
 
     def clock(self) -> datetime | None:
-        """The store's clock, for people; None where the store has none of its own."""
+        """Time of the store's clock, for display; None where it has no clock of its own."""
 
     def absent_folders(self) -> Sequence[str]:
-        """Folders of this machine that the first object will make, the deepest first; none where there are no folders.
+        """Local folders that the first put would create, the deepest first; none where there are no folders.
 
-        `tideline check-store` removes them at its end.
+        `tideline check-store` removes them when it ends.
         """
 
 
 class BaseStore(abc.ABC):
-    """An `ObjectStore` that needs five calls and a URL from its subclass; the rest follows from them.
+    """An `ObjectStore` whose subclass provides five calls and a URL; the other calls are derived from them.
 
-    What follows is right everywhere, and slow where a store could do better: one request for each object, whole
-    objects in memory. Override what the store answers faster: `sizes` first, then `open_write` (an upload in parts)
+    The derived calls are correct everywhere and slow: one request for each object, whole objects in memory.
+    Override those that the store answers faster: `sizes` first, then `open_write` (an upload in parts)
     and `traits`.
     """
 
-    if TYPE_CHECKING:  # a dataclass would take a property of its base for a field's default
+    if TYPE_CHECKING:  # a dataclass would use a property of its base as the default of a field
 
         @property
         def url(self) -> str:
-            """See ObjectStore; the subclass has it as a field or a property."""
+            """See ObjectStore; a field or a property of the subclass."""
 
     @property
     def traits(self) -> StoreTraits:
@@ -244,7 +244,7 @@ class BaseStore(abc.ABC):
         return found
 
     def open_write(self, path: str) -> ObjectWriter:
-        """See ObjectStore; the object is collected in memory."""
+        """See ObjectStore; buffers the object in memory."""
         return BufferedWriter(self, path)
 
     def prune(self, folder: str) -> None:
@@ -252,11 +252,11 @@ class BaseStore(abc.ABC):
         return
 
     def remove_stale_uploads(self) -> None:
-        """See ObjectStore; a put leaves nothing unfinished."""
+        """See ObjectStore; there are no unfinished puts."""
         return
 
     def abandon(self, paths: Collection[str]) -> None:
-        """See ObjectStore; nothing of an upload is in the store before it is closed."""
+        """See ObjectStore; an upload reaches the store only when it is closed."""
         return
 
     def make_durable(self, paths: Collection[str]) -> None:
@@ -264,7 +264,7 @@ class BaseStore(abc.ABC):
         return
 
     def clock(self) -> datetime | None:
-        """See ObjectStore; there is none."""
+        """See ObjectStore; there is no clock."""
         return None
 
     def absent_folders(self) -> Sequence[str]:
@@ -274,13 +274,13 @@ class BaseStore(abc.ABC):
 
 @dataclass(frozen=True)
 class Retry:
-    """How often and for how long a call is tried again: bounded by count and by time, with jitter.
+    """Retries of a call: bounded by count and by time, with exponential back-off and jitter.
 
     Attributes:
-        attempts: calls in all, at least 1.
-        first_pause_s: the pause after the first failure; each further one doubles it.
-        longest_pause_s: bound of a single pause.
-        deadline_s: no further attempt starts later than this after the first.
+        attempts: number of attempts, at least 1.
+        first_pause_s: seconds between the first failure and the second attempt; doubles with each failure.
+        longest_pause_s: longest pause in seconds.
+        deadline_s: seconds after the first attempt beyond which no further attempt starts.
     """
 
     attempts: int = 6
@@ -292,7 +292,7 @@ class Retry:
     jitter: Callable[[], float] = random.random
 
     def call(self, action: Callable[[], T]) -> T:
-        """Run `action` until it answers; the last StoreUnavailableError passes through, a refusal at once."""
+        """Run `action` until it succeeds; raises its last StoreUnavailableError, and a refusal at once."""
         started = self.monotonic()
         pause_s = self.first_pause_s
         for attempt in range(1, self.attempts + 1):
@@ -309,11 +309,17 @@ class Retry:
 
 
 def create_or_read(store: ObjectStore, path: str, body: bytes, retry: Retry) -> bytes:
-    """Create the object, or learn what it already holds: the bytes returned are what the key holds for good.
+    """Create the object, or read the existing one: returns the bytes that the key holds for good.
 
-    The caller has won exactly when the result equals `body`, so `body` must carry a token of its
+    The caller has created it exactly when the result equals `body`, so `body` must carry a token of its
     author. Holds for lost, late and repeated replies: a failed put is followed by a read, never by
     a conclusion.
+
+    Args:
+        store: the store.
+        path: key of the object.
+        body: its bytes.
+        retry: retry bounds.
 
     Raises:
         StoreUnavailableError: the store kept failing; the object may or may not exist now.
@@ -341,7 +347,13 @@ def size_of(store: ObjectStore, path: str) -> int | None:
 
 
 def read_or_none(store: ObjectStore, path: str, retry: Retry) -> bytes | None:
-    """The object's bytes, or None where it certainly does not exist at the time of the read."""
+    """The object's bytes; None where it does not exist at the time of the read.
+
+    Args:
+        store: the store.
+        path: key of the object.
+        retry: retry bounds.
+    """
     try:
         return retry.call(lambda: store.get(path))
     except NotFoundError:
@@ -349,7 +361,7 @@ def read_or_none(store: ObjectStore, path: str, retry: Retry) -> bytes | None:
 
 
 class BufferedWriter:
-    """An upload that is collected in memory and put as one object when it is closed."""
+    """An upload that is buffered in memory and put as one object when it is closed."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store

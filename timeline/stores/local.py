@@ -7,11 +7,11 @@
     open_write                                       stream ───────────────▶ <path>   fsync both on close
 
 A file becomes visible under its name only when its bytes are on disk, so a process may die, and the
-machine may lose power, at any point. "Check that it does not exist, then write" has two winners
-often enough to see it; link(2) fails with EEXIST atomically, on NFS as well.
+machine may lose power, at any point. "Check that it does not exist, then write" lets two writers win
+often enough to be measured; link(2) fails with EEXIST atomically, on NFS as well.
 
-Folders come into being with the first file in them and go with the last one. A folder that another
-process removes between its creation and its use is made again.
+Folders are created with their first file and removed with their last one. A folder that another
+process removes between its creation and its use is created again.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TEMPORARY_FOLDER = ".tideline-tmp"
-"""Where unfinished puts live, below the root: one file system with the objects, hidden from listings."""
+"""Folder of unfinished puts below the root: on the file system of the objects, and hidden from listings."""
 
 _NO_SUCH_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _FOLDER_ATTEMPTS = 2000  # of some 20 µs: concurrent deletes can win many times in a row, not this often
 _FOLDERS_IN_A_ROW = 100
 _LOCK_WAIT_S = 1.0
-"""Folders are removed in far less; a process that was stopped meanwhile would be waited for without end."""
+"""Longest wait for a folder's lock: removing a folder takes far less, and a stopped process never releases it."""
 _BUFFER_BYTES = 1 << 20
 _LONGEST_NAME_BYTES = 255
-"""Of one file or folder on the file systems of Linux (NAME_MAX)."""
+"""Longest name of a file or folder on Linux file systems (NAME_MAX)."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LocalStore(BaseStore):
             return file.read()
 
     def sizes(self, paths: Collection[str]) -> dict[str, int]:
-        """See ObjectStore; one stat each, which takes the kernel less time than to list a folder."""
+        """See ObjectStore; one stat each, which is faster than listing a folder."""
         found: dict[str, int] = {}
         for path in paths:
             file = self._file(path)
@@ -125,13 +125,13 @@ class LocalStore(BaseStore):
         return found
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
-        """See ObjectStore; of what is before `after` the folder's entries are read, and nothing of the files."""
+        """See ObjectStore; of files before `after` only the folder's entries are read."""
         start = self._file(folder) if folder else self.root
         with _translated(f"{self.url}/{folder}"):
             return list(islice(_scan(start, f"{folder}/" if folder else "", recursive, after), limit or None))
 
     def delete(self, paths: Collection[str]) -> None:
-        """See ObjectStore; folders that this leaves empty go too, each looked at once."""
+        """See ObjectStore; also removes folders that become empty, each checked once."""
         files = [self._file(path) for path in paths]  # all of them are keys, or none is deleted
         for path, file in zip(paths, files, strict=True):
             with (
@@ -155,7 +155,7 @@ class LocalStore(BaseStore):
         self._remove_empty_folders([found for found, _, _ in os.walk(self._file(folder), topdown=False)])
 
     def remove_stale_uploads(self) -> None:
-        """See ObjectStore: a temporary file that nobody has locked was left by a process that is gone."""
+        """See ObjectStore: the writer of an unlocked temporary file has ended."""
         folder = os.path.join(self.root, TEMPORARY_FOLDER)
         with _translated(folder, writing=True), contextlib.suppress(FileNotFoundError):
             for name in os.listdir(folder):
@@ -165,10 +165,10 @@ class LocalStore(BaseStore):
             self._remove_empty_folders([folder])
 
     def abandon(self, paths: Collection[str]) -> None:
-        """See ObjectStore; an unfinished upload is a visible file here, and cannot be closed once that is deleted."""
+        """See ObjectStore; an unfinished upload is a visible file, and cannot be closed once the file is deleted."""
 
     def make_durable(self, paths: Collection[str]) -> None:
-        """See ObjectStore; delta-rs and Spark leave their files to the system's cache."""
+        """See ObjectStore; delta-rs and Spark do not sync their files."""
         for path in paths:
             try:
                 sync(os.path.join(self.root, path), os.O_RDONLY)
@@ -182,7 +182,7 @@ class LocalStore(BaseStore):
         return list(takewhile(lambda folder: not os.path.exists(folder), folders))
 
     def _file(self, path: str) -> str:
-        """The file of a key; manifests name keys, so one that leads out of the root is never followed."""
+        """The file of a key; a key may come from a manifest, so one that leads out of the root is refused."""
         parts = PurePosixPath(path).parts
         if not parts or path != "/".join(parts) or ".." in parts or "\0" in path or parts[0] == TEMPORARY_FOLDER:
             raise StoreError(f"{path!r} is no key below {self.url}: allowed are names joined by '/', without '..'")
@@ -190,7 +190,7 @@ class LocalStore(BaseStore):
 
     @contextlib.contextmanager
     def _temporary(self, path: str, body: bytes) -> Iterator[str]:
-        """A durable temporary file with the body; gone afterwards, however it ends."""
+        """A durable temporary file with the body; removed afterwards in any case."""
         folder = os.path.join(self.root, TEMPORARY_FOLDER)
         with _translated(f"{self.url}/{path}", writing=True):
             temporary, file = self._in_folder(lambda: _open_locked(folder), folder)
@@ -212,7 +212,7 @@ class LocalStore(BaseStore):
         sync_folder(folder)
 
     def _in_folder(self, action: Callable[[], T], folder: str) -> T:
-        """Run an action that needs a folder. While one is made and used, no delete of a `LocalStore` removes any."""
+        """Run an action that needs a folder. While a folder is created and used, no `LocalStore` removes any."""
         with contextlib.suppress(FileNotFoundError):
             return action()
         changed = set() if os.path.isdir(self.root) else make_folder(self.root)
@@ -225,15 +225,15 @@ class LocalStore(BaseStore):
                     break
             else:
                 raise StoreUnavailableError(f"{folder}: removed by another process each time it was made; not written")
-        # Only now: nobody waits for the disk while folders are kept.
+        # Only now: no process waits for the disk while the folders are locked.
         for above in changed:
             sync_folder(above)
         return result
 
     def _remove_empty_folders(self, folders: Collection[str]) -> None:
-        """Remove folders and those above them up to the root, as far as they are empty; none while one is being made.
+        """Remove empty folders, and empty ones above them up to the root; none while a folder is being created.
 
-        The lock is taken anew after a few of them: whoever makes a folder waits for it.
+        The lock is released after every few folders: a process that creates a folder waits for it.
         """
         deepest_first = sorted(folders, reverse=True)
         for first in range(0, len(deepest_first), _FOLDERS_IN_A_ROW):
@@ -298,7 +298,7 @@ class _TranslatingFile(io.FileIO):
 
 
 def _open_locked(folder: str) -> tuple[str, io.FileIO]:
-    """A new temporary file, locked for as long as it is open, so that clean-up knows its writer to be alive."""
+    """A new temporary file, locked while it is open, so that clean-up knows that its writer is alive."""
     while True:
         temporary = os.path.join(folder, uuid.uuid4().hex)
         file = io.FileIO(temporary, "x")
@@ -311,7 +311,7 @@ def _open_locked(folder: str) -> tuple[str, io.FileIO]:
 
 
 def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[ObjectInfo]:
-    """Files below a folder by path; what vanishes meanwhile was deleted, and an absent folder is empty."""
+    """Files below a folder by path; a file that vanishes meanwhile counts as deleted, an absent folder as empty."""
     try:
         with os.scandir(folder) as opened:
             entries = list(opened)
@@ -339,7 +339,7 @@ def _scan(folder: str, prefix: str, recursive: bool, after: str) -> Iterator[Obj
 
 @contextlib.contextmanager
 def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn operating system errors into store errors; a write that finds no folder may still have happened."""
+    """Translate operating system errors into store errors; a write that finds no folder may still have happened."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
-"""How far each shard is behind its source, between epochs and within long ones.
+"""The lag of each shard, between epochs and within long ones.
 
-A plan says exactly what it takes and how much it leaves, not which shards it leaves that in. While it
-leaves something, a thread asks the source for each shard's end, with a connection of its own, so that
-an epoch never waits for it.
+A plan has the ranges that it takes and the number of units that it leaves, but not which shards hold those. While it
+leaves any, a thread asks the source for each shard's end, over a connection of its own, so that an epoch never waits
+for the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timeline.errors import TidelineError
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 15.0
-"""Seconds between two questions to the source, Prometheus' usual scrape interval."""
+"""Seconds between two requests to the source, Prometheus' usual scrape interval."""
 
 WORST = 20
 """Shards that have a lag of their own in the metrics; a source may have a million."""
@@ -29,14 +29,14 @@ Ends = Callable[[Mapping[str, Position]], Mapping[str, ShardEnd]]
 
 
 class LagWatch:
-    """Knows a job's lag at any time. Its methods are called from the loop and return at once."""
+    """Current lag of a job. The loop calls the methods; they return at once."""
 
     def __init__(self, open_ends: Callable[[], Ends], *, look_every_s: float = LOOK_EVERY_S) -> None:
-        """Nothing is asked before a plan leaves something behind.
+        """Create the watch; the first request follows the first plan that leaves units behind.
 
         Args:
             open_ends: opens the source; called once, in the thread that asks it.
-            look_every_s: seconds between two questions.
+            look_every_s: seconds between two requests.
         """
         self._open_ends = open_ends
         self._look_every_s = look_every_s
@@ -49,11 +49,16 @@ class LagWatch:
 
     @property
     def lag(self) -> Lag | None:
-        """What is known now; None before the first plan."""
+        """The current lag; None before the first plan."""
         return self._lag
 
     def planned(self, plan: SourcePlan, positions: Mapping[str, Position]) -> None:
-        """An epoch takes a part of what is there, or all."""
+        """Record the plan of an epoch.
+
+        Args:
+            plan: ranges of the epoch, and the units that it leaves.
+            positions: committed position of every shard before the epoch.
+        """
         taken = {offsets.shard: offsets.until - offsets.start for offsets in plan.ranges}
         known = self._lag.by_shard if self._lag is not None and plan.behind else {}
         by_shard = {**known, **{shard: max(units, known.get(shard, 0)) for shard, units in taken.items()}}
@@ -67,7 +72,7 @@ class LagWatch:
             self._wanted.clear()
 
     def completed(self) -> None:
-        """The epoch that was planned last is in every target."""
+        """Record that the epoch planned last is committed to every target."""
         plan, lag = self._plan, self._lag
         if plan is None or lag is None:
             return
@@ -78,13 +83,13 @@ class LagWatch:
         self._lag = Lag(plan.unit, plan.behind, plan.behind_shards, by_shard)
 
     def caught_up(self) -> None:
-        """Nothing new is there."""
+        """Record that the source has no new records."""
         self._wanted.clear()
         if self._lag is not None:
             self._lag = Lag(self._lag.unit, 0, 0)
 
     def close(self) -> None:
-        """Ask no more; a question that is under way is left to itself."""
+        """Stop asking; a running request is not waited for."""
         self._ended.set()
         self._wanted.set()
 
@@ -103,7 +108,7 @@ class LagWatch:
                 ends = ends or self._open_ends()
                 self._look(ends)
             except (TidelineError, OSError) as error:
-                # The loop asks the same source and says what is wrong with it.
+                # The loop asks the same source and reports its errors.
                 log.debug("lag of single shards is not known: %s", error)
             if self._ended.wait(self._look_every_s):
                 return

@@ -11,7 +11,7 @@ from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import JobContext
-from ingest.protocol.recovery import WHOLE_LOOK_EVERY, recover
+from ingest.protocol.recovery import FULL_LISTING_EVERY, recover
 from ingest.protocol.steps import open_instant, roll_back
 from sinks.memory import MemorySink
 from sinks.parquet.markers import file_id, marker_path
@@ -217,10 +217,10 @@ def test_what_woke_up_before_the_mark_is_removed_by_the_writer_whose_turn_it_is(
     ingest(make_job(store), 7)
     time = late_instant(store, files=("late",))
     rows = make_job(store).sinks[0].lookup(EpochRef(6, "", 1))
-    for generation in range(WHOLE_LOOK_EVERY - 3, WHOLE_LOOK_EVERY):
+    for generation in range(FULL_LISTING_EVERY - 3, FULL_LISTING_EVERY):
         start(make_job(store), generation)
         assert size_of(store, commit_requested(time).path) is not None
-    start(make_job(store), WHOLE_LOOK_EVERY)
+    start(make_job(store), FULL_LISTING_EVERY)
     assert size_of(store, commit_requested(time).path) is None
     assert [path for path in store.inner.list("", recursive=True) if path.path.endswith(f"{time}.arrow")] == []
     assert make_job(store).sinks[0].lookup(EpochRef(6, "", 1)) is rows

@@ -13,7 +13,7 @@ from ingest.check_store.numbers import IDENTITY, NUMBER_SCHEMA, NumberSource
 from ingest.driver.epoch import NextEpoch, Pipeline, run_epoch
 from ingest.execution.runner import LocalRunner
 from ingest.protocol.job import JobContext
-from ingest.protocol.late_files import clean_leftovers
+from ingest.protocol.late_files import clean_late_files
 from ingest.protocol.recovery import recover
 from ingest.protocol.steps import claim_rollback, open_instant, roll_back
 from sinks.base import SelectiveWriter, TaskAttempt
@@ -173,13 +173,13 @@ def test_a_start_does_not_grow_with_the_rollbacks_of_the_day(monkeypatch: pytest
         plan, _ = write_unprepared(mine)
         recover(mine, lease(mine))
         looks.clear()
-        clean_leftovers(mine, ActiveTimeline.load(timeline, AT_ONCE))
+        clean_late_files(mine, ActiveTimeline.load(timeline, AT_ONCE))
         assert plan.ref.instant in looks
         asked.append(len(looks))
     assert asked == [*range(1, 10), *[10] * 16]
     assert len(mine.sinks[0].unreleased()) == 25
     tomorrow = replace(mine, clock=type(mine.clock)(lambda: 2**42))
-    clean_leftovers(tomorrow, ActiveTimeline.load(timeline, AT_ONCE))
+    clean_late_files(tomorrow, ActiveTimeline.load(timeline, AT_ONCE))
     assert mine.sinks[0].unreleased() == []
 
 

@@ -8,27 +8,27 @@ from typing import Any
 
 import pytest
 
-from sinks.delta.entry import Seen, TableOverwrite, read_entry
+from sinks.delta.entry import EntryFacts, TableOverwrite, read_entry
 from sinks.delta.held import LogWalk, held_in
-from sinks.held import Base, Held, gone_since, in_spans, span_words, spans
+from sinks.held import Base, Held, in_spans, lost_since, span_text, spans
 
-OVERWRITE = Seen(taken=TableOverwrite("overwritten (WRITE)"))
-OTHER = Seen()
-
-
-def own(epoch: int, **fields: Any) -> Seen:
-    return Seen(marker=epoch, written_ms=epoch * 1000, **fields)
+OVERWRITE = EntryFacts(taken=TableOverwrite("overwritten (WRITE)"))
+OTHER = EntryFacts()
 
 
-def restore(version: int | None, at_ms: int | None = None) -> Seen:
-    return Seen(taken=TableOverwrite(f"restored to version {version}", True, version, at_ms))
+def own(epoch: int, **fields: Any) -> EntryFacts:
+    return EntryFacts(marker=epoch, written_ms=epoch * 1000, **fields)
 
 
-def held(*log: Seen | None, known: Base | None = None, markers: Mapping[int, int] | None = None) -> Held:
+def restore(version: int | None, at_ms: int | None = None) -> EntryFacts:
+    return EntryFacts(taken=TableOverwrite(f"restored to version {version}", True, version, at_ms))
+
+
+def held(*log: EntryFacts | None, known: Base | None = None, markers: Mapping[int, int] | None = None) -> Held:
     """The epochs of a table with these entries, as delta-rs would give its marker: the newest one that was ever put."""
     applied = max((seen.marker for seen in log if seen is not None and seen.marker is not None), default=None)
 
-    def entry(version: int) -> Seen | None:
+    def entry(version: int) -> EntryFacts | None:
         return log[version]
 
     return held_in(LogWalk(entry, lambda version: (markers or {}).get(version)), "t", len(log) - 1, applied, known)
@@ -56,7 +56,7 @@ def held(*log: Seen | None, known: Base | None = None, markers: Mapping[int, int
     ],
 )
 def test_a_walk_from_the_newest_entry_tells_what_is_missing(
-    log: list[Seen], missing: tuple[tuple[int, int], ...]
+    log: list[EntryFacts], missing: tuple[tuple[int, int], ...]
 ) -> None:
     assert held(*log).missing == missing
     assert not held(*log).doubt
@@ -78,7 +78,7 @@ def test_a_walk_that_ends_at_entries_that_were_cleaned_up_says_so() -> None:
     assert found.missing == () and "cleaned up" in found.doubt
     found = held(None, own(1), restore(0))
     assert found.doubt and found.how == "restored to version 0 by version 2"
-    found = held(own(0), Seen(taken=TableOverwrite("changed (FSCK)", is_unclear=True)))
+    found = held(own(0), EntryFacts(taken=TableOverwrite("changed (FSCK)", is_unclear=True)))
     assert found.missing and "took out some files, or all" in found.doubt
     found = held(own(0), restore(None))
     assert "cannot be told" in found.doubt
@@ -142,13 +142,13 @@ def test_files_that_are_only_moved_are_no_loss() -> None:
     ],
 )
 def test_a_target_is_compared_with_what_it_was(base: Base, now: Held, how: str | None) -> None:
-    gone = gone_since(base, now)
+    gone = lost_since(base, now)
     assert (gone is None) == (how is None)
     assert gone is None or gone.how.startswith(how or "?")
 
 
 def test_epochs_are_told_as_ranges() -> None:
     assert spans([5, 3, 4, 9, 4]) == ((3, 5), (9, 9))
-    assert span_words(spans([3, 4, 9])) == "epochs 3-4, 9"
-    assert span_words(spans([3])) == "epoch 3"
+    assert span_text(spans([3, 4, 9])) == "epochs 3-4, 9"
+    assert span_text(spans([3])) == "epoch 3"
     assert in_spans(4, [(3, 5)]) and not in_spans(6, [(3, 5)])

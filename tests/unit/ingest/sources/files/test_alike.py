@@ -54,7 +54,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What is known of births: those of positions and files, of files only, none."""
     if request.param == "no births":
-        monkeypatch.setattr(renamed, "birth_s", lambda _: None)
+        monkeypatch.setattr(renamed, "creation_time_s", lambda _: None)
     return str(request.param)
 
 
@@ -161,7 +161,7 @@ def test_a_snapshot_with_a_kept_time_and_a_reused_inode_is_read(tmp_path: Path) 
 
 def read_without_births(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Reading]:
     """A log that was read, on a file system that does not keep births."""
-    monkeypatch.setattr(renamed, "birth_s", lambda _: None)
+    monkeypatch.setattr(renamed, "creation_time_s", lambda _: None)
     log = put(folder / "app.log")
     reading = Reading(source_now(folder))
     reading.epoch()

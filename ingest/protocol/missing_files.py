@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ingest.protocol.job import JobContext
 from sinks.base import Lookup, Sink
-from sinks.held import REPLAY, base_of, contents_of, gone_since
+from sinks.held import REPLAY, base_of, contents_of, lost_since
 from timeline.epoch import EpochRef, Manifest, Part
 from timeline.errors import TargetRefusedError
 
@@ -44,19 +44,19 @@ def without_files(job: JobContext, manifest: Manifest) -> dict[str, Sequence[str
 def _changed(sink: Sink, part: Part) -> str:
     """The loss of a target since an epoch was prepared for it, as a prefix of a message; "" if there is none."""
     contents, base = contents_of(sink), base_of(part)
-    gone = gone_since(base, contents.held(base)) if contents is not None and base is not None else None
+    gone = lost_since(base, contents.held(base)) if contents is not None and base is not None else None
     return f"it {gone.how}; " if gone is not None else ""
 
 
-def files_gone(epoch: EpochRef, gone: Mapping[str, Sequence[str]]) -> TargetRefusedError:
+def missing_files_error(epoch: EpochRef, gone: Mapping[str, Sequence[str]]) -> TargetRefusedError:
     """The error for a decided epoch that cannot be committed; see `without_files`."""
     return TargetRefusedError(
-        f"{epoch} is decided: commit, and data files of it are gone: {gone_words(gone)}. Restore them from the store's "
-        f"versions or a backup, and run again. {REPLAY}"
+        f"{epoch} is decided: commit, and data files of it are gone: {missing_files_text(gone)}. Restore them from the "
+        f"store's versions or a backup, and run again. {REPLAY}"
     )
 
 
-def gone_words(gone: Mapping[str, Sequence[str]]) -> str:
+def missing_files_text(gone: Mapping[str, Sequence[str]]) -> str:
     """Missing data files, human-readable: of each target the first."""
     more = {target: f", and {len(each) - 1:,} more" if len(each) > 1 else "" for target, each in gone.items()}
     return "; ".join(f"{target}: {each[0]}{more[target]}" for target, each in gone.items())
