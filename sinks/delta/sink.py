@@ -402,6 +402,6 @@ class _Put:
     version: int | None = None
 
     def settled_by(self, table: TableSnapshot | None) -> None:
-        """Forget the version once the log has reached it: it is ours, with the marker, or another writer's, for good."""
+        """Forget the version once the log has reached it: it is ours, with the marker, or another writer's."""
         if table is not None and self.version is not None and table.version >= self.version:
             self.version = None
