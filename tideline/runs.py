@@ -7,13 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.config.models import JobConfig
 from ingest.driver.build import open_timeline
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode, Summary
 from ingest.driver.takeover import Recovery, examine, run_recovery
-from ingest.execution.runner import Runner, open_runner
-from ingest.execution.spark.cluster import needed_modules
+from ingest.execution.engine import start_spark
+from ingest.execution.runner import open_runner
 from ingest.listeners.run_listeners import listening
 from ingest.protocol.events import Listener
 from ingest.reports.recovery_html import recovery_html
@@ -24,28 +23,16 @@ from timeline.html import element, facts_table
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """Outcome of one run.
+class RunResult(Summary):
+    """Outcome of one run: the loop's summary, with `epochs`, `read`, `rows`, `rejected` and `targets`.
 
     Attributes:
         job: the job's name.
-        epochs: completed epochs.
-        read: records read.
-        rows: rows accepted.
-        rejected: records and rows in the quarantine.
-        is_stopped: whether the run was stopped before the source had no more records.
         seconds: its duration.
-        exit_message: for a stopped run: outcome of the open epoch, or what the stop interrupted; else "".
     """
 
-    job: str
-    epochs: int
-    read: int
-    rows: int
-    rejected: int
-    is_stopped: bool
-    seconds: float
-    exit_message: str = ""
+    job: str = ""
+    seconds: float = 0.0
 
     @classmethod
     def of(cls, job: str, summary: Summary, seconds: float) -> RunResult:
@@ -56,8 +43,7 @@ class RunResult:
             summary: the loop's summary.
             seconds: duration of the run.
         """
-        numbers = (summary.epochs, summary.read, summary.rows, summary.rejected)
-        return cls(job, *numbers, summary.is_stopped, seconds, summary.exit_message)
+        return cls(**vars(summary), job=job, seconds=seconds)
 
     def __str__(self) -> str:
         """One sentence."""
@@ -135,7 +121,7 @@ def run(
     with listening(config, accept_loss=accept_loss) as watchers:
         loop = IngestLoop(
             open_timeline(config),
-            lambda: open_runner(config, lambda: _spark(config, stop)),
+            lambda: open_runner(config, lambda: start_spark(config, stop)),
             mode=Mode.ONCE if once else Mode.CONTINUOUS,
             stop=stop,
             listeners=(*watchers.listeners, *listeners),
@@ -143,15 +129,6 @@ def run(
         )
         summary = loop.run()
     return RunResult.of(config.name, summary, time.monotonic() - started_s)
-
-
-def _spark(config: JobConfig, stop: threading.Event) -> Runner:
-    from ingest.execution.spark.runner import SparkRunner
-
-    runner = SparkRunner(config.name, config.spark, runs_queries=config.transform is not None)
-    if config.spark.is_cluster:
-        runner.check_executors(needed_modules(config), stop)
-    return runner
 
 
 def recover(job: AnyJob, *, dry_run: bool = False, force: bool = False) -> RecoveryResult:

@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated
 
@@ -90,6 +91,11 @@ Duration = Annotated[float, BeforeValidator(parse_duration)]
 def count(number: int, noun: str) -> str:
     """``1 file``, ``1,200 files``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def iso_utc(at: datetime) -> str:
+    """A UTC time in ISO 8601, to the millisecond: ``2026-03-01T12:00:00.000Z``."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def visible_path(path: str) -> str:

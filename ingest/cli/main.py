@@ -29,8 +29,9 @@ from ingest.driver.exit_message import ExitMessage
 from ingest.driver.loop import IngestLoop
 from ingest.driver.summary import Mode
 from ingest.driver.takeover import examine, run_recovery
+from ingest.execution.engine import start_spark
 from ingest.execution.runner import Runner, open_runner
-from ingest.execution.spark.cluster import needed_modules, with_submitted_master
+from ingest.execution.spark.cluster import with_submitted_master
 from ingest.execution.spark.jvm import is_submitted, stop_with_submit, submitted_settings
 from ingest.execution.spark.package import main_script, write_package
 from ingest.listeners.run_listeners import listening
@@ -94,20 +95,13 @@ def _ingest(
         if watchers.metrics_url is not None and console.is_terminal:
             console.print(f"metrics at {watchers.metrics_url}", soft_wrap=True)
 
-        def start_spark() -> Runner:
-            from ingest.execution.spark.runner import SparkRunner
-
+        def start_engine() -> Runner:
             progress.starting_engine()
-            has_query = config.transform is not None
-            runner = SparkRunner(config.name, config.spark, progress.tasks, runs_queries=has_query)
-            signals.install()
-            if config.spark.is_cluster:
-                runner.check_executors(needed_modules(config), signals.stop)
-            return runner
+            return start_spark(config, signals.stop, progress.tasks, on_start=signals.install)
 
         loop = IngestLoop(
             opened,
-            lambda: open_runner(config, start_spark),
+            lambda: open_runner(config, start_engine),
             mode=mode,
             stop=signals.stop,
             # The progress line last: once it shows an epoch, the metrics have the epoch too.

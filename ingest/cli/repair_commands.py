@@ -116,6 +116,7 @@ def replay_quarantine(
     from ingest.cli.signals import StopSignals
     from ingest.driver.loop import IngestLoop
     from ingest.driver.quarantine_replay import QuarantinePreview, try_rejected
+    from ingest.execution.engine import start_spark
     from ingest.execution.runner import LocalRunner, Runner
 
     console = Console(stderr=True)
@@ -133,10 +134,8 @@ def replay_quarantine(
         def open_runner() -> Runner:
             if opened.config.transform is None:
                 return LocalRunner()
-            from ingest.execution.spark.runner import SparkRunner
-
             progress.starting_engine()
-            return SparkRunner(opened.config.name, opened.config.spark, progress.tasks, runs_queries=True)
+            return start_spark(opened.config, signals.stop, progress.tasks, on_start=signals.install)
 
         loop = IngestLoop(opened, open_runner, mode=Mode.REJECTED, stop=signals.stop, listeners=(progress,))
         summary = loop.run()

@@ -187,8 +187,7 @@ def _fates(history: History) -> Iterator[tuple[str, InstantState]]:
     for entry in history.entries:
         instant = entry.instant
         if instant.action is Action.ROLLBACK:
-            gone = [entry.rollback.instant] if entry.rollback else (entry.completed or {}).get("commitsRollback") or []
-            for time in gone:
+            for time in entry.undone:
                 yield time, InstantState.PENDING if instant.is_pending else InstantState.ROLLED_BACK
         elif instant.action is Action.COMMIT:
             yield instant.time, InstantState.PENDING if instant.is_pending else InstantState.COMMITTED

@@ -155,9 +155,7 @@ def refuse_losses(job: JobContext, chain: Chain) -> None:
         TargetRefusedError: naming each target, the event behind the loss, and the lost epochs.
         StoreUnavailableError: a target or the timeline cannot be read.
     """
-    lost = find_losses(job, newest_commit(job, chain.committed, chain.next_epoch))
-    if lost:
-        raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
+    _refuse(find_losses(job, newest_commit(job, chain.committed, chain.next_epoch)))
 
 
 def refuse_lost(job: JobContext) -> None:
@@ -167,9 +165,12 @@ def refuse_lost(job: JobContext) -> None:
         TargetRefusedError: naming each target, the event behind the loss, and the lost epochs.
         StoreUnavailableError: a target or the timeline cannot be read.
     """
-    lost = find_losses(job, newest_completed(job))
-    if lost:
-        raise TargetRefusedError(". ".join([*map(str, lost), REPLAY]))
+    _refuse(find_losses(job, newest_completed(job)))
+
+
+def _refuse(losses: Sequence[TargetLoss]) -> None:
+    if losses:
+        raise TargetRefusedError(". ".join([*map(str, losses), REPLAY]))
 
 
 def lost_epochs(job: JobContext, timeline: ActiveTimeline, settled: Sequence[Decision] = ()) -> list[str]:

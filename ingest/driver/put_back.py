@@ -24,7 +24,7 @@ from functools import cached_property
 from ingest.driver.build import TimelineHandle, build_job, require_whole
 from ingest.driver.epoch import EpochWriter, NextEpoch, raise_failure, run_epoch
 from ingest.driver.losses import TargetLoss, find_losses, newest_commit, newest_completed, refuse_ahead
-from ingest.driver.replay import Discarding, changed_reading, check_counts_same, check_same
+from ingest.driver.replay import Discarding, changed_reading, check_counts_same, check_same, reports_of
 from ingest.driver.stores import probe_stores
 from ingest.driver.with_gaps import with_gaps, with_pending
 from ingest.execution.task import Outputs, TaskReport, merge_counts
@@ -432,7 +432,7 @@ class LostRows:
         counts = merge_counts(reports)
         found: dict[str, list[WriteReport]] = {}
         for each in lost:
-            mine = [taken.reports[each.target] for taken in reports if taken.reports and each.target in taken.reports]
+            mine = reports_of(each.target, reports)
             self._check_same(each, counts, mine)
             # Rows that the target refuses are in the quarantine since the first commit of the epoch.
             found[each.target] = [replace(report, rejected=0) for report in mine]

@@ -74,10 +74,10 @@ class Replay:
         reports = writer.write(plan, outputs, self.stop)
         reach("written")
         raise_failure(reports)
-        mine = _reports_of(part.target, reports)
+        mine = reports_of(part.target, reports)
         counts = merge_counts(reports)
         check_counts(
-            plan, job.quarantine, counts, {part.target: mine, job.quarantine: _reports_of(job.quarantine, reports)}
+            plan, job.quarantine, counts, {part.target: mine, job.quarantine: reports_of(job.quarantine, reports)}
         )
         check_same(manifest, part, counts, mine)
         again = sink.prepare(plan.ref, mine)
@@ -113,7 +113,8 @@ class DiscardingBatches:
         """See BatchWriter; there is nothing to remove."""
 
 
-def _reports_of(target: str, reports: Sequence[TaskReport]) -> list[WriteReport]:
+def reports_of(target: str, reports: Sequence[TaskReport]) -> list[WriteReport]:
+    """Write reports of one target."""
     return [report.reports[target] for report in reports if report.reports and target in report.reports]
 
 

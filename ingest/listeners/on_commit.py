@@ -32,7 +32,7 @@ from ingest.protocol.events import Completed, Event, Phase, PhaseBegan
 from timeline.clock import wall_clock_ms
 from timeline.epoch import Json
 from timeline.instant import parse_time
-from timeline.units import count
+from timeline.units import count, iso_utc
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ def _told(job: str, key: str, completed: Completed, now_ms: int, elapsed_s: floa
 
 
 def _iso(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_utc(datetime.fromtimestamp(epoch_ms / 1000, UTC))
 
 
 class Deliveries:

@@ -220,9 +220,8 @@ def _rollback(entry: Entry) -> Object | None:
     if entry.instant.action is not Action.ROLLBACK:
         return None
     body = entry.completed or {}
-    of = [entry.rollback.instant] if entry.rollback is not None else list(body.get("commitsRollback") or ())
     return {
-        "instants": of,
+        "instants": entry.undone,
         "reason": entry.rollback.reason if entry.rollback is not None else entry.extra.get("tideline.reason"),
         "by": entry.rollback.by if entry.rollback is not None else entry.extra.get("tideline.by"),
         "files_deleted": body.get("totalFilesDeleted"),

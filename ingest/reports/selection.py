@@ -145,9 +145,6 @@ def _instant_of_epoch(timeline: Timeline, wanted: str) -> Instant:
 def _rollback_of(timeline: Timeline, time: str) -> Instant | None:
     """The rollback that undid a commit, by the commit's time; reads the bodies of later rollbacks."""
     for instant in timeline.by_action(Action.ROLLBACK):
-        if len(time) == 17 and instant.time > time:
-            entry = timeline.entry(instant)
-            undone = entry.rollback.instant if entry.rollback else ""
-            if time in ((entry.completed or {}).get("commitsRollback") or (undone,)):
-                return instant
+        if len(time) == 17 and instant.time > time and time in timeline.entry(instant).undone:
+            return instant
     return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -20,7 +20,6 @@ from sinks.base import (
     ParallelRunner,
     SelectiveBatchWriter,
     SelectiveWriter,
-    SinkContext,
     TargetOptions,
     TaskAttempt,
     sequential,
@@ -47,11 +46,6 @@ class MinibatchSink(TikvTable):
     """Writes small transactions of single tasks, and an epoch record once the epoch is decided. See Sink."""
 
     Options = cast(type[TargetOptions], TikvOptions)
-
-    @classmethod
-    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
-        """See Sink."""
-        return cls.at(options, context)
 
     def begin(self, plan: Plan) -> SelectiveWriter:
         """See Sink; rows become visible while they are written."""

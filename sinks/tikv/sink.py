@@ -24,9 +24,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
-from sinks.base import KeyedWriter, ParallelRunner, PartitionWriter, SinkContext, TargetOptions, sequential
+from sinks.base import KeyedWriter, ParallelRunner, PartitionWriter, TargetOptions, sequential
 from sinks.tikv.auditor import TikvAuditor
 from sinks.tikv.heartbeat import Heartbeat, keep_versions, release_versions, safe_point_service
 from sinks.tikv.key_codec import own_range, row_range
@@ -82,11 +82,6 @@ class TransactionSink(TikvTable):
     _settled: set[int] = field(default_factory=set, repr=False)
 
     Options = cast(type[TargetOptions], TikvOptions)
-
-    @classmethod
-    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
-        """See Sink."""
-        return cls.at(options, context)
 
     def begin(self, plan: Plan) -> PartitionWriter | KeyedWriter:
         """See Sink; the transaction's primary is locked on return."""

@@ -48,7 +48,7 @@ class TikvTable:
     endpoint: Endpoint
 
     @classmethod
-    def at(cls, options: TargetOptions, context: SinkContext) -> Self:
+    def open(cls, options: TargetOptions, context: SinkContext) -> Self:
         """The table that a job file's block describes; no I/O.
 
         Raises:

@@ -66,6 +66,14 @@ class Entry:
         return int(found) if found.isdecimal() else None
 
     @property
+    def undone(self) -> list[str]:
+        """Instant times that a rollback undid, by its request or another writer's body; none for other actions."""
+        if self.rollback is not None:
+            return [self.rollback.instant]
+        planned = ((self.request or {}).get("instantToRollback") or {}).get("commitTime")
+        return list((self.completed or {}).get("commitsRollback") or ([planned] if planned else []))
+
+    @property
     def extra(self) -> Mapping[str, str]:
         """The writer's extra metadata in the completed body."""
         return (self.completed or {}).get("extraMetadata") or {}

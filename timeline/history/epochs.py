@@ -116,9 +116,7 @@ def _instant_row(entry: Entry) -> InstantRow:
 
 def _rollback_columns(entry: Entry) -> dict[str, Any]:
     body = entry.completed or {}
-    planned = ((entry.request or {}).get("instantToRollback") or {}).get("commitTime")
-    asked = entry.rollback.instant if entry.rollback else planned
-    of = ", ".join(body.get("commitsRollback") or ([asked] if asked else []))
+    of = ", ".join(entry.undone)
     reason = entry.rollback.reason if entry.rollback else entry.extra.get("tideline.reason")
     return {
         "files": body.get("totalFilesDeleted"),

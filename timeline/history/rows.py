@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from timeline.html import Html, element, facts_table, mark, moment
+from timeline.units import iso_utc
 
 TIDELINE = "tideline"
 HUDI = "hudi"
@@ -200,7 +201,7 @@ class RejectedRow:
 def as_json(value: object) -> object:
     """JSON form of a time: ISO 8601 (UTC). For `json.dumps(default=…)`."""
     if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return iso_utc(value)
     raise TypeError(f"{value!r} is not JSON")
 
 

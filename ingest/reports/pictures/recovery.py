@@ -97,9 +97,7 @@ def recovery(history: History, *, most: int = 25) -> Figure:
 
 def _gone(entry: Entry) -> str:
     """Instant time of the commit that a rollback undid, as its bar has it."""
-    if entry.rollback is not None:
-        return entry.rollback.instant
-    return str(next(iter((entry.completed or {}).get("commitsRollback", ())), entry.instant.time))
+    return next(iter(entry.undone), entry.instant.time)
 
 
 def _rescue(bar: Bar, epoch: int | None, is_committed: bool, by: str, reason: str) -> RecoveredInstant:

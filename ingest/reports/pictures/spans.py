@@ -142,9 +142,7 @@ def _phases(row: InstantRow, requested: datetime) -> Iterator[Span]:
 def _rollback(entry: Entry, row: InstantRow, requested: datetime) -> Bar:
     """Bar from the request of the undone commit to the end of its rollback."""
     reason = entry.rollback.reason if entry.rollback else entry.extra.get("tideline.reason", "")
-    gone = (
-        entry.rollback.instant if entry.rollback else next(iter((entry.completed or {}).get("commitsRollback", ())), "")
-    )
+    gone = next(iter(entry.undone), "")
     since = min(_moment(gone) or requested, requested)
     label = f"epoch {row.epoch}" if row.epoch is not None else "rollback"
     if row.completed is None:

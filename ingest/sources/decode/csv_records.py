@@ -22,7 +22,7 @@ from ingest.sources.decode.csv_lines import faults, look_regular
 from ingest.sources.decode.lines import as_text
 from ingest.sources.decode.options import CsvOptions, UnknownField
 from ingest.sources.decode.records import RawRecords, join_lines
-from ingest.sources.decode.rows import select, unknown_field_error
+from ingest.sources.decode.rows import refuse_all, select, unknown_field_error
 from ingest.sources.decode.time_format import TimeFormat
 from timeline.units import count
 
@@ -55,10 +55,10 @@ class CsvDecoder:
         try:
             names = header_names(records.header or "", self.dialect) if self.dialect.header else self.schema.names
         except csv.Error as error:
-            return self._refuse_all(records, unreadable_header(error))
+            return refuse_all(records, self.schema, unreadable_header(error), lineage=self.lineage)
         refused = self._refused_header(names, records)
         if refused is not None:
-            return self._refuse_all(records, refused)
+            return refuse_all(records, self.schema, refused, lineage=self.lineage)
         table, bad = parse_csv(records.texts, len(names), self.dialect, self.nulls)
         columns = []
         for field in self.schema:
@@ -70,11 +70,6 @@ class CsvDecoder:
             columns.append(converted.values)
             for index, reason in converted.bad.items():
                 bad.setdefault(index, reason)
-        return select(records, self.schema, columns, bad, lineage=self.lineage)
-
-    def _refuse_all(self, records: RawRecords, reason: str) -> Decoded:
-        columns = [pa.nulls(records.rows, field.type) for field in self.schema]
-        bad = dict.fromkeys(range(records.rows), reason)
         return select(records, self.schema, columns, bad, lineage=self.lineage)
 
     def _refused_header(self, names: Sequence[str], records: RawRecords) -> str | None:

@@ -27,13 +27,11 @@ from ingest.sources.files.listing import (
     tail_hash,
 )
 from ingest.sources.files.lookup_retry import retry_lookup
-from ingest.sources.files.names import may_become
+from ingest.sources.files.names import COMPRESSIONS, may_become
 from ingest.sources.files.raw import RawFile, unavailable
 from timeline.epoch import OffsetRange
 from timeline.errors import RangeGoneError, RangeRewrittenError
 from timeline.units import count
-
-_KINDS = ((".gz", "gzip"), (".zst", "zstd"))
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,7 @@ def _made_of(fs: AbstractFileSystem, offsets: OffsetRange) -> Iterator[Located]:
     for file in _elsewhere(fs, offsets):
         if not may_become(path, file.path):
             continue
-        kind = next((kind for ending, kind in _KINDS if file.path.endswith(ending)), None)
+        kind = next((kind for ending, kind in COMPRESSIONS.items() if file.path.endswith(ending)), None)
         if kind is None:
             if _difference(fs, offsets, file) is None:
                 yield Located(file.path, file.size)

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_ENDINGS = (".gz", ".zst")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+"""Compression by the ending of a file's name."""
 _ASIDE = ".tmp"
 """Ending of a log's name while logrotate copies it to another device (renamecopy)."""
 
@@ -46,7 +47,7 @@ class LogName:
 def log_name(path: str) -> LogName:
     """The parts of a path."""
     folder, _, name = path.rpartition("/")
-    ending = next((each for each in _ENDINGS if name.endswith(each)), "")
+    ending = next((each for each in COMPRESSIONS if name.endswith(each)), "")
     family = name.removesuffix(ending).removesuffix(_ASIDE)
     date = _DATE.search(family)
     if date is not None:
@@ -71,7 +72,7 @@ def is_unpacked(before: str, after: str) -> bool:
 
 def packed_names(path: str) -> set[str]:
     """The paths that gzip and zstd give a file."""
-    return {f"{path}{ending}" for ending in _ENDINGS}
+    return {f"{path}{ending}" for ending in COMPRESSIONS}
 
 
 def may_become(before: str, after: str) -> bool:

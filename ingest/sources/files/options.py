@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ingest.sources.decode.options import RecordFormat, SourceOptions, YearOf
+from ingest.sources.files.names import COMPRESSIONS
 from ingest.sources.options import UNLIMITED
 from timeline.units import ByteSize, Duration, VisiblePath
 
@@ -64,4 +65,4 @@ class FilesOptions(SourceOptions):
             return None
         if self.compression != "auto":
             return self.compression
-        return next((kind for ending, kind in ((".gz", "gzip"), (".zst", "zstd")) if path.endswith(ending)), None)
+        return next((kind for ending, kind in COMPRESSIONS.items() if path.endswith(ending)), None)
