@@ -302,7 +302,7 @@ def test_targets_keep_what_their_rules_say_of_rows_that_several_tasks_read(job: 
 
 def test_pd_that_does_not_answer_is_named_in_bounded_time_and_nothing_is_written(job: TikvJob) -> None:
     nobody = on_free_ports(1, lambda ports: f"{HOST}:{ports[0]}")
-    job.write_job(job.target(pd=[nobody], backoff="1s"))
+    job.write_job(job.target(pd=[nobody], patience="1s"))
     failed = job.tideline("run", program=SPARK, env=NO_JVM)
     assert failed.code == 6
     assert f"no PD answers: {nobody}" in failed.err and "check pd and tls of the target" in failed.err
