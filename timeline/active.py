@@ -13,8 +13,6 @@ from timeline.instant import Action, Instant, InstantKey, State, TimelineLayout,
 from timeline.settled import SettledMark, read_settled
 from timeline.stores.base import ObjectStore, Retry
 
-_PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
-
 
 @dataclass(frozen=True)
 class ActiveTimeline:
@@ -110,7 +108,7 @@ class ActiveTimeline:
             # A completed compaction is a commit: one instant under two action names.
             key = instant.key
             known = furthest.get(key)
-            if known is None or _PROGRESS[known.state] < _PROGRESS[instant.state]:
+            if known is None or known.state.rank < instant.state.rank:
                 furthest[key] = instant
         unrequested = frozenset(
             instant.time

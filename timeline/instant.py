@@ -67,6 +67,14 @@ class State(enum.Enum):
     INFLIGHT = "inflight"
     COMPLETED = "completed"
 
+    @property
+    def rank(self) -> int:
+        """Position in the order requested, inflight, completed."""
+        return _RANKS[self]
+
+
+_RANKS = {state: rank for rank, state in enumerate(State)}
+
 
 class TimelineLayout(enum.Enum):
     """Layout of a timeline: Hudi's ``hoodie.timeline.layout.version``. Tideline writes layout 2."""
@@ -88,6 +96,15 @@ def format_time(epoch_ms: int) -> str:
     """An instant time for milliseconds since 1970 (UTC): 17 digits that sort as text."""
     moment = _EPOCH + timedelta(milliseconds=epoch_ms)
     return moment.strftime("%Y%m%d%H%M%S") + f"{epoch_ms % 1000:03d}"
+
+
+def utc_of(time: str) -> datetime:
+    """The UTC time of an instant time.
+
+    Raises:
+        FormatError: it is none.
+    """
+    return datetime.fromtimestamp(parse_time(time) / 1000, UTC)
 
 
 def parse_time(time: str) -> int:

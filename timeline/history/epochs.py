@@ -25,7 +25,7 @@ from timeline.epoch import Plan
 from timeline.history.entry import Entry, read_entry
 from timeline.history.rows import HUDI, TIDELINE, EpochRow, FileRow, InstantRow, OffsetRow, RejectedRow
 from timeline.holes import holes_of
-from timeline.instant import Action, Instant, parse_time
+from timeline.instant import Action, Instant, parse_time, utc_of
 from timeline.stores.base import ObjectStore, Retry
 
 _READERS = 16
@@ -95,7 +95,7 @@ def _instant_row(entry: Entry) -> InstantRow:
         row |= _rollback_columns(entry)
     else:
         row |= _amounts(entry)
-        row["decided"] = _moment(decision.completion_time) if decision else None
+        row["decided"] = utc_of(decision.completion_time) if decision else None
     done_ms = _done_ms(entry)
     return InstantRow(
         instant.time,
@@ -103,7 +103,7 @@ def _instant_row(entry: Entry) -> InstantRow:
         instant.state.value,
         epoch=entry.epoch,
         outcome=entry.outcome.value if entry.outcome else None,
-        requested=_moment(instant.time),
+        requested=utc_of(instant.time),
         prepared=_from_ms(entry.prepared_ms),
         completed=_from_ms(done_ms),
         seconds=_seconds(parse_time(instant.time), done_ms),
@@ -179,9 +179,9 @@ def _epoch_row(epoch: int, entries: Sequence[Entry]) -> EpochRow:
         outcome=decision.outcome.value if decision else None,
         reason=decision.reason if decision else None,
         **(_author(commit or entries[0])),
-        requested=_moment(of),
+        requested=utc_of(of),
         prepared=_from_ms(prepared_ms),
-        decided=_moment(decided) if decided else None,
+        decided=utc_of(decided) if decided else None,
         completed=_from_ms(done_ms),
         write_s=_seconds(parse_time(of), prepared_ms),
         commit_s=_seconds(parse_time(decided), done_ms) if decided else None,
@@ -273,10 +273,6 @@ def _done_ms(entry: Entry) -> int:
     if entry.completed_ms or entry.instant.completion_time is None:
         return entry.completed_ms
     return parse_time(entry.instant.completion_time)
-
-
-def _moment(time: str) -> datetime:
-    return datetime.fromtimestamp(parse_time(time) / 1000, UTC)
 
 
 def _from_ms(epoch_ms: int) -> datetime | None:

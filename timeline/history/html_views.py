@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from timeline.active import ActiveTimeline
 from timeline.errors import FormatError
 from timeline.html import Html, element, mark, moment, table
-from timeline.instant import Instant, parse_time
+from timeline.instant import Instant, parse_time, utc_of
 from timeline.units import count
 
 MOST_ROWS = 20
@@ -60,6 +60,6 @@ def _took(instant: Instant) -> str:
 
 def _moment(time: str) -> datetime | None:
     try:
-        return datetime.fromtimestamp(parse_time(time) / 1000, UTC)
+        return utc_of(time)
     except (FormatError, OverflowError):
         return None

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from timeline.instant import Instant, State
-
-_PROGRESS = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+from timeline.instant import Instant
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Archived:
 
 
 def _progress(archived: Archived) -> int:
-    return _PROGRESS[archived.instant.state]
+    return archived.instant.state.rank
 
 
 Parse = Callable[[str, bytes, bool], Iterator[Archived]]
