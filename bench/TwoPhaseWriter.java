@@ -56,7 +56,7 @@ public class TwoPhaseWriter {
   private static TiSession connect(String pd) {
     TiConfiguration configuration = TiConfiguration.createDefault(pd);
     configuration.setKvMode("TXN");
-    // Its default of 200 ms is shorter than a commit of the 768 KiB of keys that it puts into one request.
+    // The default of 200 ms is shorter than one commit request, which has 768 KiB of keys.
     configuration.setTimeout(PATIENCE_MS);
     return TiSession.create(configuration);
   }

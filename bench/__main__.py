@@ -1,4 +1,4 @@
-"""All tables, one after another, and the page of them: what ``make bench`` runs.
+"""Measures all tables, one after another, and writes their page, as ``make bench`` does.
 
 python -m bench [--quick] [the other options of the tables' scripts]
 """
@@ -14,12 +14,12 @@ from bench.run import main, parse
 
 
 def measure() -> int:
-    """Run the script of each table, then write the page; 1 where something is missing in a table."""
+    """Run the script of each table, then write the page; returns 1 if a table is incomplete, else 0."""
     options = parse(__doc__)
     missing: list[str] = []
     for table in pages.TABLES:
         say(f"table {table}")
-        # A process each: what one table leaves in memory does not weigh on the next.
+        # A process for each table: none starts with memory that another one left.
         if not run([sys.executable, "-m", f"bench.{table}", *sys.argv[1:]]):
             missing.append(table)
     page = options.results / "benchmarks.md" if options.quick else pages.PAGE
@@ -29,7 +29,7 @@ def measure() -> int:
 
 
 def run(command: list[str]) -> bool:
-    """Whether a command did all that it was to do. Ctrl-C reaches it as well: it is waited for while it cleans up."""
+    """Run a command; whether it exits with 0. Ctrl-C reaches the command as well: wait for its clean-up."""
     with subprocess.Popen(command) as process:
         try:
             return process.wait() == 0

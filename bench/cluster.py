@@ -1,15 +1,15 @@
-"""The driver of a cluster, simulated: what 1,000 tasks report, 2,000 files an epoch, an epoch a minute for a week.
+"""The driver of a cluster, simulated: reports of 1,000 tasks, 2,000 files an epoch, an epoch a minute for a week.
 
     python -m bench.cluster [--quick] [--works local,S3]
 
-Only the tasks are made up: their files do not exist, their markers and reports do, in the form in which Spark brings
-them. Everything else is what a writer does: plan, requested and inflight, reports read, manifest, decision, Delta's log
-entry, completed instant, markers deleted, a snapshot of the positions every 100 epochs. Epochs follow each other
-without a pause. ``--quick`` has a tenth of the epochs.
+Only the tasks are simulated: their files do not exist, their markers and reports do, as Spark delivers them. All other
+steps are a writer's: plan, requested and inflight, reports read, manifest, decision, Delta's log entry, completed
+instant, markers deleted, a snapshot of the positions every 100 epochs. Epochs follow each other without a pause.
+``--quick`` has a tenth of the epochs.
 
-What the disk of a laptop does not hold is kept as holes: bodies of instants that are some epochs old have their size
-and no content, so an epoch that read one of them would fail. No checkpoint of the Delta log is made in the run:
-one lists all files of the table, two million after 1,000 such epochs; that is for a table that is compacted.
+To fit on a laptop's disk, bodies of instants that are some epochs old become holes: they keep their size without
+content, so an epoch that read one of them would fail. The run makes no checkpoint of the Delta log: a checkpoint lists
+all files of the table, two million after 1,000 such epochs, and is for tables that are compacted.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _ROWS_LIKE = 2_000
 _EPOCHS_AN_HOUR = 60
 _INSTANT, _HOUR = "INSTANT", "HOUR"
 _WINDOW = 10
-"""Epochs that a figure is the median of."""
+"""Number of epochs in the median of a figure."""
 _STARTS = 5
 _BODIES = 20
-"""Newest epochs whose bodies are kept whole."""
+"""Number of the newest epochs whose bodies keep their content."""
 
 
 def _an_epoch(kind: str) -> str:
@@ -102,14 +102,14 @@ GOALS = tuple(
 
 
 class Tasks:
-    """What the tasks of every epoch leave and report; the time that this takes is theirs, not the driver's."""
+    """Markers and reports of the tasks of every epoch; making them counts as time of tasks, not of the driver."""
 
     def __init__(self, place: Place, job: JobContext) -> None:
-        """Nothing is written yet.
+        """Write nothing yet.
 
         Args:
-            place: the job.
-            job: its targets.
+            place: the job's folders.
+            job: has its targets.
         """
         self._place = place
         self._job = job
@@ -118,7 +118,7 @@ class Tasks:
         self.taken_s = (0.0, 0.0)
 
     def write(self, plan: Plan, outputs: Outputs, stop: threading.Event) -> Sequence[TaskReport]:
-        """See `ingest.driver.epoch.EpochWriter`: the reports are read as those of Spark's tasks are."""
+        """See `ingest.driver.epoch.EpochWriter`: reports are decoded like those of Spark's tasks."""
         began = _clocks()
         if not self._reports:
             self._make(plan)
@@ -134,7 +134,7 @@ class Tasks:
         return [TASK_REPORT.load("task report", body) for body in bodies]
 
     def _make(self, plan: Plan) -> None:
-        """Reports and markers of an epoch, with words in the place of its instant and its hour."""
+        """Make the reports and markers of an epoch, with placeholders for its instant and its hour."""
         app_id = f"tideline-{self._job.identity.timeline_id}"
         like = _large_file(self._job, plan)
         for task, offsets in enumerate(plan.ranges):
@@ -151,9 +151,9 @@ class Tasks:
 
 
 def _large_file(job: JobContext, plan: Plan) -> WrittenFile:
-    """What the real writer says of a small file of the log, with the size and the rows of a large one.
+    """The real writer's report of a small file of the log, with the size and the rows of a large one.
 
-    The file itself goes with the first commit, as that of a lost attempt.
+    The first commit deletes the file itself, like a file of an unreported attempt.
     """
     lines = next(generated(_ROWS_LIKE, files=1).folder.iterdir()).read_bytes()
     schema = pa.schema([(name, parse_type(kind)) for name, kind in COLUMNS.items()])
@@ -173,7 +173,7 @@ class Driver:
     """A writer of one job, from epoch to epoch."""
 
     def __init__(self, place: Place) -> None:
-        """A new timeline, and an empty table that no checkpoint is made of."""
+        """Create a timeline, and an empty table without checkpoints."""
         self._place = place
         self.job, self.lease = _started(place)
         self._tasks = Tasks(place, self.job)
@@ -181,9 +181,9 @@ class Driver:
         self._old: deque[list[Path]] = deque()
 
     def ingest(self, completions: Completions) -> tuple[float, ...]:
-        """One epoch; what it took beside its tasks, wall and CPU seconds.
+        """Ingest one epoch; returns its wall and CPU seconds without those of its tasks.
 
-        What is completed while the next epoch is planned counts for that one.
+        The completion of an epoch that runs during the next epoch counts for the next one.
         """
         began = _clocks()
         rows = FILES_A_TASK * _ROWS_A_FILE
@@ -220,14 +220,14 @@ class Driver:
         return taken_s
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes that the last epoch has put on the timeline, its decision with them, and into the table's log."""
+        """Bytes that the last epoch has put on the timeline, including its decision, and into the table's log."""
         epoch = self._chain.next_epoch - 1
         *timeline, log = self._old[-1]
         decided = self._place.lake / decision_path(epoch)
         return sum(path.stat().st_size for path in (*timeline, decided)), log.stat().st_size
 
     def start_up(self) -> float:
-        """Seconds that a process which has opened the job needs to know where ingestion stands."""
+        """Seconds that a new writer needs to open the job and find the positions."""
         began = time.perf_counter()
         store = self._place.opened().store
         chain = load_chain(store, ActiveTimeline.recent(store, self.job.retry), self.job.retry)
@@ -237,11 +237,11 @@ class Driver:
 
 
 def simulate(medium: Medium, folder: Path, marks: Sequence[int]) -> list[Measured]:
-    """Epochs up to the last mark; what the last ones before each mark took.
+    """Run epochs up to the last mark; returns the figures of the last epochs before each mark.
 
     Args:
-        medium: where timeline and table are kept.
-        folder: where to work.
+        medium: has timeline and table.
+        folder: working folder.
         marks: numbers of epochs, rising.
     """
     place = new_place(medium, folder, COLUMNS)
@@ -291,7 +291,7 @@ def _started(place: Place) -> tuple[JobContext, WriterLease]:
 
 
 def _make_hole(path: Path) -> None:
-    """Keep a file's size, and give back its blocks."""
+    """Keep a file's size, and free its blocks."""
     size = path.stat().st_size
     os.truncate(path, 0)
     os.truncate(path, size)
@@ -307,7 +307,7 @@ def _since(began: tuple[float, float]) -> tuple[float, float]:
 
 
 def measure() -> int:
-    """Do the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     options = parse(__doc__)
     with scratch(options) as folder, media(folder) as (files, s3):
         measured: list[Measured] = []

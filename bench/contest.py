@@ -2,7 +2,7 @@
 
 ::
 
-    round 1   A  B  C  D      each: tell it to wake up, measure the round, count its rows, delete what it wrote
+    round 1   A  B  C  D      each: wake it up, measure the round, count its rows, delete its target
     round 2   B  C  D  A      another one first each time
     …
 """
@@ -36,18 +36,18 @@ Answer = dict[str, Any]
 
 
 class ContestError(Exception):
-    """A system cannot go on; the message says why, and where its log is."""
+    """A system cannot go on; the message has the error, and its causes from the log."""
 
 
 @dataclass(frozen=True)
 class System:
-    """One that takes part.
+    """A system that takes part.
 
     Attributes:
-        name: in tables.
+        name: its name in tables.
         module: runs it: ``python -m <module>``; see `bench.serve`. Systems that are started alike share a process.
-        settings: what it is started with, values of JSON.
-        work: what it is told in each round besides.
+        settings: for its start, JSON values.
+        work: its additions to the work of each round.
         python: the interpreter of its environment.
     """
 
@@ -59,7 +59,7 @@ class System:
 
     @property
     def start(self) -> str:
-        """How it is started."""
+        """Module, interpreter and settings as text; systems with equal texts share a process."""
         return json.dumps([self.module, str(self.python), self.settings], sort_keys=True)
 
 
@@ -68,13 +68,13 @@ class Task:
     """One work that every system does in every round.
 
     Attributes:
-        name: in tables.
-        work: what a system is told; ``target`` is added.
-        rows: how many rows its target has afterwards; None: as many as that of the first system.
-        units: how many of what the work's metrics are told by: rows, epochs.
-        place: from the folder of a round to what the system is told as its target; the folder's path where left out.
-        wake: the same work on next to nothing, done unmeasured before each round: workers that idled are ended by
-            Spark after a minute, which nobody has who ingests all the time.
+        name: its name in tables.
+        work: the request to a system; ``target`` is added.
+        rows: number of rows in the target afterwards; None: as many as in that of the first system.
+        units: number of units (rows, epochs) that the work's metrics refer to.
+        place: from the folder of a round to the system's target; the folder's path by default.
+        wake: the same work on little data, done unmeasured before each round: Spark ends workers that were idle for a
+            minute, which they never are in continuous ingestion.
     """
 
     name: str
@@ -87,15 +87,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Round:
-    """What one system took for one round.
+    """Cost of one round of one system.
 
     Attributes:
-        wall_s: by the clock.
-        cpu_s: of its process tree.
-        peak_mb: of its process tree.
-        written_mb: what lay in its target afterwards, checkpoints and logs included.
-        own: what the system itself has said.
-        requests: to the object store; None where there is none.
+        wall_s: wall-clock time.
+        cpu_s: CPU time of its process tree.
+        peak_mb: memory of its process tree at its peak.
+        written_mb: size of its target afterwards, checkpoints and logs included.
+        own: figures that the system itself reports.
+        requests: requests to the object store; None where there is none.
     """
 
     wall_s: float
@@ -107,28 +107,28 @@ class Round:
 
 
 Figures = Callable[[Task, Round], Mapping[str, float]]
-"""From a round to metric → value."""
+"""Maps a round to metric → value."""
 
 
 class Process:
     """A process that one or more systems run in."""
 
     def __init__(self, system: System, log: Path) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            system: which.
-            log: takes what it prints.
+            system: the first system in it.
+            log: file for its output.
 
         Raises:
-            ContestError: it does not start.
+            ContestError: the system does not start.
         """
         self._name = system.name
         self._log = log
         environment = os.environ | {"PYTHONPATH": str(_ROOT), "PYSPARK_PYTHON": str(system.python)}
         environment.pop("SPARK_HOME", None)
         with log.open("wb") as out:
-            # In a session of its own, so that Ctrl-C reaches the parent alone: it ends its systems.
+            # In a session of its own, so that Ctrl-C reaches the parent alone, which ends its systems.
             self._process = subprocess.Popen(
                 [str(system.python), "-m", system.module],
                 stdin=subprocess.PIPE,
@@ -147,10 +147,10 @@ class Process:
             raise
 
     def ask(self, work: Mapping[str, Any]) -> Answer:
-        """Tell it something, and wait until that is done.
+        """Send a request, and wait for the answer.
 
         Raises:
-            ContestError: it failed, or ended.
+            ContestError: the request failed, or the process ended.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -164,13 +164,13 @@ class Process:
         return answer
 
     def _causes(self) -> str:
-        """What its log says of the causes: traces of Java are long, and tell what matters in these lines."""
+        """Causes of an error in the log: stack traces of Java are long, and these are their decisive lines."""
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines()]
         told = [line for line in lines if line.startswith("Caused by") or "Error: " in line or "Exception: " in line]
         return "".join(f"\n    {line[:_WIDTH]}" for line in list(dict.fromkeys(told))[-_LINES_OF_LOG:])
 
     def close(self) -> None:
-        """End it, by force where it does not end by itself."""
+        """End the process, by force if it does not end by itself in `_END_S` seconds."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -184,15 +184,15 @@ class Process:
 
 
 class Contest:
-    """Systems that take turns, and what they took so far."""
+    """Systems that take turns, and their problems so far."""
 
     def __init__(self, systems: Sequence[System], scratch: Path, *, requests: Callable[[], int] | None = None) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
         Args:
-            systems: who takes part.
-            scratch: where they write; targets are folders of its folder ``targets``.
-            requests: how many requests the object store has answered so far.
+            systems: the systems that take part.
+            scratch: working folder; targets are folders of its folder ``targets``.
+            requests: number of requests that the object store has answered so far.
         """
         self._systems = systems
         self._scratch = scratch
@@ -206,7 +206,7 @@ class Contest:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Contest]:
-        """All systems, started until the block ends; one that does not start is named and left out."""
+        """Run all systems until the block ends; one that does not start is reported and left out."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         try:
             for system in self._systems:
@@ -226,13 +226,13 @@ class Contest:
             self._running.clear()
 
     def measure(self, task: Task, rounds: int, figures: Figures, *, warm_ups: int = 1) -> list[Measured]:
-        """What each system takes for a work.
+        """Measure a work with each system.
 
         Args:
             task: the work.
-            rounds: measured rounds.
-            figures: what is told of a round.
-            warm_ups: rounds before, of which nothing is told.
+            rounds: number of measured rounds.
+            figures: metrics of a round.
+            warm_ups: number of unmeasured rounds before.
         """
         values: dict[tuple[str, str], list[float]] = {}
         self._agreed = task.rows
@@ -261,7 +261,7 @@ class Contest:
                 process.ask({**task.wake, **system.work, "do": "round", "target": target})
         with self._target(task) as (folder, target):
             work = {**task.work, **system.work, "target": target}
-            # What was deleted before is not written back in the time of who comes next.
+            # Write back earlier deletions now, not during the measured round.
             os.sync()
             before = self._requests() if self._requests else 0
             with process.meter.running():
@@ -286,7 +286,7 @@ class Contest:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _drop(self, system: System, error: ContestError) -> None:
-        """Leave one out; those that share its process find out for themselves whether it still answers."""
+        """Leave a system out; systems that share its process go on as long as it answers."""
         say(f"left out: {error}")
         self.problems.append(str(error).splitlines()[0])
         if system in self._running:
@@ -297,5 +297,5 @@ _BEGAN = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Tell the person who waits how far it is."""
+    """Print a line of progress on stderr."""
     print(f"[{time.monotonic() - _BEGAN:6.0f} s] {text}", file=sys.stderr, flush=True)

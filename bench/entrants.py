@@ -1,4 +1,4 @@
-"""Who takes part: ours, and what people would use instead; and how they are told of an input."""
+"""The systems that take part: ours and the alternatives to it; and the work for an input, the same for all."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ HUDI_STREAM = "Hudi streaming bulk_insert"
 HUDI_BULK_INSERT = "Hudi bulk_insert"
 HUDI_INSERT = "Hudi insert"
 HUDI_SPARK = f"Spark {pins.HUDI_SPARK} alone"
-"""The same in Hudi's environment: what Hudi's figures are told by, since its bundles for Spark 4 cannot be had here."""
+"""Spark in Hudi's environment: the baseline of Hudi's figures, as its bundles for Spark 4 are not available here."""
 
 HUDI = (HUDI_STREAM, HUDI_BULK_INSERT, HUDI_INSERT)
 
 
 def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = "") -> list[System]:
-    """Everyone whose packages are there; who is left out is named on stderr.
+    """All systems with available packages; a system that is left out is named on stderr.
 
     Args:
-        scratch: where they may write what is no target.
-        s3: endpoint, region, key and secret of the server that targets lie on; None: they are local.
+        scratch: folder for all files but targets.
+        s3: endpoint, region, key and secret of the server that holds the targets; None: targets are local.
         only: names, or parts of names, with commas between; ours always takes part.
     """
     settings: dict[str, Any] = {"scratch": str(scratch)}
@@ -73,11 +73,11 @@ def entrants(scratch: Path, *, s3: Mapping[str, str] | None = None, only: str = 
 
 
 def files_work(log: Log, **changes: Any) -> dict[str, Any]:
-    """A log in files, as every system is told of it.
+    """Work on a log in files, for every system.
 
     Args:
         log: the input.
-        changes: of our source block, for example ``max_files_per_epoch``.
+        changes: to our source block, for example ``max_files_per_epoch``.
     """
     path = f"{log.folder}/*.jsonl"
     source = {"type": "files", "path": path, "format": "json", "close_after": "0s"} | changes
@@ -91,7 +91,14 @@ def files_work(log: Log, **changes: Any) -> dict[str, Any]:
 
 
 def kafka_work(log: Log, bootstrap_servers: str, topic: str, **changes: Any) -> dict[str, Any]:
-    """A log in a topic, as every system is told of it; `changes` as for `files_work`."""
+    """Work on a log in a topic, for every system.
+
+    Args:
+        log: the input.
+        bootstrap_servers: the broker.
+        topic: has the log's lines as messages.
+        changes: to our source block.
+    """
     return {
         "source": "kafka",
         "bootstrap_servers": bootstrap_servers,

@@ -1,12 +1,12 @@
-"""What an epoch costs however small it is. Table 3 of docs/benchmarks.md.
+"""Fixed cost of an epoch, however small. Table 3 of docs/benchmarks.md.
 
     python -m bench.fixed_cost [--quick] [--works S3] [--systems Delta]
 
-200 files of 1,000 rows; every system takes one file an epoch (``max_files_per_epoch: 1``, ``maxFilesPerTrigger=1``)
-until it has them all, from the start of its stream to its end: a start is in the figures by its two hundredth part.
-The files are local. On S3 targets, timeline and the peers' checkpoints lie in one bucket of a server on loopback;
-beside ours the same tasks write their files without any protocol, with five small puts for each epoch: as a Spark job,
-and in the driver, where ours writes epochs of this size too.
+200 files of 1,000 rows; every system reads one file an epoch (``max_files_per_epoch: 1``, ``maxFilesPerTrigger=1``)
+until the last one, from the start of its stream to its end: each figure includes 1/200 of the start. The files are
+local. On S3, targets, timeline and the peers' checkpoints are in one bucket of a server on loopback; in addition, our
+tasks write their files without any protocol, with five small puts for each epoch: as a Spark job, and in the driver,
+where ours writes epochs of this size too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
 
 
 def measure(options: Options) -> int:
-    """Do the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     problems: list[str] = []
     with scratch(options) as folder:
         if options.wants(LOCAL):
@@ -117,12 +117,12 @@ def _contest(work: str, systems: list[System], folder: Path, options: Options, *
 
 
 def _streams(systems: list[System]) -> list[System]:
-    """Those that take what comes as it comes."""
+    """The streaming systems."""
     return [system for system in systems if system.name in (OURS, DELTA, ICEBERG, HUDI_STREAM)]
 
 
 def _bare(name: str, ours: System, written_by: SmallEpochs) -> System:
-    """Our own tasks without the protocol, in a process of their own: its memory is theirs."""
+    """Our own tasks without the protocol, in a process of their own, so that its memory is theirs."""
     work = {"is_bare": True, "puts": _PUTS, "small_epochs": written_by.value}
     return System(name, ours.module, {**ours.settings, "as": name}, work, ours.python)
 

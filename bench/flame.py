@@ -1,10 +1,10 @@
-"""Draws where a profile's samples were as a flame graph: an SVG file without scripts.
+"""Draws the samples of a profile as a flame graph: an SVG file without scripts.
 
     py-spy record --subprocesses --format raw --output run.raw -- tideline run job.yaml --once
     python -m bench.flame run.raw docs/pictures/flame.svg --title "64 epochs of 8 MB"
 
-The width of a box is the share of the samples in which that function, or one that it called, was running; who called
-stands below. Boxes of one colour belong to one package.
+The width of a box is the share of the samples in which that function, or one that it called, was running; its caller is
+below it. Boxes of one colour belong to one package.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _PACKAGES = {"ingest": "#9ecae1", "sinks": "#fdd0a2", "timeline": "#c7e9c0", "py
 _OTHERS = "#e6e6e6"
 _FRAME = re.compile(r"(?P<function>.*) \((?P<file>[^:()]*)(?::\d+)?\)")
 _IMPORT = "_find_and_load"
-"""Python's function that imports a module; what it calls, module below module, is one box."""
+"""Python's function that imports a module; all its calls, module below module, are one box."""
 _PROCESS = re.compile(r"process \d+:.*")
 
 
 @dataclass
 class Box:
-    """A function as it was called from one place.
+    """A function, called from one stack.
 
     Attributes:
-        name: of the function, and its file.
-        samples: in which it, or what it called, was running.
-        calls: what it called, by name.
+        name: the function and its file.
+        samples: number of samples in which it, or a function that it called, was running.
+        calls: functions that it called, by name.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Box:
 
 
 def read(text: str) -> Box:
-    """The samples of a profile, one stack a line: ``outer;inner;innermost 12``. Lines within a function are one."""
+    """Read a profile, one stack a line: ``outer;inner;innermost 12``. Source lines of a function are one box."""
     root = Box("all")
     for line in text.splitlines():
         stack, _, samples = line.rpartition(" ")
@@ -63,7 +63,7 @@ def read(text: str) -> Box:
 
 
 def draw(root: Box, title: str) -> str:
-    """The SVG file's text."""
+    """Text of the SVG file."""
     boxes = list(_boxes(root, root.samples, 0.0, 0))
     rows = 1 + max((row for _, _, row in boxes), default=0)
     height = _HEAD + rows * _ROW + _EDGE
@@ -127,7 +127,7 @@ def _colour(box: Box) -> str:
 
 
 def main() -> None:
-    """Draw a file."""
+    """Draw a profile into an SVG file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", type=Path)
     parser.add_argument("picture", type=Path)

@@ -1,4 +1,4 @@
-"""What is aimed at, and whether it is met: computed from results, never written by hand."""
+"""Goals, and whether they are met: computed from results, never written by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.table import Row
 
 @dataclass(frozen=True)
 class Key:
-    """One figure: that of a table's rows with this work, system and metric."""
+    """Key of one figure: the row of a table with this work, system and metric."""
 
     table: str
     work: str
@@ -24,13 +24,13 @@ Value = Callable[[Medians], float]
 
 @dataclass(frozen=True)
 class Goal:
-    """One aim.
+    """One goal.
 
     Attributes:
-        text: what is compared with what.
-        value: computes it; a KeyError says that something of it was not measured.
-        limit: what it is held against.
-        is_at_least: whether it has to reach the limit; else it must not exceed it.
+        text: the compared figures, human-readable.
+        value: computes the compared value; raises KeyError if a figure was not measured.
+        limit: limit of the value.
+        is_at_least: whether the value has to reach the limit; otherwise it must not exceed the limit.
     """
 
     text: str
@@ -39,14 +39,14 @@ class Goal:
     is_at_least: bool
 
     def value_of(self, medians: Medians) -> float | None:
-        """What was measured; None where something of it was not."""
+        """The measured value; None if a figure was not measured."""
         try:
             return self.value(medians)
         except KeyError:
             return None
 
     def is_met(self, value: float) -> bool:
-        """Whether a measured value is good enough."""
+        """Whether a measured value meets the goal."""
         return value >= self.limit if self.is_at_least else value <= self.limit
 
 

@@ -1,10 +1,10 @@
-"""What grows with a table? Epochs 10, 1,000 and 10,000 of it. Table 4 of docs/benchmarks.md.
+"""Growth of an epoch's cost with its table: epochs 10, 1,000 and 10,000. Table 4 of docs/benchmarks.md.
 
     python -m bench.growth [--quick]
 
-Three tables that really have so many epochs behind them take turns: each round puts 20 more into each, by a process of
-its own, whose memory at its end is told too; the first epoch of a process is left out. A round of the longest table is
-told by the round of the shortest one before it. Cores, partitions and files: `bench.growth_sizes`. Start-up and
+Three tables with that many real epochs take turns: each round adds 20 epochs to each table, by a process of its own,
+whose memory at its end is measured too; the first epoch of a process is left out. Rounds of the longer tables are also
+multiples of the shortest table's round before them. Cores, partitions and files: `bench.growth_sizes`. Start-up and
 recovery: `bench.growth_startup`. ``--quick`` has 300 epochs at most.
 """
 
@@ -70,10 +70,10 @@ GOALS = (
 
 
 class Table:
-    """One table, fed from one file, so many rows an epoch."""
+    """One table, fed from one file, `_ROWS_AN_EPOCH` rows an epoch."""
 
     def __init__(self, folder: Path) -> None:
-        """A job file; nothing has been ingested."""
+        """Write the job file; ingest nothing yet."""
         self._log = folder / "logs" / "a.jsonl"
         self.job = folder / "job.yaml"
         self._log.parent.mkdir(parents=True)
@@ -95,7 +95,7 @@ class Table:
         self.job.write_text(yaml.safe_dump(settings))
 
     def ingest(self, epochs: int) -> Mapping[str, float]:
-        """Ingest so many epochs more by a process of its own; figures of that process, by metric."""
+        """Ingest `epochs` more epochs by a process of its own; returns figures of that process, by metric."""
         with self._log.open("ab") as log:
             for _ in range(epochs):
                 log.write(self._epoch)
@@ -111,10 +111,10 @@ class Table:
 
 
 def ingest(job: Path) -> int:
-    """Ingest what is there, and print what its epochs took, the first one left out, and the memory at the end."""
+    """Ingest all input, and print the figures of its epochs except the first, and the memory at the end."""
     config = load_config(job)
     process = psutil.Process()
-    # When each epoch ended: seconds, CPU seconds, bytes written.
+    # At the end of each epoch: seconds, CPU seconds, bytes written.
     ended: list[tuple[float, float, int]] = []
 
     def note(event: Event) -> None:
@@ -137,7 +137,7 @@ def ingest(job: Path) -> int:
 
 
 def measure_epochs(options: Options, folder: Path) -> list[Measured]:
-    """Three tables of different length, in turn."""
+    """Measure three tables of different length, in turn."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     tables: dict[int, Table] = {}
     for count in options.counts(EPOCHS, (10, 100, 300)):
@@ -155,7 +155,7 @@ def measure_epochs(options: Options, folder: Path) -> list[Measured]:
 
 
 def measure() -> int:
-    """Do the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     if sys.argv[1:2] == ["--ingest"]:
         return ingest(Path(sys.argv[2]))
     options = parse(__doc__, rounds=_ROUNDS)

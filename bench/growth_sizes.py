@@ -1,9 +1,9 @@
-"""One core or two; 1, 10 and 1,000 partitions; 1, 16 and 256 files: what changes the rate? Table 4.
+"""Rate with 1 and 2 cores, 1, 10 and 1,000 partitions, 1, 16 and 256 files. Table 4 of docs/benchmarks.md.
 
     python -m bench.growth_sizes [--quick] [--rounds 5] [--works core,partition]
 
-The same rows each time. Every size has a process and a session of its own, and they take turns: none has the memory of
-the one before. Beside the partitions stands Spark alone.
+The same rows each time. Every size has a process and a session of its own, and they take turns: none starts with memory
+of another. Partitions are measured with Spark alone too.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Size:
     """One of the sizes.
 
     Attributes:
-        name: in the table.
-        work: what systems are told.
-        settings: what they are started with besides.
-        peers: who takes part beside ours.
+        name: its name in the table.
+        work: the request to the systems.
+        settings: additional settings for their start.
+        peers: names of the systems beside ours.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Size:
     peers: tuple[str, ...] = ()
 
     def systems(self, folder: Path) -> list[System]:
-        """Who does it, ours first."""
+        """The systems that do the work, ours first."""
         everyone = entrants(folder, only=",".join(self.peers) or "none besides")
         return [replace(each, settings={**each.settings, **self.settings}) for each in everyone]
 
 
 def sizes(rows: int) -> list[Size]:
-    """All of them, for logs of so many rows."""
+    """All sizes, for logs of `rows` rows."""
     by = {"partition_by": ["part"]}
     return [
         *(Size(many(cores, "core"), files_work(generated(rows)), {"master": f"local[{cores}]"}) for cores in CORES),
@@ -62,7 +62,7 @@ def sizes(rows: int) -> list[Size]:
 
 
 def measure(options: Options) -> int:
-    """Do the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     rows = options.share(_ROWS)
     wake = files_work(generated(_WAKE_ROWS, files=2))
     wanted = [size for size in sizes(rows) if options.wants(size.name)]

@@ -1,12 +1,12 @@
-"""Start-up and recovery on timelines of 10, 1,000 and 10,000 completed instants, on files and S3: what grows with them?
+"""Cost of start-up and recovery on timelines of 10, 1,000 and 10,000 completed instants, on files and S3.
 
     python -m bench.growth_startup [--quick] [--rounds 5] [--works start,S3]
 
-``start``: `tideline run --once` where nothing is new, from the process's start to its end: probe, lease, recovery,
+``start``: `tideline run --once` without new input, from the process's start to its end: probe, lease, recovery,
 targets, offsets, one plan; no JVM. ``recover``: `tideline recover` with one epoch that was opened and never written.
 Each command is a process of its own. ``--quick`` has 1,000 instants at most.
 
-Instants are made by the protocol's own code over a store in memory, and put down as files; the table has one log entry.
+The protocol's own code makes the instants in a memory store, whose objects become files; the table has one log entry.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def _more(command: str, kind: str, than: int, limit: float) -> Goal:
 GOALS = tuple(
     goal
     for command in _COMMANDS
-    # Ten instants have fewer bodies than are read of any longer timeline.
+    # From any longer timeline, more bodies are read than ten instants have.
     for goal in (_flat(command), _more(command, LISTINGS, 10, 1), _more(command, BODIES, 1_000, 0))
 )
 _LINE = json.dumps({"id": 1, "part": "p0000"}).ljust(49) + "\n"
 
 
 class Counting(EmptySink):
-    """A target that says to have what it was given."""
+    """A target that reports all rows as written, and writes none."""
 
     @classmethod
     def open(cls, options: TargetOptions, context: SinkContext) -> Counting:
@@ -89,7 +89,7 @@ class Counting(EmptySink):
 
 
 def measure() -> int:
-    """Measure and keep the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     options = parse(__doc__)
     counts = options.counts(INSTANTS, INSTANTS[:2])
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -110,7 +110,7 @@ def measure() -> int:
 
 
 def once(place: Place, command: str) -> dict[str, float]:
-    """One start, or one recovery of an epoch that was opened."""
+    """Measure one start, or one recovery of an opened epoch."""
     if command == "recover":
         opened = place.opened()
         job, lease = born(place)
@@ -122,7 +122,13 @@ def once(place: Place, command: str) -> dict[str, float]:
 
 
 def with_instants(folder: Path, medium: Medium, count: int) -> Place:
-    """A job with so many completed epochs, each of one line of its log."""
+    """Create a job with completed epochs, each of one line of its log.
+
+    Args:
+        folder: working folder.
+        medium: storage of its lake.
+        count: number of epochs.
+    """
     place = new_place(medium, folder)
     (place.job.parent / "logs" / "a.jsonl").write_text(_LINE * count)
     job, lease = born(place)
@@ -145,7 +151,14 @@ def in_memory(job: JobContext, memory: MemoryStore) -> JobContext:
 
 
 def fill(place: Place, job: JobContext, lease: WriterLease, count: int) -> None:
-    """Plan, open, prepare, decide and complete so many epochs; only the timeline is written."""
+    """Plan, open, prepare, decide and complete epochs; only the timeline is written.
+
+    Args:
+        place: has the job's source.
+        job: the job, see `in_memory`.
+        lease: its writer's lease.
+        count: number of epochs.
+    """
     source = open_source(load_config(place.job))
     chain = Chain()
     for _ in range(count):
@@ -160,7 +173,7 @@ def fill(place: Place, job: JobContext, lease: WriterLease, count: int) -> None:
 
 
 def commit_last(job: JobContext) -> None:
-    """Give the table its one log entry: that of the newest epoch."""
+    """Commit the newest epoch to the table, as its only log entry."""
     newest = ActiveTimeline.load(job.store, job.retry).completed().instants[-1]
     plan = read_plan(job, newest.time)
     assert plan is not None

@@ -1,14 +1,14 @@
-"""What exactly-once costs: epochs by the protocol beside the same tasks without it. Table 2 of docs/benchmarks.md.
+"""Cost of exactly-once: epochs by the protocol beside the same tasks without it. Table 2 of docs/benchmarks.md.
 
     python -m bench.guarantee [--quick] [--works "256 MB"]
 
 Both in one session, in turn: the loop as ``tideline run --once`` runs it, and the same plans' tasks handed to the same
 runner one after another: no timeline, no lease, no decision, no manifest, no completed instant, no commit to a target.
-Files are announced by markers in both: that is part of what a task does. A run's start and end are in the figures.
+Both write markers, which are part of a task. The figures include a run's start and end.
 
-Both sides' tasks are the same, are nearly all that an epoch takes, and take by turns more and less than the protocol
-does: a machine's speed wanders. So each round is told by the one beside it, which had the same minute, and two figures
-leave the tasks out: the time in which none runs, and the CPU of the driver's Python, which is where the protocol is.
+Tasks are the same on both sides and nearly all of an epoch's cost, and as a machine's speed varies, so does their cost,
+by more than the protocol's. So each round is compared with the one beside it, in the same minute, and two figures leave
+the tasks out: the time in which no task runs, and the CPU of the driver's Python, which runs the protocol.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORKS: Mapping[str, tuple[int, int, int]] = {
     "256 MB an epoch": (256, ROWS, ROWS // 4),
     "8 MB an epoch": (8, ROWS // 4, ROWS // 32),
 }
-"""Work → size of its epochs in 10^6 bytes, and rows: of 8 epochs and of 64; with ``--quick`` of 2 and of 8."""
+"""Work → size of an epoch in 10^6 bytes, rows (8 and 64 epochs), and rows with ``--quick`` (2 and 8 epochs)."""
 
 _ROUNDS = 25
 
@@ -66,14 +66,14 @@ def _figures(task: Task, done: Round) -> dict[str, float]:
 
 
 def beside(measured: Sequence[Measured]) -> Iterator[Measured]:
-    """Each round of ours by that of the other side which came right before or after it."""
+    """Each round of ours as a multiple of the other side's round right before or after it."""
     found = {(each.system, each.metric): each for each in measured}
     for metric in (WALL, CPU):
         yield found[OURS, metric].beside(found[BARE, metric], f"{metric}, {BESIDE}")
 
 
 def measure(options: Options) -> int:
-    """Do the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     wake = generated(2_000, files=2)
     problems: list[str] = []
     with scratch(options) as folder:

@@ -1,6 +1,6 @@
-"""The logs that are ingested: a generated access log as JSON lines, and a real one repeated. Kept in the user's cache.
+"""Input logs: a generated access log as JSON lines, and a real log, repeated. Kept in the user's cache.
 
-``python -m bench.logs [--rows 6400000]`` makes the generated one ahead and prints where it lies.
+``python -m bench.logs [--rows 6400000]`` makes the generated log ahead and prints its folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS = {
     "referer": "string",
     "agent": "string",
 }
-"""Of the generated log: a job file's schema, and Spark's."""
+"""Columns of the generated log, as in a job file's schema and in Spark's."""
 
 STATUS_COLUMNS = {
     "version": "int",
@@ -54,7 +54,7 @@ STATUS_COLUMNS = {
     "upstreams": "string",
     "caches": "string",
 }
-"""Of the real log, status records of nginx plus: nested, and text for what has names that are data."""
+"""Columns of the real log, status records of nginx plus: nested, and text for objects whose names are data."""
 
 _VERSION = "1"
 _BATCH = 10_000
@@ -76,7 +76,7 @@ _PATHS = ("/", "/login", "/static/app.js", "/api/v1/items", "/api/v1/orders", "/
 
 @dataclass(frozen=True)
 class Log:
-    """An input.
+    """An input log.
 
     Attributes:
         folder: holds files ``*.jsonl`` and nothing else.
@@ -95,12 +95,12 @@ class Log:
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark takes them."""
+        """The columns as Spark's DDL."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
 
 
 def generated(rows: int, files: int = FILES) -> Log:
-    """An access log of about 320 B a line: text, numbers, nulls, and fields that are left out; made once."""
+    """An access log of about 320 B a line: text, numbers, nulls, and missing fields; made once."""
     recipe = f"{Path(__file__).name} {_VERSION} {rows} rows {files} files"
 
     def make(folder: Path) -> None:
@@ -111,7 +111,13 @@ def generated(rows: int, files: int = FILES) -> Log:
 
 
 def parted(rows: int, parts: int, files: int = FILES) -> Log:
-    """The generated log with one more column, ``part``, of so many values in turn; made once."""
+    """The generated log with one more column, ``part``; made once.
+
+    Args:
+        rows: number of rows.
+        parts: number of values of ``part``, which come in turn.
+        files: number of files.
+    """
     recipe = f"{Path(__file__).name} {_VERSION} {rows} rows {parts} parts {files} files"
 
     def make(folder: Path) -> None:
@@ -122,12 +128,12 @@ def parted(rows: int, parts: int, files: int = FILES) -> Log:
 
 
 def repeated(source: Path, mb: int, files: int = 8) -> Log:
-    """A real log of JSON lines, as often as it takes; made once.
+    """A real log of JSON lines, repeated up to a size; made once.
 
     Args:
         source: the log.
-        mb: about how much, in 10^6 bytes.
-        files: how many files it becomes.
+        mb: approximate size, in 10^6 bytes.
+        files: number of files.
     """
     text = source.read_bytes()
     if not text.endswith(b"\n"):
@@ -170,7 +176,7 @@ def lines(rows: int, seed: int) -> Iterator[str]:
                 f'"ip":"{10 + number % 190}.{bits & 255}.{bits >> 8 & 255}.{bits >> 16 & 255}","host":"{host}",'
                 f'"method":"{method}","path":"{path}?id={number % 50_000}","status":{status},'
                 f'"bytes":{bits % 300_000},"duration_s":{(bits >> 24) % 3_000_000 / 1e6},'
-                # A tenth of the requests has a user; of the others half says so, and half leaves the field out.
+                # A tenth of the requests has a user; of the others, half have null and half lack the field.
                 f"{_user(number)}"
                 f'"referer":{referer},"agent":"{agent}"}}\n'
             )

@@ -1,9 +1,9 @@
-"""How much memory a job takes: the driver's over many epochs, the tasks' over epochs of growing size.
+"""Memory of a job: the driver's over many epochs, the tasks' over epochs of growing size.
 
     python -m bench.memory [--epochs 300] [--sizes 16,64,256,1024]
 
-Runs `tideline run` as a user would, samples the resident set of driver and Python workers ten times
-a second, and prints one table for each question. Figures in docs/memory.md come from here.
+Runs `tideline run` as a user would, samples the resident set of driver and Python workers ten times a second, and
+prints one table for each. Source of the figures in docs/memory.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Sample:
-    """Resident set sizes at one moment, in MiB, and how many epochs were completed by then."""
+    """Resident set sizes at one moment, in MiB, and the number of epochs completed by then."""
 
     epochs: int
     driver: float
@@ -37,7 +37,7 @@ class Sample:
 
 
 def write_job(folder: Path, max_bytes_per_epoch: int) -> Path:
-    """A job file over ``folder/logs``."""
+    """Write a job file over ``folder/logs``."""
     job = folder / "job.yaml"
     job.write_text(
         yaml.safe_dump(

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md: its tables, from bench/results; what people wrote around them stays.
+"""Writes the tables of docs/benchmarks.md from bench/results; the text around them stays.
 
     python -m bench.pages [--results DIR] [--page FILE]
 
@@ -10,7 +10,7 @@
     …                                  replaced
     <!-- end -->
 
-A page that is not there yet is made with all its headings.
+A missing page is created with all its headings.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def write(page: Path, folder: Path) -> None:
     """Bring the tables of a page up to date.
 
     Args:
-        page: the page; made with all headings where it is not there.
-        folder: where results lie.
+        page: the page; created with all headings if missing.
+        folder: folder of the results.
     """
     rows = {table: load(table, folder=folder) for table in TABLES}
     conditions = load_conditions(folder=folder)
@@ -84,7 +84,7 @@ def write(page: Path, folder: Path) -> None:
 
 
 def goals_of_tables() -> list[Goal]:
-    """What each table's script aims at."""
+    """Goals of all tables' scripts."""
     found: list[Goal] = []
     for table in TABLES:
         found += getattr(importlib.import_module(f"bench.{table}"), "GOALS", ())
@@ -103,7 +103,7 @@ def goals_section(found: Medians, goals: Sequence[Goal] | None = None) -> str:
 
 
 def table_section(rows: Sequence[Row], conditions: Mapping[str, Mapping[str, str]]) -> str:
-    """A table's figures: systems side by side for each work; works below each other where nobody is beside ours."""
+    """A table's figures: systems side by side for each work; works of a single system below each other."""
     if not rows:
         return "Not measured yet."
     works: dict[str, list[Row]] = {}
@@ -122,7 +122,7 @@ def table_section(rows: Sequence[Row], conditions: Mapping[str, Mapping[str, str
 
 
 def projection_section(found: Medians) -> str:
-    """What streams of a cluster's size need, each in a column."""
+    """Needs of streams of a cluster's size, each stream in a column."""
     lines = projection.table(found)
     return _markdown(("", *map(str, projection.STREAMS)), lines) if lines else "Not measured yet."
 
@@ -143,7 +143,7 @@ def conditions_section(conditions: Conditions) -> str:
 
 
 def tuning_section() -> str:
-    """What each system is set to, and the page that says so."""
+    """Settings of each system, each with the page that documents it."""
     lines = []
     for peer, settings in ALL.items():
         for setting in settings:

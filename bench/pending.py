@@ -1,8 +1,8 @@
-"""Jobs with something for recovery to do, made in seconds, and commands on them as processes that are measured.
+"""Jobs with work for recovery, made in seconds, and commands on them as processes that are measured.
 
-What the protocol writes is written by its own code. Data files, of which there are up to 10,000, are made once by the
-real writer for each partition; the others are hard links to them, and their markers are touched: bytes and names are
-as tasks would have left them. The S3 server keeps objects as files, so the same holds there.
+The protocol's own code writes the protocol's objects. Of up to 10,000 data files, the real writer makes one for each
+partition; the others are hard links to these, and their markers are touched: bytes and names are as from tasks. The S3
+server keeps objects as files, so the same holds there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from timeline.lease import LeaseObserver, WriterLease
 
 ROOT = Path(__file__).parents[1]
 LOCAL = "local"
-"""Name of the medium that is the file system."""
+"""Name of the local file system as a medium."""
 
 WALL = "s"
 """Seconds from a command's start to its end."""
@@ -47,20 +47,20 @@ REQUESTS = "requests"
 LISTINGS = "listings"
 BODIES = "bodies read"
 _LOGGED = {REQUESTS: b"\n", LISTINGS: b" s3_ListObjectsV2 ", BODIES: b" s3_GetObject "}
-"""Kind of a request → what a line of the server's access log has of it; a listing has a thousand names."""
+"""Kind of a request → text of its lines in the server's access log; a listing has a thousand names."""
 _ROWS = 100
-# Where people run it, modules have been compiled before.
+# Users' modules are compiled already.
 _ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
 class Medium:
-    """Where timelines and tables are kept.
+    """Storage of timelines and tables.
 
     Attributes:
-        name: for people.
-        url: folder or prefix that jobs have their own below.
-        folder: the same place as files.
+        name: its name in the table.
+        url: folder or prefix; each job has its own below it.
+        folder: the same as local files.
         storage: fsspec's options.
         log: the server's access log, a line for each request; None where there is no server.
     """
@@ -72,7 +72,7 @@ class Medium:
     log: Path | None = None
 
     def asked(self) -> Mapping[str, int]:
-        """Requests that the server has answered so far, by kind; nothing where there is none."""
+        """Number of requests that the server has answered so far, by kind; empty where there is no server."""
         if self.log is None:
             return {}
         answered = self.log.read_bytes() if self.log.exists() else b""
@@ -81,22 +81,22 @@ class Medium:
 
 @contextlib.contextmanager
 def media(scratch: Path) -> Iterator[tuple[Medium, ...]]:
-    """Local files and S3, as long as the block runs."""
+    """Local files and S3, until the block ends."""
     local, bucket, log = scratch / "files", scratch / "s3" / "lake", scratch / "requests.log"
     for folder in (local, bucket):
         folder.mkdir(parents=True)
-    os.environ["VGW_ACCESS_LOG"] = str(log)  # the server's own option; its log counts what all processes ask
+    os.environ["VGW_ACCESS_LOG"] = str(log)  # the server's own option; its log has the requests of all processes
     with s3_server.running(bucket.parent) as server:
         yield Medium(LOCAL, str(local), local), Medium("S3", "s3://lake", bucket, server.options, log)
 
 
 @dataclass(frozen=True)
 class Place:
-    """One job of its own.
+    """A job with folders of its own.
 
     Attributes:
-        medium: where its lake is kept.
-        name: of its folder.
+        medium: storage of its lake.
+        name: name of its folder.
         job: the job file.
     """
 
@@ -106,26 +106,26 @@ class Place:
 
     @property
     def lake(self) -> Path:
-        """ActiveTimeline and table as files."""
+        """Timeline and table as files."""
         return self.medium.folder / self.name
 
     def opened(self) -> TimelineHandle:
-        """Its timeline."""
+        """Open its timeline."""
         return open_timeline(load_config(self.job))
 
     def remove(self) -> None:
-        """Remove all of it."""
+        """Remove the job with its lake."""
         shutil.rmtree(self.lake, ignore_errors=True)
         shutil.rmtree(self.job.parent, ignore_errors=True)
 
 
 def new_place(medium: Medium, scratch: Path, columns: Mapping[str, str] | None = None) -> Place:
-    """A job file for a new folder, partitioned by ``part``; its source is the folder ``logs`` beside it.
+    """Write the job file of a new job, partitioned by ``part``; its source is the folder ``logs`` beside the file.
 
     Args:
-        medium: where its lake is kept.
-        scratch: where to make the folder of the job file.
-        columns: of its rows besides ``part``; an ``id`` where left out.
+        medium: storage of its lake.
+        scratch: parent of the job file's folder.
+        columns: columns besides ``part``; by default an ``id``.
     """
     name = uuid.uuid4().hex
     place = Place(medium, name, scratch / name / "job.yaml")
@@ -150,7 +150,7 @@ def new_place(medium: Medium, scratch: Path, columns: Mapping[str, str] | None =
 
 
 def born(place: Place) -> tuple[JobContext, WriterLease]:
-    """The job on its new timeline, and its writer's lease."""
+    """Create the job's timeline; returns the job and its writer's lease."""
     opened = place.opened()
     schema = known_schema(opened)
     assert schema is not None
@@ -160,7 +160,13 @@ def born(place: Place) -> tuple[JobContext, WriterLease]:
 
 
 def leave_pending(place: Place, files: int, *, is_prepared: bool) -> None:
-    """An epoch with so many data files whose writer is gone, before or after its manifest was put."""
+    """Leave a pending epoch, as by a writer that ended before or after it put the manifest.
+
+    Args:
+        place: a new job.
+        files: number of data files.
+        is_prepared: whether the manifest is put.
+    """
     job, lease = born(place)
     plan = open_instant(job, Chain(), lease, (OffsetRange("a.jsonl", 0, files * _ROWS),))
     written = write_files(place, job, plan, files)
@@ -173,7 +179,14 @@ def leave_pending(place: Place, files: int, *, is_prepared: bool) -> None:
 
 
 def write_files(place: Place, job: JobContext, plan: Plan, files: int) -> Sequence[WrittenFile]:
-    """Data files and their markers, in as many partitions as the root of their number."""
+    """Write data files and their markers, in √files partitions.
+
+    Args:
+        place: the job's folders.
+        job: the job.
+        plan: the epoch's plan.
+        files: number of data files.
+    """
     target, app_id = job.sinks[0].begin(plan), f"tideline-{job.identity.timeline_id}"
     assert isinstance(target, ParquetPartitionWriter)
     partitions = max(1, round(files**0.5))
@@ -193,20 +206,27 @@ def write_files(place: Place, job: JobContext, plan: Plan, files: int) -> Sequen
 
 
 def new_path(of: WrittenFile, app_id: str, task: int, instant: str) -> str:
-    """The name that a task would give to a file in the same folder."""
+    """A file's path as a task would draw it, in the folder of another file.
+
+    Args:
+        of: the other file.
+        app_id: the writing job's id.
+        task: number of the task.
+        instant: time of the epoch's instant.
+    """
     folder = of.path.rpartition("/")[0]
     return f"{folder}/{file_id(app_id, draw_file_id())}-0_{task}-0-0_{instant}.parquet"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one command took.
+    """Cost of one command.
 
     Attributes:
-        wall_s: from the process's start to its end.
-        cpu_s: user and system time, of processes that it waited for too.
-        peak_mb: its resident set at most, in 10^6 bytes.
-        asked: requests to the S3 server by kind; empty where there is none.
+        wall_s: seconds from the process's start to its end.
+        cpu_s: user and system time, including processes that it waited for.
+        peak_mb: its largest resident set, in 10^6 bytes.
+        asked: requests to the S3 server by kind; empty where there is no server.
     """
 
     wall_s: float
@@ -216,7 +236,7 @@ class Cost:
 
     @property
     def figures(self) -> dict[str, float]:
-        """By metric."""
+        """Figures by metric."""
         return {WALL: self.wall_s, "CPU s": self.cpu_s, "peak memory, MB": self.peak_mb, **self.asked}
 
 
@@ -224,7 +244,7 @@ def run(place: Place, *words: str) -> Cost:
     """Run a command of Tideline on the job as a process of its own.
 
     Raises:
-        SystemExit: it did not end with 0, or something is pending afterwards.
+        SystemExit: its exit code is not 0, or an instant is pending afterwards.
     """
     before = place.medium.asked()
     command = [sys.executable, "-m", "ingest", words[0], str(place.job), *words[1:]]
@@ -249,7 +269,7 @@ def run(place: Place, *words: str) -> Cost:
 
 
 def _watch(pid: int, peaks: list[float], done: threading.Event) -> None:
-    """Look for the largest resident set; what `wait4` tells counts the parent's at the fork too."""
+    """Read the largest resident set; the one that `wait4` reports includes the parent's at the fork."""
     while not done.wait(0.02):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():

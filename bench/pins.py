@@ -1,6 +1,6 @@
-"""What the peers are: their versions in one place, fetched once into the user's cache and never into this environment.
+"""Versions of the peers, in one place; peers are fetched once into the user's cache and never into this environment.
 
-``python -m bench.pins`` fetches all of it ahead of the measurements.
+``python -m bench.pins`` fetches all peers ahead of the measurements.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ DELTA = "4.4.0"
 ICEBERG = "1.12.0"
 HUDI = "1.2.0"
 HUDI_SPARK = "3.5.8"
-"""The newest Spark whose bundle of Hudi the Maven repository has; an environment of its own."""
+"""The newest Spark with a bundle of Hudi in the Maven repository; in an environment of its own."""
 
 HADOOP = "3.4.2"
 AWS_SDK = "2.29.52"
 HUDI_HADOOP = "3.3.4"
-"""What Hudi's Spark is built with; its S3A calls the first AWS SDK."""
+"""Hadoop of Hudi's Spark; its S3A calls version 1 of the AWS SDK."""
 
 HUDI_AWS_SDK = "1.12.262"
 
@@ -39,10 +39,10 @@ _DELTA = (
 )
 _ICEBERG = (Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", ICEBERG),)
 _HUDI = (Artifact("org.apache.hudi", "hudi-spark3.5-bundle_2.12", HUDI),)
-# hadoop-aws asks for a bundle of the whole SDK, 600 MB; these modules are what it calls.
+# hadoop-aws depends on a bundle of the whole SDK, 600 MB; it calls these modules only.
 _S3A = (
     Artifact("org.apache.hadoop", "hadoop-aws", HADOOP),
-    # How Spark puts a checkpoint's files; not published for 4.1.3.
+    # Puts Spark's checkpoint files; not published for 4.1.3.
     Artifact("org.apache.spark", "spark-hadoop-cloud_2.13", "4.1.2"),
 )
 _AWS_SDK = tuple(
@@ -54,7 +54,7 @@ _HUDI_S3A = (
     Artifact("org.apache.hadoop", "hadoop-aws", HUDI_HADOOP),
     Artifact("org.apache.spark", "spark-hadoop-cloud_2.12", HUDI_SPARK),
 )
-# The source is not published for 3.5.8.
+# Spark's Kafka source is not published for 3.5.8.
 _HUDI_KAFKA = (
     Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.12", "3.5.7"),
     Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.12", "3.5.7"),
@@ -67,7 +67,7 @@ _HUDI_AWS_SDK = tuple(
 
 
 def delta_jars() -> list[Path]:
-    """Delta for Spark 4.1; what else it needs is among Spark's own jars."""
+    """Delta for Spark 4.1; its other dependencies are among Spark's own jars."""
     return _jars(f"delta-{DELTA}", _DELTA)
 
 
@@ -99,7 +99,7 @@ def kafka_jars() -> list[Path]:
 
 
 def hudi_kafka_jars() -> list[Path]:
-    """The same for Spark 3.5."""
+    """Spark's own Kafka source for Spark 3.5."""
     return _jars(f"spark-kafka-{HUDI_SPARK}", _HUDI_KAFKA)
 
 
@@ -128,7 +128,7 @@ def _jars(name: str, artifacts: tuple[Artifact, ...]) -> list[Path]:
 
 
 def main() -> None:
-    """Fetch everything; say what is not there."""
+    """Fetch all peers, and print which ones are missing."""
     for fetch in (delta_jars, iceberg_jars, kafka_jars, s3_jars, hudi_jars, hudi_kafka_jars, hudi_s3_jars, hudi_python):
         try:
             fetch()

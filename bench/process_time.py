@@ -16,12 +16,12 @@ _LONGEST_WAIT_S = 60.0
 
 @dataclass(frozen=True)
 class Spent:
-    """What some work took, in seconds.
+    """Cost of some work, in seconds.
 
     Attributes:
-        wall_s: by the clock.
-        client_s: CPU of this process and of all that it started (JVM, Python workers), servers left out.
-        server_s: CPU of the servers in the same time.
+        wall_s: wall-clock time.
+        client_s: CPU time of this process and of all below it (JVM, Python workers), without servers.
+        server_s: CPU time of the servers meanwhile.
     """
 
     wall_s: float
@@ -30,10 +30,10 @@ class Spent:
 
 
 class Stopwatch:
-    """Measures work of this process and of those below it, apart from that of servers."""
+    """Measures work of this process and of all below it, apart from the work of servers."""
 
     def __init__(self, servers: Iterable[int]) -> None:
-        """Nothing is measured yet.
+        """Measure nothing yet.
 
         Args:
             servers: ids of the servers' processes.
@@ -45,8 +45,8 @@ class Stopwatch:
     def running(self) -> Iterator[None]:
         """Measure the block; `spent` has the result.
 
-        What a process used that ends within the block is not seen: Spark ends its Python workers only when they have
-        had nothing to do for a minute.
+        CPU time of a process that ends within the block is not counted: Spark ends its Python workers only after an
+        idle minute.
         """
         self._spent = None
         client, server, began = self._client_s(), self._server_s(), time.perf_counter()
@@ -57,12 +57,12 @@ class Stopwatch:
 
     @property
     def spent(self) -> Spent:
-        """What the last block took."""
+        """Cost of the last block."""
         assert self._spent is not None, "nothing was measured"
         return self._spent
 
     def wait_for_quiet_servers(self) -> None:
-        """Return once the servers have done what they put off (compaction), or after a minute."""
+        """Return once the servers have done their deferred work (compaction), or after a minute."""
         deadline = time.monotonic() + _LONGEST_WAIT_S
         while time.monotonic() < deadline:
             before = self._server_s()

@@ -1,9 +1,9 @@
-"""What a process and all below it take, seen from outside: CPU seconds, and memory at its peak.
+"""Cost of a process and all below it, measured from outside: CPU seconds, and memory at its peak.
 
 CPU seconds of processes that have ended are counted: the kernel hands them to the parent that waits for them, so the
 sum over a tree loses none while its root lives. Python workers are the exception, as Spark's daemon waits for none of
-them: what one took is lost once it ends, which Spark sees to when it had nothing to do for a minute. Memory
-is PSS, the sum of which counts a page that several processes share once; forked Python workers share most of theirs.
+them: CPU time of a worker is lost once it ends, and Spark ends workers that were idle for a minute. Memory is PSS, the
+sum of which counts a page that several processes share once; forked Python workers share most of their pages.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _TIMES = slice(11, 15)
 
 @dataclass(frozen=True)
 class Taken:
-    """What some work took.
+    """Cost of some work.
 
     Attributes:
-        wall_s: by the clock.
-        cpu_s: user and system time of the tree, that of processes which ended meanwhile included.
-        peak_mb: the largest PSS of the tree that was seen, in 10^6 bytes; looked at four times a second.
+        wall_s: wall-clock time.
+        cpu_s: user and system time of the tree, including processes that ended meanwhile.
+        peak_mb: largest PSS of the tree in samples taken four times a second, in 10^6 bytes.
     """
 
     wall_s: float
@@ -41,13 +41,13 @@ class Taken:
 
 
 class Meter:
-    """Measures work that another process does with all that it has started."""
+    """Measures work of another process and of all below it."""
 
     def __init__(self, pid: int) -> None:
-        """Nothing is measured yet.
+        """Measure nothing yet.
 
         Args:
-            pid: the root of the tree; it has to live as long as this is used.
+            pid: the root of the tree; it has to live as long as the meter is used.
         """
         self._root = psutil.Process(pid)
         self._taken: Taken | None = None
@@ -72,7 +72,7 @@ class Meter:
 
     @property
     def taken(self) -> Taken:
-        """What the last block took."""
+        """Cost of the last block."""
         assert self._taken is not None, "nothing was measured"
         return self._taken
 
@@ -81,13 +81,13 @@ class Meter:
         for _ in range(_MOST_LOOKS):
             pids = self._pids()
             taken = [_cpu_s(pid) for pid in pids]
-            # What ends between two looks is in none of them, and what it took with it in neither.
+            # A process that ends meanwhile may be missing, its CPU time not yet in its parent's: then read again.
             if None not in taken and self._pids() == pids:
                 break
         return sum(each for each in taken if each is not None)
 
     def pss_bytes(self) -> int:
-        """Memory of the tree now."""
+        """PSS of the tree now, in bytes."""
         return sum(_pss_bytes(pid) for pid in self._pids())
 
     def _watch(self, done: threading.Event, peaks: list[int]) -> None:

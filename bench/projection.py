@@ -1,8 +1,8 @@
-"""What a cluster needs for a stream of logs, computed from what was measured on one machine.
+"""Needs of a cluster for a stream of logs, computed from figures measured on one machine.
 
-Nothing here is measured but the figures that it starts from: the rate of a core, the size of what is written, the
-driver's time, bytes and requests for an epoch of 2,000 files. A cluster adds what one machine does not show: network,
-other users of the store, machines that are slower than others.
+Only the inputs are measured: the rate of a core, the size of written data, the driver's time, bytes and requests for an
+epoch of 2,000 files. A cluster adds effects that one machine does not show: network, other users of the store, machines
+that are slower than others.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from bench.table import OURS
 from timeline.stores.s3_upload import PART_BYTES
 
 BUSY = 0.7
-"""Share of their time that cores read, decode and write: the rest is waiting, catching up, a machine that is lost."""
+"""Share of time in which cores read, decode and write; the rest is for waiting, catching up and lost machines."""
 
 PARTITION_MB_S = 5
 """10^6 bytes a second of one Kafka partition, with room to spare: a bound for planning, not measured here."""
 
 S3_PUTS_S = 3_500
-"""Puts and deletes a second that S3 takes for one prefix (S3 user guide, "Optimizing Amazon S3 performance")."""
+"""Puts and deletes a second that S3 accepts for one prefix (S3 user guide, "Optimizing Amazon S3 performance")."""
 
 _YEAR_S = 365 * 86_400
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What comes in, and how it is cut.
+    """A stream of log text, and its division into epochs and files.
 
     Attributes:
         gb_s: 10^9 bytes of log text a second.
-        epoch_s: seconds of it that are one epoch.
-        files: data files an epoch; None: as many as `file_mb` asks for.
-        file_mb: size of a data file, in 10^6 bytes; None: whatever it becomes.
+        epoch_s: seconds of the stream in one epoch.
+        files: data files an epoch; None: derived from `file_mb`.
+        file_mb: size of a data file, in 10^6 bytes; None: derived from `files`.
     """
 
     gb_s: float
@@ -61,16 +61,16 @@ STREAMS = (
 
 @dataclass(frozen=True)
 class Measures:
-    """What the projection starts from.
+    """Measured inputs of the projection.
 
     Attributes:
-        files_mb: log text from files that one busy core makes a table of, in 10^6 bytes a second.
+        files_mb: log text from files that one busy core ingests, in 10^6 bytes a second.
         kafka_mb: the same from Kafka.
         written_share: size of the data files, as a share of the text's.
-        driver_ms: of the driver, for an epoch of 2,000 files on S3.
-        timeline_mb: what it puts on the timeline for it, in 10^6 bytes.
-        log_mb: the same into the table's log.
-        driver_requests: what the driver asks an object store for it.
+        driver_ms: driver's time for an epoch of 2,000 files on S3.
+        timeline_mb: size of that epoch's objects on the timeline, in 10^6 bytes.
+        log_mb: size of its entry in the table's log, in 10^6 bytes.
+        driver_requests: driver's requests to the object store for that epoch.
     """
 
     files_mb: float
@@ -83,10 +83,10 @@ class Measures:
 
     @classmethod
     def of(cls, found: Medians) -> Measures:
-        """Out of the tables' medians.
+        """Take the inputs from the tables' medians.
 
         Raises:
-            KeyError: something of it was not measured.
+            KeyError: an input was not measured.
         """
 
         def fast(work: str) -> float:
@@ -108,12 +108,12 @@ class Measures:
 
 
 def needs(stream: Stream, measures: Measures) -> Mapping[str, str]:
-    """What one stream needs, for people."""
+    """Needs of one stream as text, by name."""
     text_mb = 1000 * stream.gb_s * stream.epoch_s
     data_mb = text_mb * measures.written_share
     files = stream.files or math.ceil(data_mb / (stream.file_mb or 1))
     file_mb = data_mb / files
-    # A marker, the object and the marker's end; beyond a part the upload is begun, sent in parts and completed.
+    # The marker's put and delete, and the object: one put, or beyond a part an upload's start, parts and completion.
     parts = math.ceil(file_mb * 1e6 / PART_BYTES)
     puts = files * (2 + (1 if parts == 1 else parts + 2)) + measures.driver_requests
     as_measured = files / (TASKS * FILES_A_TASK)
@@ -144,7 +144,7 @@ def _cores(stream: Stream, mb_s: float) -> str:
 
 
 def table(found: Medians, streams: Sequence[Stream] = STREAMS) -> list[tuple[str, ...]]:
-    """A line for each need, a cell for each stream; none where something that it takes was not measured."""
+    """A line for each need, a cell for each stream; empty if an input was not measured."""
     try:
         measures = Measures.of(found)
     except KeyError:

@@ -3,8 +3,8 @@
     python -m bench.recovery [--quick] [--rounds 5] [--works local,S3]
 
 ``recommit``: the epoch is prepared, so recovery checks its files, decides, commits and completes it. ``roll back``: it
-is written and not prepared, so recovery decides against it and deletes its files. The command is a process of its own,
-from its start to its end, Python's and its libraries' start included. On S3 the client is loaded and opened as well.
+is written and not prepared, so recovery decides against it and deletes its files. Figures are of the command's whole
+process, including the start of Python and of its libraries, and on S3 the import and start of the client.
 ``--quick`` has 1,000 files at most.
 """
 
@@ -35,7 +35,7 @@ GOALS = tuple(
 
 
 def measure() -> int:
-    """Measure and keep the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     options = parse(__doc__)
     counts = options.counts(FILES, (1, 100, 1_000))
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -59,7 +59,14 @@ def measure() -> int:
 
 
 def once(folder: Path, medium: Medium, files: int, *, is_prepared: bool) -> dict[str, float]:
-    """One recovery of one new job."""
+    """Measure one recovery of a new job.
+
+    Args:
+        folder: working folder.
+        medium: storage of its lake.
+        files: number of data files in the pending epoch.
+        is_prepared: whether the epoch is prepared.
+    """
     place = new_place(medium, folder)
     try:
         leave_pending(place, files, is_prepared=is_prepared)

@@ -1,4 +1,4 @@
-"""What every script of a table does around its measurements: options, a place to work, results, conditions."""
+"""Common parts of the tables' scripts: options, a working folder, results, conditions."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from tests.real import kafka_server, s3_server
 from tests.real.toolchain import find_java
 
 QUICK_SHARE = 10
-"""``--quick`` takes one part in so many."""
+"""Divisor of amounts with ``--quick``."""
 
 TINY_SHARE = 2_000
-"""``--tiny`` takes one part in so many, and of several lengths the shortest, up to `_TINY_MOST`."""
+"""Divisor of amounts with ``--tiny``, which takes the shortest of several lengths, up to `_TINY_MOST`."""
 
 _TINY_MOST = 10
 
 QUICK = RESULTS / "quick"
-"""Where results of ``--quick`` are kept."""
+"""Folder of the results of ``--quick``."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a script was told.
+    """Options of a script.
 
     Attributes:
-        quick: minutes instead of an hour: a tenth of the data.
-        tiny: seconds, in which a script shows that it runs; its figures say nothing.
-        rounds: measured rounds.
-        warm_ups: rounds before, of which nothing is told: the JVM compiles what it sees often.
-        works: parts of names of the works to do; all where it is empty.
-        systems: parts of names of the systems that take part besides ours; all where it is empty.
-        results: where results are kept.
-        scratch: where to work; a folder of its own in it, which goes.
+        quick: a tenth of the data: minutes instead of an hour.
+        tiny: seconds, to check that a script runs; its figures are meaningless.
+        rounds: number of measured rounds.
+        warm_ups: number of unmeasured rounds before, in which the JVM compiles frequent code.
+        works: parts of names of the works to do, with commas between; all if empty.
+        systems: parts of names of the systems beside ours, with commas between; all if empty.
+        results: folder of the results.
+        scratch: parent of the temporary working folder; None: the system's temporary folder.
     """
 
     quick: bool
@@ -66,11 +66,11 @@ class Options:
         return not self.works or any(part.strip() in work for part in self.works.split(","))
 
     def share(self, amount: int) -> int:
-        """How much to take of what the table asks for: rows, epochs, megabytes; at least one."""
+        """Share of a table's amount (rows, epochs, megabytes) to use; at least one."""
         return max(1, amount // (TINY_SHARE if self.tiny else QUICK_SHARE if self.quick else 1))
 
     def counts(self, whole: Sequence[int], quick: Sequence[int]) -> Sequence[int]:
-        """Which lengths to measure, of all that the table has and of those that are quick."""
+        """Lengths to measure: those of the whole table, or the quick ones."""
         if self.tiny:
             return [min(count, _TINY_MOST) for count in quick[:1]]
         return quick if self.quick else whole
@@ -80,9 +80,9 @@ def parse(doc: str | None, argv: Sequence[str] | None = None, *, rounds: int = 5
     """The options of a script.
 
     Args:
-        doc: tells what it does.
+        doc: description of the script.
         argv: its command line; that of this process by default.
-        rounds: that are measured, where the command line does not say.
+        rounds: default number of measured rounds.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data: minutes")
@@ -96,14 +96,14 @@ def parse(doc: str | None, argv: Sequence[str] | None = None, *, rounds: int = 5
     given = parser.parse_args(argv)
     if given.warm_ups is None:
         given.warm_ups = 2 if given.quick else 1
-    # Quick figures are no record: they never take the place of those on the page.
+    # Quick figures never replace those on the page.
     given.results = given.results or (QUICK if given.quick or given.tiny else RESULTS)
     return Options(**vars(given))
 
 
 @contextlib.contextmanager
 def scratch(options: Options) -> Iterator[Path]:
-    """A folder of its own to work in until the block ends; SIGTERM ends the block as Ctrl-C does."""
+    """A temporary working folder until the block ends; SIGTERM ends the block as Ctrl-C does."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
@@ -121,14 +121,14 @@ def scratch(options: Options) -> Iterator[Path]:
 def finish(
     table: str, options: Options, measured: Sequence[Measured], sizes: str, *, repeats: str | None = None
 ) -> None:
-    """Keep and print what was measured.
+    """Save and print measurements.
 
     Args:
-        table: its name.
-        options: what the script was told.
-        measured: what was measured.
-        sizes: of what, for people.
-        repeats: what a figure is the median of; None: of the rounds.
+        table: name of the table.
+        options: options of the script.
+        measured: the measurements.
+        sizes: amounts of input as text.
+        repeats: values behind a median, as text; None: the rounds.
     """
     path = save(table, measured, conditions=conditions(table, options, sizes, repeats), folder=options.results)
     show(table, measured)
@@ -136,8 +136,8 @@ def finish(
 
 
 def conditions(table: str, options: Options, sizes: str, repeats: str | None = None) -> dict[str, str]:
-    """Under what something is measured, for people; see `finish`."""
-    # Not as it was typed: folders of this machine say nothing to others.
+    """Conditions of a measurement as text, by name. See `finish`."""
+    # Not as typed: folders of this machine mean nothing elsewhere.
     words = [f"python -m bench.{table}", *(f"--{name}" for name in ("quick", "tiny") if getattr(options, name))]
     words += [f"--works {shlex.quote(options.works)}"] if options.works else []
     words += [f"--systems {shlex.quote(options.systems)}"] if options.systems else []
@@ -153,7 +153,7 @@ def conditions(table: str, options: Options, sizes: str, repeats: str | None = N
 
 
 def commit() -> str:
-    """What is measured: the commit of the working tree; "" outside of one."""
+    """Commit of the measured working tree; "" outside of one."""
     command = ["git", "-C", str(RESULTS), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
     with contextlib.suppress(OSError):
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
@@ -161,7 +161,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """The machine, for people."""
+    """Description of the machine."""
     names = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
     name = names[0].partition(":")[2].strip() if names else platform.processor()
     kernel = ".".join(platform.release().split(".")[:2])
@@ -170,7 +170,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """Of ours and of the peers, for people."""
+    """Versions of ours and of the peers as text."""
     java = subprocess.run([find_java("Spark"), "-version"], capture_output=True, text=True).stderr
     ours = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "deltalake", "confluent-kafka"))
     peers = (
@@ -181,7 +181,7 @@ def versions() -> str:
 
 
 def main(measure: Callable[[], int]) -> None:
-    """Run a script to its exit code; Ctrl-C is no traceback."""
+    """Run a script and exit with its code; Ctrl-C prints no traceback."""
     try:
         code = measure()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""An S3 server for targets, and how many requests it has answered: versitygw over the folder that targets are in."""
+"""An S3 server for targets, and the number of its requests: versitygw over the folder of the targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.real import s3_server
 
 _ACCESS_LOG = "VGW_ACCESS_LOG"
-"""The server's setting for the file that gets one line a request."""
+"""The server's environment variable for its access log, a file with one line a request."""
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,25 @@ class Bucket:
 
     Attributes:
         server: endpoint, region, key and secret.
-        requests: how many requests were answered so far.
+        requests: number of requests answered so far.
     """
 
     server: Mapping[str, str]
     requests: Callable[[], int]
 
     def place(self, folder: Path) -> str:
-        """A target's URL, by the folder that it lies in."""
+        """A target's URL, by its folder."""
         return f"s3://{folder.parent.name}/{folder.name}"
 
 
 @contextlib.contextmanager
 def bucket(scratch: Path) -> Iterator[Bucket]:
-    """A server over a contest's folder until the block ends.
+    """Run a server over a contest's folder until the block ends.
 
     Raises:
-        MissingToolchainError: it cannot be built here.
+        MissingToolchainError: the server cannot be built here.
     """
-    # The server stands beside its data: everything below the data is a bucket.
+    # The server's own files are beside its data: each folder in the data is a bucket.
     data = scratch / "s3"
     (data / "targets").mkdir(parents=True)
     log = scratch / "s3-requests.log"

@@ -1,6 +1,6 @@
-"""The measurements of one table: kept as JSON, and shown to people with their spread.
+"""Measurements of one table: saved as JSON, and printed with their spread.
 
-A median is what a figure says; ``low`` and ``high`` are the smallest and the largest round, not quartiles: with five
+A figure is a median; ``low`` and ``high`` are the smallest and the largest round, not quartiles: with five
 rounds those would hide one round in two.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 OURS = "Tideline"
-"""The system that ratios refer to; ways of ours that are shown beside it begin with the same word."""
+"""The system that ratios refer to; names of other ways of ours beside it begin with the same word."""
 
 RESULTS = Path(__file__).parent / "results"
 _CONDITIONS = "conditions.json"
@@ -26,9 +26,9 @@ class Measured:
     """One quantity of one system doing one work, round by round.
 
     Attributes:
-        work: what was done, for example ``JSON files``.
-        system: by whom; ours is `OURS`.
-        metric: what was measured, with its unit, for example ``rows/s`` or ``peak memory, MB``.
+        work: name of the work, for example ``JSON files``.
+        system: name of the system; ours is `OURS`.
+        metric: name and unit of the quantity, for example ``rows/s`` or ``peak memory, MB``.
         values: one for each round, in order.
     """
 
@@ -39,7 +39,7 @@ class Measured:
 
     @property
     def median(self) -> float:
-        """What a figure says."""
+        """Median of the rounds."""
         return statistics.median(self.values)
 
     @property
@@ -53,13 +53,13 @@ class Measured:
         return max(self.values)
 
     def beside(self, other: Measured, metric: str) -> Measured:
-        """Each round as a multiple of the round of another that was done right before or after it.
+        """Each round as a multiple of another quantity's round right before or after it.
 
-        A machine's speed wanders: medians of all rounds compare different minutes, two rounds in turn the same one.
+        A machine's speed varies: medians of all rounds compare different minutes, adjacent rounds the same one.
 
         Args:
-            other: what was measured in turn with this; has as many rounds.
-            metric: names the ratio.
+            other: measured in turn with this one, with the same number of rounds.
+            metric: name of the ratio.
         """
         ratios = tuple(mine / its for mine, its in zip(self.values, other.values, strict=True))
         return Measured(self.work, self.system, metric, ratios)
@@ -70,14 +70,14 @@ class Row:
     """One row of a table's JSON file.
 
     Attributes:
-        table: the table's name, and its file's.
-        work: what was done.
-        system: by whom.
-        metric: what was measured, with its unit.
-        median: over the rounds.
-        low: the smallest.
-        high: the largest.
-        n: rounds.
+        table: name of the table and of its file.
+        work: name of the work.
+        system: name of the system.
+        metric: name and unit of the quantity.
+        median: median of the rounds.
+        low: the smallest round.
+        high: the largest round.
+        n: number of rounds.
     """
 
     table: str
@@ -105,7 +105,7 @@ class Row:
 
 
 def many(count: int, thing: str) -> str:
-    """So many of a thing, for people: ``1 file``, ``10,000 files``."""
+    """A count with its noun: ``1 file``, ``10,000 files``."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
@@ -118,13 +118,13 @@ def save(
 ) -> Path:
     """Write a table's results, in place of those of an earlier run.
 
-    Works that this run did not do keep the rows they have: a script may be told to do a part of its table.
+    Works that this run did not measure keep their rows: a script may measure a part of its table.
 
     Args:
-        table: its name.
-        measured: what was measured; no quantity without a value.
-        conditions: under what it was measured (command, machine, sizes), kept beside the rows.
-        folder: where results lie.
+        table: name of the table.
+        measured: the measurements; no quantity without a value.
+        conditions: conditions of the measurement (command, machine, sizes), saved beside the rows.
+        folder: folder of the results.
 
     Returns:
         the file: a JSON list of rows {table, work, system, metric, median, low, high, n}.
@@ -144,25 +144,25 @@ def save(
 
 
 def load(table: str, *, folder: Path = RESULTS) -> list[Row]:
-    """A table's rows; none where it was never measured."""
+    """A table's rows; empty if the table was never measured."""
     path = folder / f"{table}.json"
     return [Row(**row) for row in json.loads(path.read_text())] if path.exists() else []
 
 
 def load_conditions(*, folder: Path = RESULTS) -> dict[str, dict[str, dict[str, str]]]:
-    """Table → work → under what it was measured last."""
+    """Table → work → conditions of its last measurement."""
     path = folder / _CONDITIONS
     found: dict[str, dict[str, dict[str, str]]] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
 
 def show(table: str, measured: Sequence[Measured], out: TextIO | None = None) -> None:
-    """Print a table for a person: medians, spread, and each system's ratio to ours.
+    """Print a table: medians, spread, and each system's ratio to ours.
 
     Args:
-        table: its name.
-        measured: what was measured.
-        out: where to; stdout where it is left out.
+        table: name of the table.
+        measured: the measurements.
+        out: output; stdout by default.
     """
     print("\n".join(lines(table, [Row.of(table, each) for each in measured])), file=out or sys.stdout)
 
@@ -170,7 +170,7 @@ def show(table: str, measured: Sequence[Measured], out: TextIO | None = None) ->
 def lines(table: str, rows: Sequence[Row]) -> list[str]:
     """The lines of `show`.
 
-    Systems are compared within one work; where there is one system only, its works are.
+    Systems are compared within one work; the works of a single system are compared with each other.
     """
     has_peers = len({row.system for row in rows}) > 1
     name: Callable[[Row], str] = (lambda row: row.system) if has_peers else (lambda row: row.work)
@@ -186,7 +186,7 @@ def lines(table: str, rows: Sequence[Row]) -> list[str]:
 
 
 def figure(value: float) -> str:
-    """A number in at least three digits, none of them noise."""
+    """A number as text, with fewer decimals for larger numbers: no digit is noise."""
     size = abs(value)
     places = 0 if size >= 100 or value == 0 else 1 if size >= 10 else 2 if size >= 0.1 else 4
     return f"{value:,.{places}f}"

@@ -1,4 +1,4 @@
-"""How fast JSON logs become a table: ours beside what people would use instead. Table 1 of docs/benchmarks.md.
+"""Throughput from JSON logs to a table: ours beside the alternatives. Table 1 of docs/benchmarks.md.
 
     python -m bench.throughput [--quick] [--works "JSON files,Kafka"] [--systems Spark,Delta]
 
@@ -44,7 +44,7 @@ TRANSFORM = "with a SQL transform"
 KAFKA = "JSON in Kafka"
 KAFKA_TRANSFORM = "JSON in Kafka, with a SQL transform"
 KAFKA_HUDI = "JSON in Kafka, a quarter of it"
-"""What Hudi takes part in: from Kafka its three ways take twice as long as all others together."""
+"""Hudi's work from Kafka: its three ways take twice as long as all other systems together."""
 
 REAL_LOG = "nginx_plus.jsonl"
 _REAL_MB = 500
@@ -82,7 +82,7 @@ def _faster(work: str, than: str, limit: float) -> list[Goal]:
 
 
 def _than_hudi(work: str) -> list[Goal]:
-    """As they are, and both as multiples of Spark alone in their own environment: Hudi runs on an older Spark."""
+    """Goals for rates as measured, and as multiples of Spark alone beside each: Hudi runs on an older Spark."""
 
     def plain(metric: str, found: Medians) -> float:
         appends = [found[key] for system in HUDI if (key := Key(TABLE, work, system, metric)) in found]
@@ -118,7 +118,7 @@ GOALS = (
 
 
 def measure(options: Options) -> int:
-    """Do the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     log = generated(options.share(ROWS))
     wake = generated(_WAKE_ROWS, files=2)
     real = _real_log(options)
@@ -142,7 +142,7 @@ def measure(options: Options) -> int:
 
 
 def _contest(task: Task, folder: Path, options: Options, sizes: str) -> list[str]:
-    """One work, by processes of its own: none has the memory of the work before. Returns what went wrong."""
+    """Measure one work by processes of its own: none starts with memory of the work before. Returns problems."""
     folder = folder / task.name.replace(" ", "-")
     systems = [each for each in entrants(folder, only=options.systems) if _takes_part(each.name, task.name)]
     with Contest(systems, folder).running() as contest:
@@ -168,7 +168,7 @@ def _files_task(name: str, log: Log, wake: Log, **work: Any) -> Task:
 
 
 def _real_log(options: Options) -> tuple[Log, Log] | None:
-    """The log, and a little of it."""
+    """The real log and a short part of it; None if its file is missing."""
     source = Path(os.environ.get("LOGS", ".")) / REAL_LOG
     if not source.exists():
         say(f"skipped: {REAL}: {source} is not there; LOGS names its folder")
@@ -178,7 +178,7 @@ def _real_log(options: Options) -> tuple[Log, Log] | None:
 
 @contextlib.contextmanager
 def _topics(folder: Path, options: Options) -> Iterator[Sequence[tuple[Task, str]]]:
-    """Works that are wanted and their sizes, from a broker with their logs; no work where there is no broker."""
+    """Wanted works and their sizes, from a broker with their logs; none where there is no broker."""
     query = {"transform": _SQL}
     works = [(KAFKA, ROWS, {}), (KAFKA_TRANSFORM, ROWS, query), (KAFKA_HUDI, ROWS // 4, {})]
     wanted = [(name, generated(options.share(rows)), more) for name, rows, more in works if options.wants(name)]
@@ -209,7 +209,13 @@ def _topic(log: Log) -> str:
 
 
 def produce(bootstrap_servers: str, topic: str, log: Log) -> None:
-    """Each line of a log as one message, spread over the partitions."""
+    """Produce each line of a log as one message, spread over the partitions.
+
+    Args:
+        bootstrap_servers: the broker.
+        topic: an existing topic with `_PARTITIONS` partitions.
+        log: the log.
+    """
     say(f"producing {log.rows:,} messages to {topic}")
     producer = Producer(
         {"bootstrap.servers": bootstrap_servers, "linger.ms": 50, "queue.buffering.max.kbytes": 262_144}

@@ -1,9 +1,9 @@
-"""How fast rows get into TiKV, and what that costs: Tideline's epochs beside what people have without it.
+"""Rate and cost of writing rows to TiKV: Tideline's epochs beside the ways without Tideline.
 
     python -m bench.tikv [--rows 500000] [--rounds 5] [--quick] [--json FILE]
 
-Writes the same rows in every way, the ways in turn, each time into an empty cluster (PD, and the store that tests/real
-has), and prints medians with their spread. Figures in docs/benchmarks-tikv.md come from here.
+Writes the same rows in every way, the ways in turn, each time into an empty cluster (PD, and the store of tests/real),
+and prints medians with their spread. Source of the figures in docs/benchmarks-tikv.md.
 """
 
 from __future__ import annotations
@@ -39,42 +39,42 @@ JVM = "TwoPhaseCommitter, JVM"
 _PREFIX = "tbench_"
 _WARM_UP_ROWS = 2_000
 _SHARE = {CLIENTS: 4}
-"""One row of so many is enough for a way that takes several times as long for each."""
+"""Divisor of the number of rows, for a way that takes several times as long for each row."""
 
 
 def line(row: Row) -> str:
-    """One row of the results, for a person."""
+    """One row of the results as a line of text."""
     return f"{row.work:22} {row.system:30} {row.metric:34} {row.median:12,.2f}  {row.low:,.2f}-{row.high:,.2f}"
 
 
 class Rounds:
-    """All ways over the same rows, in turn; each one in each round has an empty cluster, of the same programs.
+    """All ways over the same rows, in turn; in each round each way has an empty cluster of the same programs.
 
-    The store writes rows twice (lock, then row) and puts off a part of that work: nobody pays for what the one before
-    has left to do.
+    The store writes rows twice (lock, then row) and defers a part of that work: no way pays for deferred work of the
+    way before it.
     """
 
     def __init__(self, ways: dict[str, Way], rows: int) -> None:
-        """Nothing is written yet.
+        """Write nothing yet.
 
         Args:
-            ways: by name.
-            rows: of one round of one way.
+            ways: ways by name.
+            rows: number of rows of one way in one round.
         """
         self._ways = ways
         self._rows = rows
         self.values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
 
     def run(self, key: str, number: int) -> None:
-        """One round with one type of key.
+        """Run one round with one type of key.
 
         Args:
             key: the type.
-            number: the round's.
+            number: number of the round.
         """
         names = list(self._ways)
         for place in range(len(names)):
-            # Another one begins each round: whoever comes behind a heavy one is never the same.
+            # Each round begins with another way.
             name = names[(place + number) % len(names)]
             with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as cluster:
                 way = self._ways[name]

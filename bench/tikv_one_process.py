@@ -31,10 +31,10 @@ _COMMITTER = Path(__file__).with_name("TwoPhaseWriter.java")
 
 
 class LargeBatches:
-    """Messages that protobuf makes row by row, one request after another, keys sorted; commits name all keys."""
+    """Protobuf messages made row by row, one request after another, keys sorted; commits list all keys."""
 
     def __init__(self) -> None:
-        """Not connected yet."""
+        """Connect to nothing yet."""
         self._channels: dict[str, grpc.Channel] = {}
         self._pairs: dict[bytes, bytes] = {}
 
@@ -97,7 +97,7 @@ class LargeBatches:
     def _by_region(
         self, keys: Iterable[bytes], rows: int, write: Callable[[CachedRegion, Sequence[bytes]], bool]
     ) -> None:
-        """Write batches of one region each; those of a region that was split meanwhile again."""
+        """Write batches of one region each; repeat those of a region that was split meanwhile."""
         left = keys
         while left:
             places = sorted(self._client.pd.regions(b"", b"", 10_000), key=lambda place: place.start)
@@ -134,13 +134,13 @@ def _context(place: CachedRegion) -> pb.Context:
 
 
 class JvmCommitter:
-    """`org.tikv.txn.TwoPhaseCommitter` in a JVM that stays: two threads, one committer each, one transaction.
+    """`org.tikv.txn.TwoPhaseCommitter` in a long-running JVM: two threads, one committer each, one transaction.
 
-    That is what TiSpark and TiBigData do in two tasks, without Spark's or Flink's own cost.
+    TiSpark and TiBigData do the same in two tasks, which adds Spark's or Flink's own cost.
     """
 
     def __init__(self) -> None:
-        """The JVM is started.
+        """Start the JVM.
 
         Raises:
             MissingToolchainError: there is no Maven to fetch the client with.

@@ -1,7 +1,7 @@
-"""What the client's own work on a row costs, part by part, without a network: the encoder.
+"""Cost of the client's own work on a row, by part, without a network: the encoder.
 
-An epoch in one process does all this and the requests; its CPU less the sum of these parts is what gRPC and the
-requests' bookkeeping cost.
+An epoch in one process does all this and the requests; its CPU less the sum of these parts is the cost of gRPC and of
+the requests' bookkeeping.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BUCKETS = 2
 
 
 def encoder_parts(key: str, rows: int) -> dict[str, float]:
-    """CPU microseconds for each row, by part: of two tasks that read and two that write, all in this process.
+    """CPU microseconds for each row, by part, of two reading and two writing tasks in this process.
 
     Args:
         key: type of the key column.
-        rows: how many each of the reading tasks makes.
+        rows: number of rows of each reading task.
     """
     made = MadeRows(key)
     stager = Stager.of(schema(key), prefix=b"tbench_parts_", key=["id"], rule=Rule())

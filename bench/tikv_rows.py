@@ -1,7 +1,7 @@
 """Rows for the TiKV benchmark: 200 bytes each as a value, made in the tasks, keys scattered over their whole range.
 
-All that a row costs before it is staged is its key; the other columns are made once in each process. So
-the figures are those of the target, not of a source or a decoder.
+Before a row is staged, only its key has a cost; the other columns are made once in each process. So the figures are
+those of the target, not of a source or a decoder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BLOCK_ROWS = 25_000
 VALUE_BYTES = 200
 
 _MESSAGE_BYTES = 153
-"""What the other columns and the value's own header leave of `VALUE_BYTES`."""
+"""`VALUE_BYTES` less the other columns and the value's own header."""
 
 _SCATTER = np.uint64(0x9E3779B97F4A7C15)
-"""Odd, so that multiplying by it modulo 2^64 gives each number another one: no key comes twice."""
+"""Odd, so that multiplication by it modulo 2^64 maps different numbers to different ones: all keys are unique."""
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _REJECTED = pa.RecordBatch.from_pylist([], REJECTED_SCHEMA)
@@ -43,7 +43,13 @@ def schema(key: str) -> pa.Schema:
 
 
 def rows(key: str, start: int, until: int) -> pa.RecordBatch:
-    """Rows number `start` to `until` (exclusive), at most `BLOCK_ROWS`, the same ones every time."""
+    """A block of rows, the same on every call.
+
+    Args:
+        key: the key column's type, one of `KEY_TYPES`.
+        start: number of the first row.
+        until: number behind the last row, at most `start` + `BLOCK_ROWS`.
+    """
     ids = np.arange(start, until, dtype=np.uint64) * _SCATTER
     column = pa.array(ids.view(np.int64)) if key == "bigint" else _as_text(ids)
     return pa.RecordBatch.from_arrays([column, *_others().slice(0, until - start).columns], schema=schema(key))
@@ -61,7 +67,7 @@ def _as_text(ids: npt.NDArray[np.uint64]) -> pa.Array:
 
 @functools.lru_cache(maxsize=1)
 def _others() -> pa.RecordBatch:
-    """A block of all columns but the key; letters at random, so that nothing compresses better than a log would."""
+    """A block of all columns but the key; with random letters, so that it compresses no better than a log would."""
     random = np.random.default_rng(1)
     letters = random.integers(97, 123, BLOCK_ROWS * _MESSAGE_BYTES, np.uint8)
     offsets = np.arange(BLOCK_ROWS + 1, dtype=np.int32) * _MESSAGE_BYTES
@@ -81,7 +87,7 @@ def _others() -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class MadeRows:
-    """Reader and decoder of rows that are made on the spot; offsets count rows.
+    """Reader and decoder of generated rows; offsets count rows.
 
     Attributes:
         key: the key column's type.

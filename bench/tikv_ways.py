@@ -1,7 +1,7 @@
-"""Ways to bring the same rows into TiKV: Tideline's epochs, and what people have without it.
+"""Ways to write the same rows to TiKV: Tideline's epochs, and ways without Tideline.
 
-Every way gets ready outside of the clock what it would not do for a user either: connections, and,
-where it is one process, the bytes of keys and values. Ways whose tasks make rows make them in the clock.
+Preparation that is no part of a user's write is not timed: connections, and, for ways in one process, the bytes of keys
+and values. Ways whose tasks make rows are timed with it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Load:
 
     Attributes:
         key: type of the key column.
-        prefix: what all keys of this way begin with.
-        start: the first row's number.
-        until: the number behind the last one.
-        number: of the round; an epoch's.
+        prefix: prefix of all keys of this way.
+        start: number of the first row.
+        until: number behind the last row.
+        number: number of the round, and of its epoch.
     """
 
     key: str
@@ -55,11 +55,11 @@ class Load:
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return self.until - self.start
 
     def parts(self, count: int) -> list[tuple[int, int]]:
-        """Its rows in even parts."""
+        """Its rows in even parts, as pairs of start and until."""
         marks = [self.start + self.rows * part // count for part in range(count + 1)]
         return list(itertools.pairwise(marks))
 
@@ -68,20 +68,26 @@ class Way(Protocol):
     """One way of writing rows."""
 
     def connect(self, pd: Sequence[str]) -> None:
-        """Outside of the clock: this cluster from now on."""
+        """Connect to a cluster; not timed."""
 
     def get_ready(self, load: Load) -> None:
-        """Outside of the clock."""
+        """Prepare a load; not timed."""
 
     def write(self, load: Load) -> Mapping[str, float]:
-        """Write all rows: durable and visible when this returns; seconds of its steps, where it has several."""
+        """Write all rows, durable and visible on return; returns seconds by step, if there are several."""
 
     def close(self) -> None:
-        """End what it has started."""
+        """Close connections, and end child processes."""
 
 
 def pairs(load: Load, start: int, until: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Keys and values of rows, as Tideline writes them, block by block."""
+    """Keys and values of rows, as Tideline writes them, block by block.
+
+    Args:
+        load: has key type and prefix.
+        start: number of the first row.
+        until: number behind the last row.
+    """
     stager = Stager.of(schema(load.key), prefix=load.prefix.encode(), key=["id"], rule=Rule())
     for at in range(start, until, BLOCK_ROWS):
         block = rows(load.key, at, min(at + BLOCK_ROWS, until))
@@ -94,7 +100,7 @@ def count_rows(client: TikvClient, prefix: str) -> int:
 
 
 class NoQuarantine:
-    """A quarantine for rows that are all good."""
+    """A quarantine for runs without bad rows."""
 
     def open(self, attempt: TaskAttempt) -> BatchWriter:
         return _NothingRejected()
@@ -115,10 +121,10 @@ class Epochs:
     """Tideline: each round is an epoch, from the transaction's begin until the last lock is resolved."""
 
     def __init__(self, runner: Runner) -> None:
-        """Not connected yet.
+        """Connect to nothing yet.
 
         Args:
-            runner: runs the tasks; as many as it has slots.
+            runner: runs the tasks, one for each of its slots.
         """
         self._runner = runner
 
@@ -158,25 +164,25 @@ class Epochs:
         return clock.laps
 
     def close(self) -> None:
-        """See Way; the runner is its maker's."""
+        """See Way; the creator of the runner closes it."""
 
 
 class Clock:
-    """Seconds of one step after another."""
+    """Seconds of consecutive steps."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        """The step that ends now."""
+        """Record the step that ends now."""
         now = time.perf_counter()
         self.laps[name] = now - self._last
         self._last = now
 
 
 class ClientTransactions:
-    """tikv-client in Spark tasks, the same executors: each task commits its rows a thousand at a time."""
+    """tikv-client in Spark tasks on the same executors: each task commits 1,000 rows at a time."""
 
     def __init__(self, runner: Runner) -> None:
         """See Epochs."""
@@ -218,7 +224,7 @@ class _ClientTask:
                         await _commit(client, batch)
                         break
                     except Exception:  # every error of tikv-client is a plain Exception
-                        # It waits two seconds for an answer, whatever is asked: a busy store needs more.
+                        # The client waits two seconds for any response: a busy store needs more.
                         if not left:
                             raise
 
@@ -230,7 +236,7 @@ async def _commit(client: TransactionClient, batch: Sequence[tuple[bytes, bytes]
     try:
         await transaction.commit()
     except Exception:
-        # Else its locks are in the way of the next attempt until their TTL has passed.
+        # Otherwise its locks block the next attempt until their TTL has passed.
         with contextlib.suppress(Exception):
             await transaction.rollback()
         raise

@@ -1,9 +1,9 @@
-"""Other ways to do a task's work, beside the one that was taken: how a file is written, and how it is read.
+"""Alternatives for the work of a task, beside the chosen way: writing a file, and reading a log.
 
     python -m bench.tried [--quick] [--rounds 5] [--works reading,writing]
 
-One core, in this process, in turn: `writing` encodes the decoded rows of a log into a file that goes nowhere, `reading`
-reads its files and decodes their lines. What changes more than a setting is told of in docs/benchmarks.md in words.
+One core, in this process, in turn: `writing` encodes the decoded rows of a log into a discarded file, `reading` reads
+its files and decodes their lines. Text in docs/benchmarks.md describes alternatives that change more than a setting.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Way = Callable[[], Mapping[str, float]]
 
 
 class _Nowhere(io.RawIOBase):
-    """Takes a file, and keeps its size."""
+    """Discards a file, and keeps its size."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
@@ -55,7 +55,7 @@ class _Nowhere(io.RawIOBase):
 
 
 def write_file(rows: pa.Table, *, row_group_bytes: int | None = None, **options: Any) -> Mapping[str, float]:
-    """Encode rows as `sinks.parquet.writer` does, but for what is given here."""
+    """Encode rows as `sinks.parquet.writer` does, except for the given settings."""
     settings = ParquetSettings()
     group = max(1, rows.num_rows * (row_group_bytes or settings.row_group_bytes) // rows.nbytes)
     taken: dict[str, Any] = {
@@ -82,7 +82,13 @@ def read_log(source: FilesSource, block_bytes: int = BLOCK_BYTES) -> Iterator[pa
 
 
 def time_reading(source: FilesSource, block_bytes: int = BLOCK_BYTES, pool: str = "mimalloc") -> Mapping[str, float]:
-    """Read and decode with blocks of a size, and Arrow's memory from a pool."""
+    """CPU time of reading and decoding a log.
+
+    Args:
+        source: the log.
+        block_bytes: size of a block.
+        pool: Arrow's memory pool: mimalloc, jemalloc or system.
+    """
     before = pa.default_memory_pool()
     pa.set_memory_pool(getattr(pa, f"{pool}_memory_pool")())
     began = time.process_time()
@@ -95,7 +101,7 @@ def time_reading(source: FilesSource, block_bytes: int = BLOCK_BYTES, pool: str 
 
 
 def ways(source: FilesSource, rows: pa.Table) -> dict[str, Way]:
-    """Each way by its name, the one that was taken first."""
+    """All ways by name, the chosen one first."""
     settings: dict[str, dict[str, Any]] = {
         _AS_IT_IS: {},
         "no dictionary": {"use_dictionary": False},
@@ -119,7 +125,7 @@ def ways(source: FilesSource, rows: pa.Table) -> dict[str, Way]:
 
 
 def measure() -> int:
-    """Measure and keep the table; the exit code."""
+    """Measure and save the table; returns the exit code."""
     options = parse(__doc__)
     log = generated(max(1, options.share(ROWS) // 10))
     given = FilesOptions.model_validate(

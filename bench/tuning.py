@@ -1,4 +1,4 @@
-"""How each system is set up, and which page of its own documentation says so. Systems are started with these settings.
+"""Settings of each system, each with a page of the system's own documentation. Systems are started with them.
 
 Standard library only: Hudi's environment reads it too.
 """
@@ -19,10 +19,10 @@ class Setting:
     """One setting of one peer.
 
     Attributes:
-        key: its name where it is set; "" for a choice that is no setting.
-        value: what it is set to.
-        why: what it is for.
-        source: the page that says so, its address or its place below docs/.
+        key: name of the setting; "" for a choice that is no setting.
+        value: value of the setting.
+        why: purpose of the setting.
+        source: page that documents it: an address, or a path below docs/.
     """
 
     key: str
@@ -205,5 +205,5 @@ ALL: Mapping[str, Sequence[Setting]] = {
 
 
 def settings(tuning: Sequence[Setting]) -> dict[str, str]:
-    """Key → value, of those that are settings."""
+    """Key → value of all entries with a key."""
     return {setting.key: setting.value for setting in tuning if setting.key}

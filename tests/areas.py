@@ -1,7 +1,7 @@
-"""One area's tests, in a minute or two: ``make test-sinks`` and so on.
+"""Tests of one area, in a minute or two: ``make test-sinks`` and so on.
 
-An area is what a test file imports: of the quick suites (unit, property, contract) those files that import something of
-it. Tests that need servers, Spark or minutes are left to ``make test``.
+An area holds the test files of the quick suites (unit, property, contract) that import one of its packages. Tests that
+need servers, Spark or minutes are left to ``make test``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ AREAS = {
     "transform": ("ingest.transform", "ingest.stream"),
     "look": ("ingest.reports", "ingest.listeners.metrics"),
 }
-"""Packages, by the word of an area."""
+"""Packages by area."""
 
 QUICK = ("tests/unit", "tests/property", "tests/contract")
 TOO_WIDE = ("timeline.errors", "timeline.units", "timeline.failpoints")
-"""What tests of every area import."""
+"""Modules that tests of every area import."""
 
 
 def files_of(area: str) -> list[str]:
@@ -47,17 +47,17 @@ def _imports(path: Path, packages: tuple[str, ...]) -> bool:
 
 
 def workers() -> str:
-    """How many workers the tests run on."""
+    """Number of workers that the tests run on."""
     return os.environ.get("WORKERS") or "3"
 
 
 def side_by_side() -> list[str]:
-    """Options of the runner for a run on all workers, as the Makefile has them."""
+    """Options of the runner for a run on all workers, as in the Makefile."""
     return ["-n", workers(), "--dist", "loadscope", "--no-loadscope-reorder"]
 
 
 def main() -> int:
-    """Run the tests of the area that is named."""
+    """Run the tests of the area named on the command line."""
     if sys.argv[1:2] == [] or sys.argv[1] not in AREAS:
         sys.exit(f"name an area: {', '.join(AREAS)}")
     return int(pytest.main([*side_by_side(), "-m", "not real and not spark and not slow", *files_of(sys.argv[1])]))

@@ -22,7 +22,7 @@ _OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 
 
 def make() -> None:
-    """Run a small job and let its JVM write what it loaded.
+    """Run a small job whose JVM writes its loaded classes to the archive.
 
     Raises:
         MissingToolchainError: there is no Java.
@@ -37,13 +37,13 @@ def make() -> None:
         "SPARK_SUBMIT_OPTS": f"{_OPTIONS} -XX:ArchiveClassesAtExit={making}",
         "PYSPARK_PYTHON": sys.executable,
     }
-    # The JVM has the pipes too: when they end, it has.
+    # The JVM holds the pipes too: once they end, it has ended.
     subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
     making.replace(archive)
 
 
 def load_classes() -> None:
-    """A job of the parts that tests use: the session, tasks in Python, Arrow, a shuffle."""
+    """Run a job of the parts that tests use: the session, tasks in Python, Arrow, a shuffle."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -62,7 +62,7 @@ def use() -> None:
 
 @cache
 def java_options() -> str:
-    """For a JVM with nothing but PySpark's jars on its class path."""
+    """Options for a JVM with only PySpark's jars on its class path."""
     try:
         archive = _path()
     except (MissingToolchainError, OSError, subprocess.CalledProcessError):
@@ -71,7 +71,7 @@ def java_options() -> str:
 
 
 def _path() -> Path:
-    """Where the archive of these jars and this Java is, or would be."""
+    """Path of the archive for these jars and this Java, which need not exist."""
     java = subprocess.run([find_java("Spark"), "-version"], capture_output=True, check=True).stderr
     jars = sorted((Path(pyspark.__path__[0]) / "jars").glob("*.jar"))
     facts = [f"{jar} {jar.stat().st_size} {jar.stat().st_mtime_ns}" for jar in jars]

@@ -1,4 +1,4 @@
-"""What all tests share: where they may run, and the servers of the session."""
+"""Hooks and fixtures of all tests: where they may run, and the servers of the session."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.real.tikv_cluster import TikvCluster
 from tests.real.toolchain import MissingToolchainError
 
 hypothesis.settings.register_profile("tideline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-"""No time bound for an example: on a busy machine a single one takes seconds."""
+"""No deadline for an example: on a busy machine a single one takes seconds."""
 
 
 def pytest_configure() -> None:
-    """What every process inherits that tests start.
+    """Set up state that child processes inherit.
 
-    A runner that was put into the background would hand an ignored SIGINT down to them.
+    A runner in the background would pass an ignored SIGINT on to them.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,7 +49,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first."""
+    """Check the group of each test, and sort the longest groups first."""
     for item in items:
         turns.check(item)
     items.sort(key=turns.turn_of)
@@ -61,7 +61,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Behind all failures: what runs them again, each alone."""
+    """Print a command for each failed test that runs it again, alone."""
     reports = [report for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
     failed = dict.fromkeys(report.nodeid for report in reports)
     if failed:
@@ -79,7 +79,7 @@ def absent(reason: str) -> NoReturn:
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """What commands and linters configure that run in this process: it lasts for one test."""
+    """Restore logging after each test: commands and linters that run in this process configure it."""
     loggers = [logging.getLogger(name) for name in (None, "timeline", "sinks", "ingest", "py.warnings")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     yield
@@ -104,7 +104,7 @@ def logs() -> Path:
 
 @contextmanager
 def or_absent() -> Iterator[None]:
-    """Skip, or fail in CI, where a server cannot be made here."""
+    """Skip, or fail in CI, where a server cannot be built here."""
     try:
         yield
     except MissingToolchainError as missing:

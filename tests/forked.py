@@ -4,9 +4,9 @@
 
     test ── socket ──► nursery            one for each test runner; imports, forks, reaps; never runs a thread
          ◄─ exit code ──┘ └─ command      a process of its own: its pid, signals, descriptors, environment;
-                          └─ its child    it may ask for others itself
+                          └─ its child    it may request others itself
 
-A command begins as ``python -m MODULE`` does, but for the time it takes. Tests of the start itself do not use this.
+A command starts as ``python -m MODULE`` does, only faster. Tests of the start itself do not use this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 _SPEAK_FD = 0
 """The nursery's end of the socket, as its standard input."""
 _AT = "TESTS_NURSERY"
-"""Environment variable: the nursery's socket, for commands that ask for processes of their own."""
+"""Environment variable: the nursery's process id, for commands that start processes of their own."""
 _MOST_BYTES = 1 << 20
 
 
@@ -45,12 +45,12 @@ class ForkedProcess:
     """A command that was forked, with the calls of `subprocess.Popen` that tests use."""
 
     def __init__(self, args: Sequence[str], pid: int, code: int, out: IO[str] | None, err: IO[str] | None) -> None:
-        """Take over the reading ends of its pipes.
+        """Take over the read ends of the pipes.
 
         Args:
             args: module and arguments.
             pid: of the process.
-            code: descriptor on which the nursery tells the exit code.
+            code: descriptor to which the nursery writes the exit code.
             out: its standard output, where that is a pipe.
             err: its standard error, where that is a pipe.
         """
@@ -68,7 +68,7 @@ class ForkedProcess:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Wait for its end, and read no more."""
+        """Close the pipes and wait for the process."""
         for pipe in filter(None, (self.stdout, self.stderr)):
             pipe.close()
         self.wait()
@@ -78,10 +78,10 @@ class ForkedProcess:
         return self._ended_within(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end.
+        """Wait for the process; its exit code, negative for a signal.
 
         Raises:
-            subprocess.TimeoutExpired: it still runs after as many seconds.
+            subprocess.TimeoutExpired: the process still runs after `timeout` seconds.
         """
         code = self._ended_within(timeout)
         if code is None:
@@ -89,10 +89,10 @@ class ForkedProcess:
         return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Read both pipes to their ends, and wait for the process; repeated, it answers the same.
+        """Read both pipes to their ends, and wait for the process; a second call returns the same.
 
         Raises:
-            subprocess.TimeoutExpired: that takes longer; nothing is lost for the next call.
+            subprocess.TimeoutExpired: `timeout` seconds have passed; the next call still returns all output.
         """
         until = None if timeout is None else time.monotonic() + timeout
         if not self._readers:
@@ -108,17 +108,17 @@ class ForkedProcess:
         return self._written[0], self._written[1]
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send the process a signal, unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Send it SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def _read(self, number: int, stream: IO[str]) -> None:
@@ -142,7 +142,7 @@ Command: TypeAlias = "subprocess.Popen[str] | ForkedProcess"
 
 @dataclass(frozen=True)
 class Streams:
-    """What a command reads and writes: descriptors; without one its input is empty, and its output a pipe."""
+    """Descriptors of a command's input and output; without one, input is empty and output a pipe."""
 
     stdin: int | None = None
     stdout: int | None = None
@@ -158,25 +158,25 @@ def start(
     """Start a module as ``python -m`` would.
 
     Args:
-        module: the one that is run as ``__main__``.
+        module: run as ``__main__``.
         arguments: its command line.
         cwd: its working directory.
         env: its whole environment.
-        streams: what it reads and writes.
+        streams: its input and output.
     """
     return _nursery().start({"module": module, "arguments": arguments, "cwd": str(cwd), "env": dict(env)}, streams)
 
 
 @cache
 def _nursery() -> _Nursery:
-    """The one that this process comes from, or a new one: a runner's workers were not forked from another process."""
+    """The nursery named in the environment, or a new one: workers of the test runner have none."""
     at = os.environ.get(_AT)
     return _Nursery.found(at) if at else _Nursery.begun()
 
 
 @dataclass(frozen=True)
 class _Nursery:
-    """The process that forks; it ends when the other end of the socket is closed that it was begun with."""
+    """The forking process; it ends when the socket that it was started with is closed at the other end."""
 
     speak: socket.socket
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -203,7 +203,7 @@ class _Nursery:
             process.wait()
 
         atexit.register(close)
-        ours.recv(1)  # it listens
+        ours.recv(1)  # the nursery listens
         os.environ[_AT] = str(process.pid)
         return cls(ours)
 
@@ -229,26 +229,26 @@ class _Nursery:
 
 
 def _pipe_unless(given: int | None) -> tuple[int | None, int]:
-    """The end to read from, if any, and the one to write to."""
+    """The read end, if any, and the write end."""
     return os.pipe() if given is None else (None, given)
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """What a child is to become, and its descriptors: where its exit code goes, its input, output and error."""
+    """A request for a child, and its descriptors: for the exit code, input, output and error."""
 
     request: Mapping[str, Any]
     descriptors: Sequence[int]
 
 
 def _serve(speak: socket.socket, others: socket.socket) -> _Begin:
-    """Fork for each request, and tell exit codes; returns in children only.
+    """Fork for each request, and report exit codes; returns in children only.
 
     Args:
-        speak: to who began this process, which ends with it.
-        others: listens to commands.
+        speak: socket of the process that started this one; this one ends when it is closed.
+        others: listening socket for commands.
     """
-    running: dict[int, tuple[int, int]] = {}  # pidfd -> pid, where its exit code goes
+    running: dict[int, tuple[int, int]] = {}  # pidfd -> pid, descriptor for the exit code
     with selectors.DefaultSelector() as selector:
         selector.register(speak, selectors.EVENT_READ)
         selector.register(others, selectors.EVENT_READ)
@@ -279,31 +279,31 @@ def _serve(speak: socket.socket, others: socket.socket) -> _Begin:
 
 
 def _answer(asking: socket.socket, pid: int, begin: _Begin) -> None:
-    """Tell who asked the process's id; its descriptors are its own from here on."""
+    """Send the process id to the requester; close this process's copies of the child's streams."""
     for descriptor in begin.descriptors[1:]:
         os.close(descriptor)
-    # Who asked may be gone by now.
+    # The requester may have ended.
     with contextlib.suppress(ConnectionError):
         asking.send(str(pid).encode())
 
 
 def _tell(pidfd: int, pid: int, code: int) -> None:
-    """Tell the exit code of a process that has ended."""
+    """Report the exit code of a process that has ended."""
     os.close(pidfd)
     _, status = os.waitpid(pid, 0)
-    # Nobody may want to know any more.
+    # The requester may have ended.
     with contextlib.suppress(BrokenPipeError):
         os.write(code, str(os.waitstatus_to_exitcode(status)).encode())
     os.close(code)
 
 
 def _address(pid: int) -> str:
-    """Where a nursery listens: a name that needs no file, and is free again when its process ends."""
+    """A nursery's socket address: an abstract name, which needs no file and is free again when its process ends."""
     return f"\0tests-nursery-{pid}"
 
 
 def _receive(asking: socket.socket) -> _Begin | None:
-    """The next request; None where nobody asks any more."""
+    """The next request; None if the requester has closed the connection."""
     try:
         body, ancillary, _, _ = asking.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(4 * array.array("i").itemsize))
     except ConnectionError:
@@ -317,7 +317,7 @@ def _receive(asking: socket.socket) -> _Begin | None:
 
 
 def _become(begin: _Begin) -> None:
-    """Make this process what a new one would be, but for its loaded modules."""
+    """Make this process equal to a new one, except for its loaded modules."""
     for number, descriptor in enumerate(begin.descriptors[1:]):
         os.dup2(descriptor, number)
     os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
@@ -345,15 +345,15 @@ _LOADED = (
     *("ingest.reports.offsets", "ingest.reports.offsets_text", "ingest.reports.pictures", "ingest.reports.report_page"),
     *("sinks.delta.sink", "timeline.stores.opening"),
 )
-"""What commands import, early or late."""
+"""Modules that commands import, early or late."""
 
 
 def _load() -> None:
-    """Import it; allocators and linear algebra have threads then that know forks, and Python has none."""
+    """Import all modules. Their allocators and linear algebra have threads that can handle forks; Python has none."""
     for module in _LOADED:
         importlib.import_module(module)
     assert threading.active_count() == 1, "a fork has the thread that forks, and no other"
-    # Children share what is loaded with this process as long as nobody writes to it, as a collection would.
+    # Children share loaded memory with this process until someone writes to it, as a garbage collection would.
     gc.collect()
     gc.freeze()
 
@@ -377,7 +377,7 @@ def main() -> NoReturn:
 
 
 def _end(code: object) -> NoReturn:
-    """End as Python does, but for taking all modules apart, which would copy the memory that is shared."""
+    """End as Python does, without the teardown of modules, which would copy shared memory."""
     if code is not None and not isinstance(code, int):
         sys.exit(code)  # type: ignore[arg-type]
     threading._shutdown()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Children that decode (`ingest.execution.isolated`) as forks, where a test is about something else: no imports.
+"""Decoder children (`ingest.execution.isolated`) as forks, which skip the imports, for tests of anything else.
 
 ``python -m tests.forked_decoder`` is such a child. Tests of the children themselves start them as the job does.
 """
@@ -25,16 +25,16 @@ class ForkedDecoder:
     stdout: IO[bytes]
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send the child SIGKILL."""
         self.process.kill()
 
     def wait(self) -> int:
-        """Its exit code, negative for a signal."""
+        """Wait for the child; its exit code, negative for a signal."""
         return self.process.wait()
 
     def communicate(self) -> None:
-        """Let it end."""
-        with contextlib.suppress(BrokenPipeError):  # of what was half written
+        """Close the pipes and wait for the child."""
+        with contextlib.suppress(BrokenPipeError):  # of a half-written request
             self.stdin.close()
         self.stdout.close()
         self.wait()

@@ -31,7 +31,7 @@ TIMEOUT_S = 240
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command left on the terminal."""
+    """Exit code and output of a command that has ended."""
 
     code: int
     out: str
@@ -58,7 +58,7 @@ class Job:
         return self.folder / "lake"
 
     def settings(self) -> dict[str, Any]:
-        """What the job file says unless a test says more."""
+        """Default settings of the job file."""
         return {
             "name": "cli",
             "source": self.source(),
@@ -75,11 +75,11 @@ class Job:
         return write_job(self.file, self.settings() | changes)
 
     def change(self, **changes: Any) -> Path:
-        """Write it again with other blocks."""
+        """Write the job file again with other blocks."""
         return write_job(self.file, self.written() | changes)
 
     def written(self) -> dict[str, Any]:
-        """What the job file says."""
+        """Current settings of the job file."""
         said: dict[str, Any] = yaml.safe_load(self.file.read_text())
         return said
 
@@ -108,14 +108,14 @@ class Job:
         return finish(self.start(command, *options, program=program, env=env))
 
     def timeline(self) -> ActiveTimeline:
-        """As it is now; it lies in the first table unless the job file says otherwise."""
+        """The current timeline, which lies in the first table unless the job file says otherwise."""
         return ActiveTimeline.load(open_store(str(self.lake)))
 
     def pending(self) -> Sequence[Instant]:
         return self.timeline().pending().instants
 
     def is_settled(self) -> bool:
-        """Whether nothing is pending, and no data file lies about."""
+        """Whether no instant is pending and no stray data file exists."""
         return not self.pending() and not self.stray_files() and not self.stray_files("lake_quarantine")
 
     def killed_at(self, point: str) -> None:
@@ -123,7 +123,7 @@ class Job:
         assert self.tideline("run", env={"TIDELINE_CRASH_AT": point}).code == -signal.SIGKILL
 
     def ids(self, table: str = "lake") -> Counter[int]:
-        """How often each id is in a table; of none where there is no table yet."""
+        """Count of each id in a table; empty where there is no table yet."""
         opened = self.table(table)
         return Counter(opened.to_pyarrow_table(columns=["id"])["id"].to_pylist() if opened else [])
 
@@ -132,13 +132,13 @@ class Job:
         return DeltaTable(self.folder / table) if first.exists() else None
 
     def stray_files(self, table: str = "lake") -> set[str]:
-        """Data files that no version of the table names."""
+        """Data files that the table's newest version does not name."""
         opened = self.table(table)
         there = {path.name for path in (self.folder / table).rglob("*-0_*.parquet")}
         return there - {Path(uri).name for uri in (opened.file_uris() if opened else [])}
 
     def close(self) -> None:
-        """End what a failed test may have left running."""
+        """Kill commands that a failed test left running."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -154,15 +154,15 @@ def write_job(file: Path, settings: Mapping[str, Any]) -> Path:
 def start(
     line: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str] | None = None, streams: Streams = PIPES
 ) -> Command:
-    """Start a command: a fork where Python is to run a module, or a new process where another program is asked for.
+    """Start a command: a fork for ``python -m MODULE``, a new process for any other program.
 
-    So it is with another path for modules, too: a fork has what it needs of them.
+    A command with a ``PYTHONPATH`` of its own is a new process too: a fork has its modules already.
 
     Args:
         line: program and arguments.
         cwd: its working directory.
-        env: what its environment has besides.
-        streams: what it reads and writes.
+        env: additions to its environment.
+        streams: its input and output.
     """
     words, whole = list(map(str, line)), environment() | dict(env or {})
     if tuple(words[:2]) == PYTHON_M and "PYTHONPATH" not in (env or {}):
@@ -185,6 +185,6 @@ def finish(process: Command) -> Finished:
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the project on the path wherever the command runs."""
+    """This process's environment without ``TIDELINE_`` variables, with the project on the path in any folder."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}
     return ours | {"PYTHONPATH": str(ROOT)}

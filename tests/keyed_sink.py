@@ -1,4 +1,4 @@
-"""A fake target with keys, on any store: rows are staged, travel by bucket and are written once for each key."""
+"""A fake target with keys, on any store: rows are staged, shuffled by bucket and written once for each key."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STAGED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class KeyRules:
-    """What a `KeyedSink` does with rows of one column of numbers.
+    """Keys and faults of a `KeyedSink`, whose rows have one column of numbers.
 
     Attributes:
         keys: a row's key is its number modulo this.
@@ -55,10 +55,10 @@ class KeyRules:
         taken: keys that `settle` refuses.
         fail_at: number whose staging raises `error`.
         fail_settle: key whose settling raises `error`.
-        error: what is raised.
-        kill_at: a file; the first bucket that settles puts it and kills its own process.
-        kill_executor: kill the nearest JVM above that process instead, and with it what that one keeps for others.
-        hang_at: a file; every bucket that settles puts it and does not come back.
+        error: class of the error.
+        kill_at: a file; the first bucket that settles creates it and kills its own process.
+        kill_executor: kill the nearest JVM above that process instead, and with it the data that it keeps for others.
+        hang_at: a file; every bucket that settles creates it and hangs.
     """
 
     keys: int = 10
@@ -74,11 +74,11 @@ class KeyRules:
 
 @dataclass(frozen=True)
 class KeyedSink:
-    """A `MemorySink` that takes the row of the greatest number of each key. See `sinks.base.Sink`.
+    """A `MemorySink` that keeps the row with the greatest number for each key. See `sinks.base.Sink`.
 
     Attributes:
         table: keeps the rows; files of an epoch are visible once it is committed.
-        rules: keys, and what goes wrong.
+        rules: keys and faults.
     """
 
     table: MemorySink
@@ -130,7 +130,7 @@ class KeyedSink:
         return self.table.unreleased()
 
     def read(self) -> dict[int, int]:
-        """Each key's number; a key that is there twice is an error."""
+        """Each key's number; a duplicate key is an error."""
         rows = self.table.read()
         if rows.num_rows == 0:
             return {}
@@ -223,17 +223,17 @@ class FakeKeyedBatchWriter:
                 me = psutil.Process()
                 above = [each for each in me.parents() if each.name().startswith("java")]
                 (above[0] if self._rules.kill_executor else me).kill()
-                # An executor's Python processes find out a little later.
+                # An executor's Python processes notice its end a little later.
                 time.sleep(60)
 
 
 @dataclass(frozen=True)
 class Touch:
-    """A call that leaves a file.
+    """A callable that creates a file.
 
     Attributes:
         path: the file.
-        error: raised then.
+        error: raised after that, if given.
         once: whether only the first call raises.
     """
 

@@ -1,10 +1,10 @@
-"""What one worker of the tests starts, and all of them use.
+"""Resources that one worker of a test run starts and all workers use.
 
 ::
 
     worker     lock of the turn      lock of the users
-    first      starts, tells         shared ... exclusive: waits until nobody else has it, then ends it
-    others     read what was told    shared ... ends with the worker
+    first      starts, writes value  shared ... exclusive: waits until nobody else has it, then ends it
+    others     read the value        shared ... ends with the worker
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @contextmanager
 def once_a_run(name: str, folder: Path, running: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
-    """What `running` gives to the worker that asks first; it ends when no worker uses it any more.
+    """The value of `running` in the first worker; the resource ends when no worker uses it any more.
 
     Args:
-        name: of the thing, in the folder.
+        name: of the resource, unique in the folder.
         folder: the same for all workers of a run.
-        running: starts it, and ends it with its block; what it gives is picklable.
+        running: starts the resource, and ends it with its block; its value is picklable.
     """
     told = folder / f"{name}.pickle"
     with (folder / f"{name}.users").open("a") as users, (folder / f"{name}.turn").open("a") as turn:

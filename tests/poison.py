@@ -1,4 +1,4 @@
-"""A decoder that some records end: by a signal, by time, by memory, by an error that nobody foresaw."""
+"""A decoder that some records make fail: by a signal, a timeout, memory, or an unforeseen error."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ingest.execution.isolated import Limits
 from ingest.sources.base import Block, Decoded, Decoder
 
 CRASH, HANG, MEMORY, ERROR = "poison-crash", "poison-hang", "poison-memory", "poison-error"
-"""Texts in a record that say what it does."""
+"""Texts in a record that select its fault."""
 
 SHORT = Limits(seconds=1.0, seconds_per_mib=1.0, alone_seconds=3.0, memory_bytes=1 << 30)
 
 
 @dataclass(frozen=True)
 class PoisonedDecoder:
-    """See `Decoder`; what `decoder` makes of blocks without such a text."""
+    """See `Decoder`; `decoder` decodes blocks without a fault text."""
 
     decoder: Decoder
 
@@ -46,6 +46,6 @@ class PoisonedDecoder:
 
 
 def eat_memory() -> None:
-    """Take more than any limit of these tests allows; none of it is touched, so the machine does not notice."""
+    """Allocate more than any memory limit of these tests; no page is touched, so the machine is not affected."""
     held = [np.empty(64 << 20, np.uint8) for _ in range(1024)]
     raise AssertionError(f"{len(held)} pieces of memory were to be had")

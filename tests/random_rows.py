@@ -1,4 +1,4 @@
-"""Random rows of any types, nested, with what codecs get wrong: extremes, nulls at every level, nothing at all."""
+"""Random rows of any types, nested, with values that codecs get wrong: extremes, nulls at every level, empty values."""
 
 from __future__ import annotations
 
@@ -63,7 +63,14 @@ def random_type(random: Random, depth: int = 3) -> str:
 
 
 def random_array(random: Random, kind: pa.DataType, rows: int, *, nulls: float = 0.2) -> pa.Array:
-    """Random values; what lies behind nulls of nested types is not empty either."""
+    """Random values; children behind nulls of nested types are not empty either.
+
+    Args:
+        random: the generator.
+        kind: type of the array.
+        rows: its length.
+        nulls: share of nulls, 0 to 1.
+    """
     types = pa.types
     is_null = pa.array([random.random() < nulls for _ in range(rows)], pa.bool_())
     if types.is_struct(kind):
@@ -93,7 +100,7 @@ def _bitmap(is_null: pa.Array) -> pa.Buffer:
 
 
 def _value(random: Random, kind: pa.DataType) -> Any:
-    """A value that is there; dates and times as numbers, since Python's own end at the year 9999."""
+    """A value, never null; dates and times as numbers, since Python's own end at the year 9999."""
     types = pa.types
     if types.is_boolean(kind):
         return random.random() < 0.5

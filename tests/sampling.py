@@ -1,8 +1,8 @@
-"""What one run of the tests draws at random, and how much of it.
+"""Seed and sample sizes of one test run.
 
 Deterministic proofs (crash points and their pairs, the explorer, guards, contracts, properties) are whole in every run.
-Of statistical ones (moments of kills, minutes of faults) a run takes a sample. Its seed is the commit's, so that each
-commit tries other moments; ``SEED=`` repeats a run, ``make test-long`` takes all (``LONG=1``).
+Statistical ones (moments of kills, minutes of faults) are sampled. The seed is the commit's, so that each commit tries
+other moments; ``SEED=`` repeats a run, ``make test-long`` takes all (``LONG=1``).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _DIGITS = 7
-"""Of a commit's name: as many bits as any seed here takes."""
+"""Hexadecimal digits of a commit's name: as many bits as any seed here takes."""
 _WITHOUT_A_COMMIT = 20_260_301
 
 
 def settle_seed() -> int:
-    """Give the seed to this process and to those below it: the one that was asked for, or the commit's."""
+    """Set ``SEED`` for this process and its children: the requested seed, or the commit's."""
     if not os.environ.get("SEED"):
         os.environ["SEED"] = str(_seed_of_commit())
     return seed()
@@ -36,10 +36,10 @@ def seed() -> int:
 
 
 def drawing(what: str, of: int | None = None) -> random.Random:
-    """A generator of its own for each thing that is drawn, so that one test alone draws what it drew among all.
+    """A separate generator for each purpose, so that a test draws the same values alone as in a whole run.
 
     Args:
-        what: names what is drawn.
+        what: names the purpose.
         of: the seed; this run's by default.
     """
     return random.Random(f"{seed() if of is None else of} {what}")
@@ -50,11 +50,11 @@ class Kills:
     """Kills of a job's processes at drawn moments.
 
     Attributes:
-        what: names what is drawn.
-        sample: how many a run takes.
-        whole: how many `make test-long` takes.
-        within_s: after an epoch has begun.
-        among: who is killed, in turn.
+        what: names the purpose, see `drawing`.
+        sample: number of kills in a run.
+        whole: number of kills in `make test-long`.
+        within_s: latest kill, in seconds after an epoch has begun.
+        among: processes to kill, in turn.
     """
 
     what: str
@@ -65,11 +65,11 @@ class Kills:
 
     @property
     def count(self) -> int:
-        """How many this run takes."""
+        """Number of kills in this run."""
         return share(self.sample, self.whole)
 
     def moments(self, of: int | None = None) -> Iterator[tuple[str, float]]:
-        """Whom to kill, and how long after an epoch has begun, in seconds; without end. See `drawing`."""
+        """Endless pairs: the process to kill, and seconds after an epoch has begun. See `drawing`."""
         draw = drawing(self.what, of)
         for victim in itertools.cycle(draw.sample(self.among, len(self.among))):
             yield victim, draw.uniform(0.0, self.within_s)
@@ -82,7 +82,7 @@ KILLS_OF_QUERIES = Kills("kills of a query", 4, 12, 2.5, PROCESSES)
 
 
 def share(sample: T, whole: T) -> T:
-    """As much as this run takes."""
+    """The amount for this run: the sample, or the whole with ``LONG``."""
     return whole if os.environ.get("LONG") else sample
 
 
@@ -102,7 +102,7 @@ def _seed_of_commit() -> int:
 
 
 def covered(kills: Kills, seeds: Sequence[int], count: int) -> tuple[int, int]:
-    """What runs by some seeds cover: moments, and the tenths of the window in which each process is killed."""
+    """Coverage of runs with these seeds: number of moments, and of tenths of the window, counted for each process."""
     cells: set[tuple[str, int]] = set()
     for each in seeds:
         drawn = itertools.islice(kills.moments(each), count)
@@ -111,7 +111,7 @@ def covered(kills: Kills, seeds: Sequence[int], count: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Print what 20 runs of the samples cover beside one run of all."""
+    """Print the coverage of 20 sampled runs beside that of one whole run."""
     for kills in (KILLS, KILLS_OF_DRIVERS, KILLS_OF_QUERIES):
         sampled = covered(kills, range(20), kills.sample)
         whole = covered(kills, [_WITHOUT_A_COMMIT], kills.whole)

@@ -1,7 +1,7 @@
-"""Where the time of the tests goes: ``make test-times`` runs all of them and writes the tables of docs/test-times.md.
+"""Times of the tests: ``make test-times`` runs all of them and writes the tables of docs/test-times.md.
 
-The runner tells what each test took; meanwhile all processes below it are looked at once a second, for what each
-kind of them takes of the CPU. What nobody took of the cores is waiting.
+The runner reports the duration of each test; meanwhile the CPU time of all processes below it is sampled once a second
+and summed by kind. The rest of the cores' time is waiting.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _KINDS = (
     ("children that decode", ("ingest.execution.isolated",)),
     ("commands and programs in Python", ("python",)),
 )
-"""Kinds of processes, by what their command line has; the first that fits."""
+"""Kinds of processes, by parts of their command line; the first match counts."""
 
 
 @dataclass
 class Looked:
-    """What was seen of the processes below one.
+    """Samples of a process and of all processes below it.
 
     Attributes:
-        cpu_s: the last seen CPU time of each process, by id and start.
-        kinds: what each was when it was last seen.
+        cpu_s: CPU time of each process in its last sample, by id and start time.
+        kinds: kind of each process in its last sample.
     """
 
     cpu_s: dict[tuple[int, float], float] = field(default_factory=dict)
@@ -67,13 +67,13 @@ class Looked:
 
 
 def kind_of(command: Sequence[str]) -> str:
-    """What a process is, by its command line."""
+    """Kind of a process, by its command line."""
     line = " ".join(command) + " "
     return next((kind for kind, words in _KINDS if any(word in line for word in words)), "others")
 
 
 class Times:
-    """A plugin of the runner: what each test took, and what its processes did meanwhile."""
+    """A plugin of the runner: duration of each test, and CPU time of the run's processes."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))

@@ -1,12 +1,12 @@
-"""A target with transactions on any store, small enough to read: it can be told to lose them, or to be busy.
+"""A small target with transactions on any store; tests make it lose a transaction, or be busy.
 
 ::
 
-    txn/<instant>-<start>/begun        a transaction that somebody began; `start` is drawn anew each time
+    txn/<instant>-<start>/begun        a transaction that has begun; `start` is drawn anew each time
     txn/<instant>-<start>/rows-<n>     rows of one task
     txn/<instant>-<start>/rolled-back  a reader rolled it back: it can never be committed
     epoch/<epoch>                      put-if-absent; the rows of the transaction that was committed
-    told/<what>                        how often it still has to do what a test told it
+    told/<what>                        remaining times of an injected fault, `LOSE` or `BUSY`
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _WITH_THIS = EntryPoints(
 
 
 def installed() -> EntryPoints:
-    """Takes the place of `ingest.config.registry.installed_sinks` where a job file may name this target."""
+    """Replacement of `ingest.config.registry.installed_sinks` for job files that name this target."""
     return _WITH_THIS
 
 
 LOSE, BUSY = "lose", "busy"
-"""Roll back a transaction when it is to be committed; be in another writer's hands when one is begun."""
+"""Faults: roll back a transaction before its commit; refuse to begin one, as if another writer held the rows."""
 
 
 class TransactionOptions(TargetOptions):
@@ -57,12 +57,12 @@ class TransactionOptions(TargetOptions):
 
 
 def tell(store: ObjectStore, what: str, times: int) -> None:
-    """Have the target do something as often."""
+    """Inject a fault that many times."""
     store.put(f"told/{what}", str(times).encode())
 
 
 def still_told(store: ObjectStore, what: str) -> int:
-    """How often it still has to."""
+    """Remaining times of an injected fault."""
     return int(read_or_none(store, f"told/{what}", Retry()) or b"0")
 
 
@@ -78,7 +78,7 @@ class TransactionSink:
     Options = cast(type[TargetOptions], TransactionOptions)
 
     def __init__(self, target: str, store: ObjectStore, *, drops: int = 0) -> None:
-        """A target at the root of a store; of each task's rows it drops the first few."""
+        """A target at the root of a store that drops the first `drops` rows of each task."""
         self._target = target
         self._store = store
         self._drops = drops
@@ -154,7 +154,7 @@ class TransactionSink:
         return sorted({path.split("/")[1].partition("-")[0] for path in self.transactions("")})
 
     def transactions(self, instant: str) -> list[str]:
-        """Everything of an instant's transactions that is not visible."""
+        """Paths of an instant's transactions, none of which is visible; of all instants for ``""``."""
         listed = self._store.list("txn", recursive=True)
         return [info.path for info in listed if info.path.startswith(f"txn/{instant}")]
 

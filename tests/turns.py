@@ -1,13 +1,13 @@
-"""Which tests share a worker, and in which order: servers start once a run, and both workers are busy to its end.
+"""Groups of tests that share a worker, and their order: servers start once a run, all workers are busy to its end.
 
-A file is a group of its own, and a group runs on one worker, but for these::
+Each file is a group, and a group runs on one worker. Other groups::
 
     streams    needs Kafka or a Spark cluster          first, as it takes longest
     tikv       needs a TiKV cluster
     session    reads through the one Spark session of the run
     (none)     tests that take a minute each are groups of their own
 
-What takes longest comes first, so that short files are left to even it out.
+The longest groups come first, so that short files even out the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIXTURES: Mapping[str, str] = {
     **dict.fromkeys(("tikv", "tikv_tls", "splitting"), "tikv"),
     "spark": "session",
 }
-"""What starts a server or session, and the group whose worker has it."""
+"""Fixtures that start a server or session, and the group whose worker has it."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "streams": (
@@ -59,7 +59,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 
 SEVERAL = {"tests/real/test_tikv_kills.py", "tests/spark/test_timeline_source.py"}
-"""Files with a test that needs what another group has too."""
+"""Files with a test that needs a fixture of another group too."""
 
 ALONE = ("tests/bench/test_scripts.py", "tests/crash/test_kill.py", "tests/cli/test_poison.py")
 """Files whose tests are groups of their own."""
@@ -69,13 +69,13 @@ FIRST = (
     *("tests/real/test_soak.py", "tests/property/test_values_exact.py", "tests/crash/", "tests/real/", "tests/cli/"),
     *("tests/spark/", "tests/property/", "tests/notebooks/", "tests/contract/", "tests/explore/"),
 )
-"""Beginnings of groups, the longest first; all others come behind them."""
+"""Prefixes of groups, the longest first; all others follow."""
 
 _GROUP_OF = {file: group for group, files in GROUPS.items() for file in files}
 
 
 class Turns(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each worker a group after the other; pytest-xdist's ``loadgroup`` does nothing with pytest 9.2."""
+    """Gives each worker one group after the other; pytest-xdist's ``loadgroup`` does nothing with pytest 9.2."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -88,16 +88,16 @@ def group_of(node_id: str) -> str:
 
 
 def turn_of(item: pytest.Item) -> int:
-    """When the group of a test comes."""
+    """Position of a test's group in the order."""
     group = group_of(item.nodeid)
     return next((turn for turn, beginning in enumerate(FIRST) if group.startswith(beginning)), len(FIRST))
 
 
 def check(item: pytest.Item) -> None:
-    """Refuse a test that would start a server once more.
+    """Refuse a test that would start a server a second time.
 
     Raises:
-        pytest.UsageError: its file is of another group than what it needs.
+        pytest.UsageError: its file and a fixture that it needs are in different groups.
     """
     file = item.nodeid.partition("::")[0]
     needed = {FIXTURES[name]: name for name in getattr(item, "fixturenames", ()) if name in FIXTURES}

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do: as soon as it is so, the test goes on."""
+"""Waiting for other processes: a test goes on as soon as a condition holds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from tests.forked import Command
 
 LONGEST_S = 120.0
-"""For what takes a second on a machine that has nothing else to do."""
+"""Timeout for actions that take a second on an idle machine."""
 COMMAND_S = 180.0
-"""For what a command does once it has started Spark."""
+"""Timeout for an action of a command that starts Spark first."""
 _LOOK_EVERY_S = 0.02
 
 
@@ -19,7 +19,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = LONG
     """Return as soon as the condition holds.
 
     Raises:
-        TimeoutError: it does not hold in time.
+        TimeoutError: the condition does not hold within `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -29,7 +29,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = LONG
 
 
 def wait_for(holds: Callable[[], bool], process: Command) -> None:
-    """Wait for something that a running command does; its end is a failure."""
+    """Wait for a condition on a running command; the command's end is a failure."""
     wait_until(lambda: process.poll() is not None or holds(), "the command is that far", COMMAND_S)
     assert process.poll() is None, process.communicate()
 
@@ -48,7 +48,7 @@ def wait_until_frozen(process: Command) -> None:
 
 
 def read_until(process: Command, text: str) -> None:
-    """Read what a command says on stderr up to a line with a text."""
+    """Read a command's stderr up to the first line with a text."""
     assert process.stderr is not None
     for line in process.stderr:
         if text in line:

@@ -1,7 +1,7 @@
-"""Fetches and builds ahead what tests would otherwise wait for in the middle: Delta's jars, a browser, real servers.
+"""Fetches and builds the resources of tests ahead of the run: Delta's jars, a browser, real servers.
 
-``python -m tests.warm_up`` does it side by side and says what it could not do; the test that needs it
-then fails or is skipped by name.
+``python -m tests.warm_up`` works in parallel and reports failures; a test that needs a missing resource then fails or
+is skipped by name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.spark.conftest import DELTA_PACKAGE
 
 
 def fetch_jars() -> str | None:
-    """Let Ivy put the jars into its cache; what went wrong, or None."""
+    """Let Ivy put the jars into its cache; returns the error, or None."""
     program = "import sys; from tests.warm_up import resolve_jars; resolve_jars()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     return f"Delta's jars ({DELTA_PACKAGE}) were not fetched:\n{done.stderr[-2000:]}" if done.returncode else None
@@ -34,7 +34,7 @@ def resolve_jars() -> None:
 
 
 def make(what: str, how: Callable[[], object]) -> str | None:
-    """Let one part of a server be fetched or built; what went wrong, or None."""
+    """Fetch or build one resource; returns the error, or None."""
     try:
         how()
     except (MissingToolchainError, subprocess.CalledProcessError, OSError) as error:
@@ -43,7 +43,7 @@ def make(what: str, how: Callable[[], object]) -> str | None:
 
 
 def main() -> None:
-    """Do all of it; a problem is a message, not a failure."""
+    """Fetch and build all resources; an error is a message, not a failure."""
     tasks: list[Callable[[], str | None]] = [
         fetch_jars,
         lambda: make("the S3 server is", s3_server.build),

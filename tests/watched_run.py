@@ -1,4 +1,4 @@
-"""Runs of a job's loop in this process, watched as the job file says, and what a scrape of its metrics shows."""
+"""Runs of a job's loop in this process with the listeners of its job file, and scrapes of its metrics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scraped:
 
 
 def scrape(url: str) -> Scraped:
-    """Ask as Prometheus does, and read the answer with the format's own parser."""
+    """Scrape as Prometheus does, and read the response with the format's own parser."""
     request = urllib.request.Request(url, headers={"Accept": f"{OPEN_METRICS}; version=1.0.0"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert answer.headers["Content-Type"].startswith(OPEN_METRICS)
@@ -55,7 +55,7 @@ def scrape(url: str) -> Scraped:
 
 
 def parsed(text: str) -> Scraped:
-    """What an answer says."""
+    """Samples and types of a response."""
     scraped = Scraped()
     for family in text_string_to_metric_families(text):  # type: ignore[no-untyped-call]
         scraped.types[family.name] = family.type
@@ -85,7 +85,7 @@ At: TypeAlias = Callable[[str, WatchedRun], None]
 
 
 def fails_at(point: str) -> At:
-    """A run ends with an unforeseen error at a crash point."""
+    """A callback that ends a run with an unforeseen error at a crash point."""
 
     def reached(passed: str, run: WatchedRun) -> None:
         if passed == point:

@@ -1,4 +1,4 @@
-"""Hudi's appends: its streaming sink, and its batch writes, on the Spark that there is a bundle for."""
+"""Hudi's appends: its streaming sink, and its batch writes, on a Spark that has a bundle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.tuning import HUDI, settings
 
 
 class Hudi:
-    """See `bench.serve.Served`. A round says the ``operation``, and whether it ``is_stream``."""
+    """See `bench.serve.Served`. Work of a round has the ``operation``, and ``is_stream``."""
 
     def __init__(self, work: Work) -> None:
         """Start a session."""

@@ -21,7 +21,7 @@ class Iceberg:
         """See Served."""
         table = self._table(work)
         properties = ", ".join(f"'{key}' = '{value}'" for key, value in settings(ICEBERG).items())
-        # Its streaming sink makes no table.
+        # Iceberg's streaming sink creates no table.
         self._spark.sql(f"CREATE TABLE {table} ({work['schema']}) USING iceberg TBLPROPERTIES ({properties})")
         return run_stream(read_stream(self._spark, work), work, "iceberg", table=table)
 
@@ -34,7 +34,7 @@ class Iceberg:
         self._spark.stop()
 
     def _table(self, work: Work) -> str:
-        """Catalog, folder and table: in a Hadoop catalog that is where the table lies."""
+        """Table name by catalog, folder and table: in a Hadoop catalog the name is the location."""
         warehouse, _, folder = target_folder(work).rpartition("/")
         if warehouse not in self._catalogs:
             name = f"bench_{len(self._catalogs)}"

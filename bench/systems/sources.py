@@ -1,4 +1,4 @@
-"""What every peer reads, as Spark's own sources read it."""
+"""Input of every peer, read by Spark's own sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.systems.spark_session import target_folder
 
 
 def read(spark: SparkSession, work: Work) -> DataFrame:
-    """All of the input as a batch."""
+    """The whole input as a batch."""
     if work["source"] == "kafka":
         raw = spark.read.format("kafka").options(**_kafka(work)).load()
         return _transformed(spark, _decoded(raw, work), work)
@@ -18,7 +18,7 @@ def read(spark: SparkSession, work: Work) -> DataFrame:
 
 
 def read_stream(spark: SparkSession, work: Work) -> DataFrame:
-    """The same as a stream; ``files_per_batch`` bounds a micro-batch where it is given."""
+    """The input as a stream; ``files_per_batch``, if given, bounds a micro-batch."""
     if work["source"] == "kafka":
         return _decoded(spark.readStream.format("kafka").options(**_kafka(work)).load(), work)
     options = {"maxFilesPerTrigger": str(work["files_per_batch"])} if "files_per_batch" in work else {}
@@ -28,17 +28,17 @@ def read_stream(spark: SparkSession, work: Work) -> DataFrame:
 def run_stream(
     rows: DataFrame, work: Work, output_format: str, table: str | None = None, **options: str
 ) -> dict[str, float]:
-    """Take all that is there now and end, as ``tideline run --once`` does.
+    """Write all available input and end, as ``tideline run --once`` does.
 
     Args:
         rows: a stream.
-        work: says where to.
-        output_format: the sink's.
-        table: name of a table that is there; None: the sink makes it at its path.
-        options: the sink's.
+        work: has the target.
+        output_format: format of the sink.
+        table: name of an existing table; None: the sink creates it at its path.
+        options: options of the sink.
 
     Returns:
-        ``batches``, and ``in_batch_s``: the time inside of them as Spark tells it.
+        ``batches``, and ``in_batch_s``: the time inside of them as Spark reports it.
     """
     writer = rows.writeStream.format(output_format).outputMode("append").options(**options)
     writer = writer.option("checkpointLocation", f"{target_folder(work)}/checkpoint")
@@ -51,7 +51,7 @@ def run_stream(
 
 
 def table_path(work: Work) -> str:
-    """Where the table of a round lies."""
+    """Path of a round's table."""
     return f"{target_folder(work)}/table"
 
 

@@ -1,4 +1,4 @@
-"""Spark alone: read what is there with a given schema, write Parquet. It guarantees nothing; nothing is less work."""
+"""Spark alone: reads the input with a given schema, writes Parquet. It guarantees nothing; no system does less work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark session of every peer: the same cores, the same memory, the same codec as ours."""
+"""Spark session of every peer: the same cores, memory and codec as ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.tuning import EVERYONE, S3A, settings
 
 
 def start_spark(work: Work, own: Mapping[str, str]) -> SparkSession:
-    """A session.
+    """Start a session.
 
     Args:
         work: ``jars``: paths; ``s3``: endpoint, key and secret, where targets lie on S3; ``scratch``: a folder.
@@ -54,5 +54,5 @@ def s3a(server: Mapping[str, str]) -> dict[str, str]:
 
 
 def target_folder(work: Work) -> str:
-    """Where a round writes to, as Hadoop spells it."""
+    """Target of a round, as a path or URL for Hadoop."""
     return str(work["target"]).replace("s3://", "s3a://", 1)

@@ -1,7 +1,7 @@
-"""Ours: the loop that ``tideline run --once`` runs, over and over on one session.
+"""Ours: the loop of ``tideline run --once``, repeated on one session.
 
-Beside it, for the price of the guarantee, the same tasks without anything around them: no timeline, no decision, no
-target's commit.
+For the price of the guarantee, also the same tasks without the protocol: no timeline, no decision, no commit to a
+target.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from timeline.stores.opening import open_store
 _SPARK = settings(EVERYONE)
 
 _PUT_BYTES = 400
-"""About what the small objects of an epoch have: plan, empty inflight, manifest, decision, completed body."""
+"""Approximate size of the small objects of an epoch: plan, empty inflight, manifest, decision, completed body."""
 
 
 class KeptRunner(SparkRunner):
-    """A runner whose session outlives the loop that it is lent to.
+    """A runner whose session outlives the loop that uses it.
 
     Attributes:
-        ran_s: for how long tasks have run.
+        ran_s: seconds in which tasks have run.
     """
 
     ran_s = 0.0
@@ -57,7 +57,7 @@ class KeptRunner(SparkRunner):
             self.ran_s += time.perf_counter() - began
 
     def close(self) -> None:
-        """Nothing: see `end`."""
+        """Keep the session; `end` stops it."""
 
     def end(self) -> None:
         """Stop the session."""
@@ -65,10 +65,10 @@ class KeptRunner(SparkRunner):
 
 
 class Tideline:
-    """See `bench.serve.Served`. Rounds are done by the protocol, or where ``is_bare`` is set without it."""
+    """See `bench.serve.Served`. Rounds use the protocol unless ``is_bare`` is set."""
 
     def __init__(self, work: Work) -> None:
-        """A session is started by the first round that needs one: a job without a query starts another JVM."""
+        """Start nothing yet: the first round that needs a session starts it. A job without a query has another JVM."""
         conf = {"spark.driver.memory": _SPARK["spark.driver.memory"]}
         self._spark = SparkConfig(master=work.get("master", _SPARK["spark.master"]), conf=conf)
         self._runner: KeptRunner | None = None
@@ -89,7 +89,7 @@ class Tideline:
         return self._runner.ran_s if self._runner is not None else 0.0
 
     def count(self, work: Work) -> int:
-        """See Served. By the footers of the files that the table names; of all files where there is no table."""
+        """See Served. Reads the footers of the files that the table names; of all files where there is no table."""
         target = f"{work['target']}/table"
         options = delta_storage_options(target, self._storage)
         if work.get("is_bare"):
@@ -111,7 +111,7 @@ class Tideline:
         return loop.run().epochs
 
     def _bare(self, config: JobConfig, work: Work) -> int:
-        """The same tasks, and where the work asks for them a number of small puts an epoch."""
+        """Run the same tasks, with the small puts an epoch that the work asks for; returns the number of epochs."""
         opened = open_timeline(config)
         source = open_source(config)
         positions: dict[str, Position] = {}
@@ -139,7 +139,7 @@ class Tideline:
         return open_runner(config, lambda: self._started(runs_queries=config.transform is not None))
 
     def _started(self, *, runs_queries: bool) -> Runner:
-        """The session as `tideline run` starts one for such a job."""
+        """The runner, whose session starts as `tideline run` starts it for a job with or without a query."""
         if self._runner is None:
             self._runner = KeptRunner("bench", self._spark, runs_queries=runs_queries)
             self._runs_queries = runs_queries

@@ -1,4 +1,4 @@
-"""Each script of a table runs, from its options to the file of its figures. What the figures are is nobody's proof."""
+"""Each script of a table runs, from its options to its results file. The figures are not checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.sampling import drawing, share
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SCRIPTS = sorted(drawing("benchmark scripts").sample(sorted(pages.TABLES), share(2, len(pages.TABLES))))
-"""A run takes two, `make test-long` all."""
+"""Two for each test run; all for `make test-long`."""
 
 
 @pytest.mark.parametrize("table", SCRIPTS)

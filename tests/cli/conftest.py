@@ -29,9 +29,9 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """Runs a command in this process, through the entry point; for commands that start neither Spark nor tasks."""
+    """Function that runs a command in this process, through the entry point; for commands without Spark and tasks."""
     signals = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    # A test runner may have told its own width, and people's terminals have others.
+    # The width of the test runner's or a user's terminal would change the output.
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("ingest.execution.isolated.start_child", forked_decoder.start_child)
 

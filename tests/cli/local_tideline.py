@@ -1,11 +1,11 @@
-"""`tideline`, with its tasks run in its own process instead of on Spark; everything else is the real thing.
+"""`tideline` with its tasks in its own process instead of on Spark; everything else is real.
 
-``TIDELINE_ON_SPARK`` leaves its tasks on Spark too.
+``TIDELINE_ON_SPARK`` keeps the tasks on Spark.
 
-Three variables name a crash point of the protocol (``name``, or ``name:n`` for the n-th pass) at which something
-happens to the process, so that no test has to hit a moment: ``TIDELINE_FREEZE_AT`` stops it (SIGSTOP),
-``TIDELINE_SIGNAL_AT`` sends it SIGTERM, ``TIDELINE_FAIL_AT`` raises what nobody foresees. ``TIDELINE_CLOCK_AHEAD_S``
-puts its wall clock ahead of this machine's, or behind it.
+Three variables name a crash point of the protocol, so that no test depends on timing: ``TIDELINE_FREEZE_AT`` stops the
+process there (SIGSTOP), ``TIDELINE_SIGNAL_AT`` sends it SIGTERM (both: ``name``, or ``name:n`` for the n-th pass),
+``TIDELINE_FAIL_AT`` raises an unforeseen error (``name``). ``TIDELINE_CLOCK_AHEAD_S`` sets the wall clock ahead of this
+machine's, or behind it if negative.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIGNALS = {"TIDELINE_FREEZE_AT": signal.SIGSTOP, "TIDELINE_SIGNAL_AT": signal.SI
 
 
 class SparkFreeRunner(LocalRunner):
-    """Takes what the Spark runner takes."""
+    """A local runner with the constructor of the Spark runner."""
 
     def __init__(
         self, name: str, config: SparkConfig, on_progress: Callable[[int, int], None], *, runs_queries: bool
@@ -37,7 +37,7 @@ class SparkFreeRunner(LocalRunner):
 
 
 def raise_signals() -> None:
-    """Arm this process as its environment says."""
+    """Arm the crash points that the environment names."""
     wanted = {_place(os.environ[name]): number for name, number in SIGNALS.items() if name in os.environ}
     passes: Counter[str] = Counter()
 
@@ -60,7 +60,7 @@ def _place(setting: str) -> tuple[str, int]:
 
 
 def shift_clock() -> None:
-    """Give this process the wall clock of another machine."""
+    """Shift the wall clock of this process by ``TIDELINE_CLOCK_AHEAD_S``."""
     ahead_s = int(os.environ.get("TIDELINE_CLOCK_AHEAD_S", "0"))
     real_time, real_time_ns = time.time, time.time_ns
     time.time = lambda: real_time() + ahead_s

@@ -1,4 +1,4 @@
-"""A job with a past, made once for all tests that only look at it: a rollback, commits, and a prepared instant."""
+"""A job with history, made once for all read-only tests: a rollback, a commit and a prepared instant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.job import Job
 
 
 def job_with_a_past(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """Epoch 0 rolled back, epoch 1 committed, epoch 2 prepared by a writer that was killed; one file is new."""
+    """Epoch 0 rolled back, epoch 1 committed, epoch 2 prepared by a killed writer; one file is new."""
     return _made(tmp_path_factory.getbasetemp())
 
 
@@ -32,5 +32,5 @@ def _made(base: Path) -> Job:
 
 
 def objects(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its bytes."""
+    """Path to content of every file below a folder."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,6 +1,6 @@
-"""`tideline` with a decoder that some records end (`tests.poison`), in this process and in Spark's tasks.
+"""`tideline` with a decoder that some records crash or hang (`tests.poison`), in this process and in Spark's tasks.
 
-Memory of it, and of what it starts, is bounded: a decoder that eats it is refused more, and the machine is spared.
+The memory of this process and of each child is limited, so that a decoder never exhausts the machine.
 """
 
 from __future__ import annotations

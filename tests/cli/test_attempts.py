@@ -23,7 +23,7 @@ from tests.job import Job
 
 
 class SpeculativeRunner(LocalRunner):
-    """Runs each task twice to its end, and accepts one of the reports; keeps what it ran."""
+    """Runs each task twice to its end and accepts one of the reports; keeps the task specs."""
 
     def __init__(self, accepted: int) -> None:
         self.accepted = accepted

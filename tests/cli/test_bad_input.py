@@ -132,7 +132,7 @@ def test_source_on_an_unknown_store_is_refused(call: Call, job: Job, protocol: s
 @pytest.mark.parametrize("lake", ["afile", "afile/below", "/proc/lake"])
 def test_lake_that_cannot_be_written_ends_with_code_6(call: Call, job: Job, lake: str) -> None:
     (job.folder / "afile").touch()
-    path = job.folder / lake  # an absolute one stays as it is
+    path = job.folder / lake  # an absolute path stays as it is
     job.write(targets=[{"type": "delta", "path": str(path)}])
     ended = call("run", job.file)
     assert ended.code == 6

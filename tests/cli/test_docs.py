@@ -1,4 +1,4 @@
-"""The reference pages name every key, option, field and exit code that there is."""
+"""The reference pages name every key, option, field and exit code."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ JOB_FILE = (ROOT / "docs" / "job-file.md").read_text()
 CLI = (ROOT / "docs" / "cli.md").read_text()
 
 FILLED_IN = ("type", "quarantine", "timeline")
-"""Required of the model, not of the file."""
+"""Keys that the model requires and the file does not."""
 
 BLOCKS = ("csv", "dedup", "tls")
-"""Keys that have a row for each key below them."""
+"""Blocks with one row for each of their keys."""
 
 SAID_ABOVE = ("pattern", "timestamp_format", "timezone", "nulls")
-"""Keys that every source has, described once."""
+"""Keys of every source, documented once."""
 
 
 def rows(text: str, heading: str) -> dict[str, list[str]]:
-    """First cell, unquoted, to the other cells of each table row in a section."""
+    """Table rows of a section: first cell, without backticks, to the other cells."""
     section = re.split(rf"^## {re.escape(heading)}$", text, flags=re.M)[1].split("\n## ")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     return {name.strip("`"): rest for name, *rest in cells}

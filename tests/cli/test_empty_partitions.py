@@ -1,4 +1,4 @@
-"""A row with a partition value that would not be read back is refused, or the job file says what becomes of it."""
+"""A row with a partition value that cannot be read back is quarantined; the job file can map '' to null."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says: each transition once, and of an epoch that fails one line with all that a person needs."""
+"""Messages of a run: each transition once, and for a failed epoch one line with all that an operator needs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_transition_is_logged_once_with_its_ids(job: Job, caplog: pytest.Lo
     whole = ["none → requested", "requested → inflight", "prepared", "decided", "inflight → completed"]
     expected = {
         0: ["none → requested", "requested → inflight", "decided", "inflight → rolled back"],
-        1: whole,  # left behind by a crash, completed by recovery
+        1: whole,  # left pending by a crash, completed by recovery
         2: whole,
     }
     assert passed == Counter({(epoch, words): 1 for epoch, each in expected.items() for words in each})
@@ -120,7 +120,7 @@ def test_what_is_unforeseen_says_what_became_of_the_epoch_too(job: Job, call: Ca
 
 
 def test_a_fenced_writer_says_that_there_is_nothing_to_do(job: Job, call: Call) -> None:
-    job.write(writer={"lease_ttl": "1h"})  # no beat tells the writer before its decision does
+    job.write(writer={"lease_ttl": "1h"})  # no heartbeat detects the fencing before the decision
 
     def reached(point: str) -> None:
         if point == "written":

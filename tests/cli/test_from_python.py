@@ -1,4 +1,4 @@
-"""A job from Python, without a job file: run, killed, recovered, looked at."""
+"""A job from Python, without a job file: run, killed, recovered, displayed."""
 
 from __future__ import annotations
 

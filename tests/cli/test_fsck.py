@@ -1,4 +1,4 @@
-"""What is not as it should be is found, named and, where a decision allows it, deleted."""
+"""Inconsistencies are found, named and, where a decision allows it, deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timeline.stores.opening import open_store
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job with two completed epochs and one between them that was rolled back, and beside it a copy of its folder."""
+    """A job with two completed epochs and a rolled-back one between them, and beside it a copy of its folder."""
     job = Job(tmp_path_factory.mktemp("fsck") / "job")
     job.folder.mkdir()
     job.write()
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 @pytest.fixture
 def settled(made: Job) -> Iterator[Job]:
-    """The job as it was made: names of targets hold its path, so each test gets it at the same place."""
+    """The job restored from its copy, at the same path because names of targets contain the path."""
     shutil.rmtree(made.folder)
     shutil.copytree(made.folder.with_name("copy"), made.folder)
     job = Job(made.folder)
@@ -69,7 +69,7 @@ def rolled_back(job: Job) -> str:
 
 
 def copy_of(path: Path, *, instant: str) -> Path:
-    """A data file of the same job with an id of its own, as a task attempt of that instant writes it."""
+    """A copy of a data file under a new file id, as a task attempt of that instant writes it."""
     name = path.name.replace(path.name[:8], "0badc0de", 1)
     copy = path.with_name(f"{name.rpartition('_')[0]}_{instant}.parquet")
     shutil.copy(path, copy)
@@ -105,7 +105,7 @@ def test_copies_that_no_manifest_names_are_orphans(settled: Job, call: Call) -> 
 
 
 def test_files_of_a_target_that_was_renamed_are_known_and_none_is_left_over(settled: Job, call: Call) -> None:
-    """Those that others took out of the table too: readers of older versions have them still."""
+    """Files that others removed from the table stay too: readers of older versions need them."""
     files = data_files(settled)
     DeltaTable(settled.lake).delete("id < 100")
     settled.write(targets=[{"type": "delta", "path": str(settled.lake), "name": "renamed"}])
@@ -176,7 +176,7 @@ def test_table_that_was_compacted_and_vacuumed_is_clean(settled: Job, call: Call
     table = DeltaTable(settled.lake)
     table.optimize.compact()
     assert found(settled, call, "--deep")["clean"], "compacted"
-    # delta-rs takes for garbage what the log does not name, such as the timeline: only the files that it replaced go.
+    # The vacuum of delta-rs deletes all files outside the log, the timeline too: delete only the replaced files.
     for path in data_files(settled):
         path.unlink()
     assert found(settled, call)["clean"], "vacuumed"

@@ -1,4 +1,4 @@
-"""What the driver's JVM is started with."""
+"""JVM options of the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets that were not in the job file for some of its epochs: they do not go on behind the gap unseen."""
+"""Targets that the job file left out for some epochs: no start skips the gap silently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(job: Job, *tables: str, name: str = "job.yaml", **changes: object) -> 
 
 
 def ingest(job: Job, call: Call, *epochs: Sequence[str]) -> None:
-    """One epoch of 10 rows for each list of tables; the job file keeps the last one."""
+    """Write one epoch of 10 rows for each list of tables; the job file keeps the last list."""
     for tables in epochs:
         write(job, *tables)
         number = sum(len(path.read_text().splitlines()) for path in (job.folder / "logs").iterdir())
@@ -40,7 +40,7 @@ def ingest(job: Job, call: Call, *epochs: Sequence[str]) -> None:
 
 @pytest.fixture
 def empty(job: Job) -> Job:
-    """No record was written yet."""
+    """A job without records."""
     (job.folder / "logs" / "a.jsonl").write_text("")
     return job
 
@@ -69,7 +69,7 @@ def test_a_target_without_epochs_that_others_have_stops_the_start_and_a_replay_c
     assert empty.ids("copy") == before
     checked = call("fsck", empty.file)
     assert checked.code == 6 and words in checked.out
-    shutil.rmtree(empty.folder / "logs")  # no source is needed where another target has the rows
+    shutil.rmtree(empty.folder / "logs")  # another target has the rows, so no source is needed
     (empty.folder / "logs").mkdir()
     dry = call("replay", empty.file, "--dry-run")
     assert dry.code == 5 and "would be put there from the data files of another target" in dry.out, dry.out
@@ -150,13 +150,13 @@ def test_epochs_that_a_table_lost_and_one_that_it_never_had_come_in_one_replay(e
     made.write_text(json.dumps(manifest))
     shutil.rmtree(empty.folder / "copy")
     write(empty, *BOTH)
-    assert call("replay", empty.file).code == 0  # what the table lost: epochs 0 and 2, and what it never had: 1
+    assert call("replay", empty.file).code == 0  # the table lost epochs 0 and 2, and never had epoch 1
     assert empty.ids("copy") == Counter(range(30))
     assert call("fsck", empty.file).code == 0
 
 
 def test_an_epoch_in_the_past_that_a_target_was_left_out_of_is_found(empty: Job, call: Call) -> None:
-    """An older version went on with both: the newest epoch is in both, and only the timeline's past tells."""
+    """An older version continued both: the newest epoch is in both; only older manifests show the gap."""
     ingest(empty, call, BOTH, ["lake"], ["lake"])
     made = sorted((empty.folder / "timeline" / ".hoodie" / "timeline").glob("*.inflight"))[2]
     manifest = json.loads(made.read_text())
@@ -188,7 +188,7 @@ def test_a_replay_of_one_target_is_no_gap_of_another(empty: Job, call: Call) -> 
 def test_data_files_with_partition_values_that_readers_do_not_take_are_not_copied(
     empty: Job, call: Call, tables: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Older versions wrote negative fractions, with which delta-rs reads no row of a table."""
+    """Older versions wrote negative fractions, with which delta-rs cannot read the table."""
     layout: dict[str, Any] = {"schema": {"id": "bigint", "p": "decimal(5,2)"}, "partition_by": ["p"]}
     log = empty.folder / "logs" / "a.jsonl"
     with monkeypatch.context() as older:

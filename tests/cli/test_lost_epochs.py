@@ -1,4 +1,4 @@
-"""Tables that were deleted, made anew, overwritten or restored, and timelines that are older than their tables."""
+"""Tables that were deleted, recreated, overwritten or restored, and timelines that are older than their tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREIGN = pa.table({"id": pa.array([-1], pa.int64()), "host": ["foreign"]})
 
 @pytest.fixture
 def lake(job: Job, call: Call) -> Job:
-    """A job with three epochs of 100 rows, of which the first rejected 2 records; tables and timeline lie apart."""
+    """A job with three epochs of 100 rows; the first rejected 2 records; the timeline lies outside the tables."""
     job.write(
         targets=[{"type": "delta", "path": f"{job.folder}/lake", "name": "events"}],
         timeline={"path": f"{job.folder}/timeline"},
@@ -154,7 +154,7 @@ def test_what_people_do_with_their_table_stops_nothing(lake: Job, call: Call, ch
 
 
 def test_a_table_that_is_changed_while_an_epoch_is_written_refuses_its_commit(lake: Job) -> None:
-    """The start found it in order; the commit looks again because somebody else was faster."""
+    """The check at the start passes; the commit checks the table again, after the change."""
     lake.append("a.jsonl", range(300, 400))
     process = lake.start("run", env={"TIDELINE_FREEZE_AT": "manifest"})
     wait_until_frozen(process)
@@ -185,7 +185,7 @@ def test_a_target_that_never_had_a_row_need_not_be_there(job: Job, call: Call) -
 def test_a_timeline_that_is_older_than_its_table_stops_the_start_before_anything_is_touched(
     lake: Job, call: Call
 ) -> None:
-    """Its newest epoch is gone from it: the number would be used again, and the epoch count as applied."""
+    """The timeline lacks its newest epoch: a new epoch would reuse the number and count as applied."""
     hoodie = lake.folder / "timeline" / ".hoodie"
     newest = max(path.name[:17] for path in (hoodie / "timeline").glob("*.commit.requested"))
     for path in (hoodie / "timeline").glob(f"{newest}*"):
@@ -226,7 +226,7 @@ def test_fsck_recover_and_report_tell_it_and_do_not_say_clean(
 
 
 def vacuum(lake: Path) -> None:
-    """Data files that no reader sees are gone too."""
+    """Delete the data files that no reader sees."""
     if not (lake / "_delta_log").exists():
         return
     seen = {Path(uri).name for uri in DeltaTable(lake).file_uris()}
@@ -432,7 +432,7 @@ def test_what_was_put_back_and_is_lost_again_is_put_back_again(lake: Job, call: 
 
 
 def test_a_timeline_of_before_tables_were_known_by_their_ids_is_checked_all_the_same(lake: Job, call: Call) -> None:
-    """Its manifests do not say on what their parts were prepared."""
+    """The manifests do not record the `Base` of their parts."""
     for path in (lake.folder / "timeline" / ".hoodie" / "timeline").glob("*.inflight"):
         content = json.loads(path.read_text())
         for part in content["parts"]:
@@ -449,7 +449,7 @@ def test_a_timeline_of_before_tables_were_known_by_their_ids_is_checked_all_the_
 
 
 def make_anew_as_long(lake: Path) -> None:
-    """The table's next version is the one that the job is about to put."""
+    """Recreate the table with the same next version."""
     make_anew(lake)
     write_deltalake(lake, FOREIGN, mode="append")
 

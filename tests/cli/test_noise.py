@@ -1,4 +1,4 @@
-"""Readers that go, and directories that are gone: one line at most, and the exit code that everyone knows."""
+"""Closed pipes and deleted working directories: at most one line, and the conventional exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.job import LOCAL, ROOT, Finished, Job
 
 
 def run_gone(job: Job, *arguments: str | Path) -> Finished:
-    """A command in a directory that is removed before it starts."""
+    """Run a command in a directory that is deleted before the start."""
     gone = job.folder / "gone"
     gone.mkdir(exist_ok=True)
     script = 'rmdir "$PWD" && exec "$@"'
@@ -24,7 +24,7 @@ def run_gone(job: Job, *arguments: str | Path) -> Finished:
 
 
 def run_unheard(job: Job, *arguments: str | Path, stream: str = "stdout") -> Finished:
-    """A command whose stdout or stderr nobody reads any more."""
+    """Run a command whose stdout or stderr is a closed pipe."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}

@@ -1,4 +1,4 @@
-"""Callbacks of whole runs: one call for each completed epoch, and no run that waits or fails for one."""
+"""Callbacks of whole runs: one call for each completed epoch; no run waits or fails because of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keeper(job: Job) -> dict[str, Any]:
-    """A callback that keeps what it was told."""
+    """A callback that appends its input to a file."""
     return {"command": [sys.executable, "-c", KEEP, str(job.folder / "told")], "drain": "60s"}
 
 

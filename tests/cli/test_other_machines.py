@@ -1,4 +1,4 @@
-"""Writers and recoveries that agree on nothing but the store: clocks an hour apart, started at once, killed."""
+"""Writers and recoveries that share only the store: clocks an hour apart, concurrent starts, kills."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_lease_of_another_machine_is_judged_by_the_observers_own_clock(job: Job)
     job.write(writer={"lease_ttl": "12s"})
     works = job.start("run", "--continuous", env=clock(-HOUR_S))
     wait_for(lambda: bool(job.ids()), works)
-    # It keeps its lease while it lives, though its words are an hour old.
+    # A live writer keeps its lease although its times are an hour old.
     second = job.tideline("run", env=clock(HOUR_S))
     assert second.code == 3, second.err
     works.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Whose a timeline is: one job's, as long as it is there."""
+"""A timeline belongs to one job as long as it exists."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_writer_whose_timeline_is_deleted_under_it_stops_and_doubles_nothing(j
     process = job.start("run", "--continuous")
     while not job.ids():
         time.sleep(0.05)
-    while (job.lake / ".hoodie").exists():  # the writer may write into it meanwhile
+    while (job.lake / ".hoodie").exists():  # the writer may add files meanwhile
         shutil.rmtree(job.lake / ".hoodie", ignore_errors=True)
     job.append("b.jsonl", range(5000, 5005))
     while process.poll() is None and job.ids()[5000] == 0:

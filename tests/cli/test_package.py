@@ -28,7 +28,7 @@ def package(call: Call, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
-    """Has the packages of this Python, but not Tideline."""
+    """A Python with the packages of this one, without Tideline."""
     return executor_python(tmp_path / "python")
 
 

@@ -1,4 +1,4 @@
-"""Data files of an epoch that is decided, and not in its table yet, are gone: it is not committed without them."""
+"""Missing data files of an epoch that is decided and not yet applied: it is not committed without them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.job import Job
 
 @pytest.fixture
 def pending(job: Job, call: Call) -> Job:
-    """Epochs 0 and 1 are in both tables; epoch 2 is decided, and in none of them."""
+    """A job with epochs 0 and 1 in both tables; epoch 2 is decided and in neither."""
     job.write(
         spark=None,
         targets=[{"type": "delta", "path": f"{job.folder}/{table}", "name": table} for table in ("lake", "copy")],
@@ -32,7 +32,7 @@ def pending(job: Job, call: Call) -> Job:
 
 
 def newest_file(table: Path) -> Path:
-    """The data file of the epoch that is pending."""
+    """The data file of the pending epoch."""
     named = {Path(uri).name for uri in DeltaTable(table).file_uris()}
     (found,) = (path for path in table.rglob("*.parquet") if path.name not in named)
     return found
@@ -60,7 +60,7 @@ CHANGES = (remove_the_file, cut_the_file_off, remove_the_table, restore_and_remo
 
 
 def files(job: Job) -> dict[str, bytes]:
-    """Every object of tables and timeline, but those that tell who writes."""
+    """Every object of tables and timeline, except the writers' records."""
     there = (path for name in ("lake", "copy", "bad", "timeline") for path in (job.folder / name).rglob("*"))
     return {str(path): path.read_bytes() for path in there if path.is_file() and "writers" not in path.parts}
 
@@ -105,7 +105,7 @@ def test_a_decided_epoch_whose_data_file_is_gone_is_refused_and_nothing_is_touch
         (tables, change)
         for tables in (("lake",), ("copy",), ("lake", "copy"), ("bad",), ("lake", "copy", "bad"))
         for change in CHANGES
-        if change is not restore_and_remove_the_file or "bad" not in tables  # which has one version only
+        if change is not restore_and_remove_the_file or "bad" not in tables  # the quarantine has one version only
     ],
 )
 def test_a_replay_puts_a_pending_epoch_without_its_files_back_once(
@@ -121,7 +121,7 @@ def test_a_replay_puts_a_pending_epoch_without_its_files_back_once(
     replayed = call("replay", pending.file)
     assert replayed.code == 0, replayed.err
     check(pending, call)
-    for table in tables:  # a backup of the data files doubles none of their rows
+    for table in tables:  # restored data files duplicate no row
         for path in (backup / table).glob("*.parquet"):
             shutil.copy(path, pending.folder / table)
     check(pending, call)
@@ -130,10 +130,9 @@ def test_a_replay_puts_a_pending_epoch_without_its_files_back_once(
 def test_a_pending_epoch_without_its_files_is_given_up_where_a_person_says_so(pending: Job, call: Call) -> None:
     remove_the_file(pending.lake)
     (pending.folder / "logs" / "a.jsonl").rename(pending.folder / "kept")
-    before = files(pending)
     refused = call("replay", pending.file)
     assert refused.code != 0
-    assert files(pending) == before or "epoch 2" in refused.err
+    assert "epoch 2" in refused.err
     accepted = call("replay", pending.file, "--accept-loss")
     assert accepted.code == 0, accepted.err
     (pending.folder / "kept").rename(pending.folder / "logs" / "a.jsonl")

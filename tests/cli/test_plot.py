@@ -17,7 +17,7 @@ KINDS = ("gantt", "throughput", "lag", "sizes", "recovery")
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job with two committed epochs, one that was rolled back, and rejected rows; nothing is pending."""
+    """A job with two committed epochs, a rolled-back one, and rejected rows; nothing is pending."""
     job = Job(tmp_path_factory.mktemp("crashed"))
     job.write()
     job.append("a.jsonl", range(100), bad=2)

@@ -1,4 +1,4 @@
-"""A record that ends its decoder costs two starts of the job, and then that record, in driver and Spark alike."""
+"""A record that ends its decoder fails two starts; the third quarantines it, in the driver and on Spark."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def run(job: Job) -> Finished:
-    """One start of the job, and its end, however it ends."""
+    """Start the job and wait for its end, whatever its exit code."""
     process = job.start("run", program=POISONED)
     out, err = process.communicate(timeout=240)
     return Finished(process.wait(), out, err)
 
 
 def killed_in_its_epoch(job: Job) -> None:
-    """One start of a job that hangs, ended as an operator ends it at last."""
+    """Start a hanging job and kill it in its epoch, like an operator."""
     before = {instant.time for instant in job.pending()}
     process = job.start("run", program=POISONED)
 
     def is_reading() -> bool:
-        # An epoch that is only requested has read nothing, and neither has the rollback of the one before.
+        # A requested epoch has read nothing yet, nor has the rollback of the previous one.
         commits = (each for each in job.pending() if each.action is Action.COMMIT and each.state is State.INFLIGHT)
         return any(each.time not in before for each in commits)
 

@@ -1,4 +1,4 @@
-"""`tideline recover` and `tideline show`: what they print, what they touch, and that no JVM is needed."""
+"""`tideline recover` and `tideline show`: their output, the objects they change, and no need of a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOUND_KEYS = ["instant", "epoch", "decision", "lease", "manifest", "step", "reas
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file and folder with its time of change and content."""
+    """Every file and folder with its modification time and content."""
     return {
         str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
         for path in [folder, *folder.rglob("*")]
@@ -118,7 +118,7 @@ def test_recover_loads_nothing_that_reads_or_writes_rows(job: Job) -> None:
     assert ended.code == 0 and job.ids() == Counter(range(100))
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
     assert "sinks.delta.log" in loaded, "of what an entry point names, -X importtime shows what it imports"
-    # To load them took a fifth of the command.
+    # Importing them took a fifth of the command's time.
     assert not {"pyarrow.compute", "pyarrow.parquet", "pyarrow.fs", "fsspec", "asyncio", "pyspark"} & loaded
 
 
@@ -144,5 +144,5 @@ def test_interrupted_wait_of_recover_leaves_everything_as_it_was(job: Job) -> No
 
 
 def without_scratch(tree: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    """Without unfinished puts, which the next start removes: asking a store for its promise goes through them."""
+    """A tree without unfinished puts, which the store's probe creates and the next start removes."""
     return {path: entry for path, entry in tree.items() if "/.tideline-tmp" not in path}

@@ -1,4 +1,4 @@
-"""A target that has another name in the job file than it had: its epochs are those of its table."""
+"""A target that is renamed in the job file: its epochs are those of its table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(job: Job, quarantine: str = "bad", **tables: str) -> None:
 
 
 def ingest(job: Job, call: Call) -> None:
-    """Write one epoch of 10 rows and a rejected one."""
+    """Write one epoch of 10 rows and a rejected record."""
     lines = (job.folder / "logs" / "a.jsonl").read_text().splitlines()
     number = sum(1 for line in lines if '"id"' in line)
     job.append("a.jsonl", range(number, number + 10), bad=1)
@@ -35,7 +35,7 @@ def ingest(job: Job, call: Call) -> None:
 
 @pytest.fixture
 def lake(job: Job, call: Call) -> Job:
-    """Three epochs under the name ``old``."""
+    """A job with three epochs under the name ``old``."""
     (job.folder / "logs" / "a.jsonl").write_text("")
     write(job, old="lake")
     for _ in range(3):
@@ -44,7 +44,7 @@ def lake(job: Job, call: Call) -> Job:
 
 
 def check(job: Job, call: Call, rows: int, *tables: str) -> None:
-    """Every row is in each table once, and no command finds anything."""
+    """Every row is in each table once, and no command finds a problem."""
     assert call("run", job.file).code == 0
     for table in tables:
         assert job.ids(table) == Counter(range(rows)), table
@@ -101,7 +101,7 @@ def test_what_a_renamed_table_lost_is_told_and_put_back_under_the_new_name(
     assert f"epochs {first}-{last} ({10 * (last - first + 1)} rows)" in " ".join(said.err.split())
     assert call("replay", lake.file).code == 0
     check(lake, call, 10 * (last + 1), "lake")
-    write(lake, newest="lake")  # what was put back under one name counts under the next one
+    write(lake, newest="lake")  # epochs restored under one name count under the next one
     check(lake, call, 10 * (last + 1), "lake")
     lake.lake.rename(lake.folder / "moved")
     write(lake, moved="moved")
@@ -148,7 +148,7 @@ def test_a_target_that_was_left_out_and_renamed_gets_what_it_lacks_and_what_it_l
 
 
 def test_a_name_that_another_table_had_before_tells_nothing(job: Job, call: Call) -> None:
-    """``a`` goes, and ``b`` gets its name: the epochs of both were in the table that was ``b``."""
+    """``a`` is removed and ``b`` gets its name: the table that was ``b`` has every epoch."""
     (job.folder / "logs" / "a.jsonl").write_text("")
     write(job, a="lake", b="lake2")
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_a_name_that_another_table_had_before_tells_nothing(job: Job, call: Call
 def test_names_that_are_exchanged_after_a_kill_take_no_table_the_files_of_its_epoch(
     job: Job, call: Call, point: str
 ) -> None:
-    """What a killed epoch left behind is looked after by the table that it is in."""
+    """Files of a killed epoch belong to the table that contains them, whatever its name."""
     (job.folder / "logs" / "a.jsonl").write_text("")
     write(job, a="lake", b="lake2")
     ingest(job, call)

@@ -1,4 +1,4 @@
-"""An epoch that a target has lost: what `tideline recover` says of it, and that `tideline run` writes it again."""
+"""An epoch that a target has lost: `tideline recover` reports it, and `tideline run` writes it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from timeline.stores.opening import open_store
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A job file with a target that can lose what was prepared."""
+    """A job file with a target that can lose a prepared transaction."""
 
     monkeypatch.setattr("ingest.config.registry.installed_sinks", installed)
     monkeypatch.setattr("ingest.execution.spark.runner.SparkRunner", SparkFreeRunner)
@@ -46,7 +46,7 @@ def keyed(job: Path) -> ObjectStore:
 
 
 def lose(call: Call, job: Path) -> None:
-    """An epoch that stays decided and pending, because the target lost it more often than one run writes it again."""
+    """Leave an epoch decided and pending: the target loses it more often than one run writes it again."""
     tell(keyed(job), LOSE, 4)
     ended = call("run", job)
     assert ended.code == 9, ended.err

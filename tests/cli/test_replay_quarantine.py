@@ -1,4 +1,4 @@
-"""Rejected records are taken in once, by what the job file says when they are replayed."""
+"""Rejected records are ingested once, under the job file at the time of the replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD = 2
 
 @pytest.fixture
 def dated(job: Job) -> Job:
-    """A job that has rejected every row, since it expects times in another format, and malformed lines."""
+    """A job that has rejected every record: times in an unexpected format, and malformed lines."""
     write(job, "%d.%m.%Y")
     (job.folder / "logs" / "a.jsonl").unlink()
     with (job.folder / "logs" / "days.jsonl").open("w") as out:

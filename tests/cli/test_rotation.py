@@ -1,4 +1,4 @@
-"""Files of the ordinary world, as `tideline` meets them: places that vanish, and logs that are rotated beside a job."""
+"""Source files in practice: folders that vanish, and logs that are truncated or rotated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tideline run`: once and on, stopped, started twice, frozen. Tasks run without Spark; see test_spark.py for those."""
+"""`tideline run`: once, continuous, stopped, started twice, frozen. Tasks run without Spark; with it: test_spark.py."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_frozen_writer_is_taken_over_and_leaves_nothing_behind_when_it_wakes(job
     assert f"process {frozen.pid} on " in taker.err
     frozen.send_signal(signal.SIGCONT)
     woken = finish(frozen)
-    # Who was frozen behind its own decision had committed: it may end well, and may notice that it was taken over.
+    # A writer frozen after its decision has committed: it ends normally or reports the takeover.
     is_decided = point in ("decided", "part-committing", "part-committed")
     assert woken.code in ((0, 7) if is_decided else (7,)), woken.err
     assert job.ids() == Counter(range(100))

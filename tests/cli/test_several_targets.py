@@ -1,4 +1,4 @@
-"""One epoch reaches several targets, whoever is killed, frozen or refused between them."""
+"""One epoch reaches several targets, despite kills, freezes and refusals between them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_writer_frozen_inside_a_targets_commit_adds_nothing_when_it_wakes(fan_ou
 
 
 def assert_knows_its_end(woken: Finished) -> None:
-    """What it had decided was committed by another: it ends well, or says that it was taken over."""
+    """Another writer applied its decision: the process ends normally or reports the takeover."""
     assert woken.code in (0, 7), woken.err
 
 

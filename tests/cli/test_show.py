@@ -1,4 +1,4 @@
-"""`tideline show`: what it prints for people and machines, what its filters leave out, and what it never reads."""
+"""`tideline show`: its text and JSON output, its filters, and the bodies that it never reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tideline run` on Spark: what only a JVM and its Python workers can do to a job."""
+"""`tideline run` on Spark: failures, signals and logs of the JVM and its Python workers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ROWS = 150_000
 
 
 def write_at_once(job: Job, rows: int, files: int = 1) -> None:
-    """Generated logs that appear whole, so that one epoch takes them."""
+    """Write complete logs at once, so that one epoch reads them."""
     for path in write_logs(job.folder / "made", rows, files):
         path.rename(job.folder / "logs" / path.name)
 
 
 def write_long_epoch(job: Job) -> None:
-    """A log that keeps both cores busy for some ten seconds, and appears whole."""
+    """Write, at once, a log that keeps both cores busy for about ten seconds."""
     (path,) = write_logs(job.folder / "made", ROWS, 1)
     lines = path.read_bytes()
     with path.open("ab") as log:
@@ -110,7 +110,7 @@ def test_signal_cancels_the_tasks_and_rolls_the_epoch_back(job: Job, number: sig
     write_long_epoch(job)
     wait_for(lambda: bool(job.pending()) and has_markers(job.lake), process)
     if number is signal.SIGINT:
-        os.killpg(process.pid, number)  # Ctrl-C: the terminal sends it to the JVM and the workers as well
+        os.killpg(process.pid, number)  # Ctrl-C: the terminal sends SIGINT to the JVM and the workers too
     else:
         process.send_signal(number)
     ended = finish(process)
@@ -171,7 +171,7 @@ def test_master_that_spark_does_not_know_is_named(job: Job) -> None:
 
 
 def test_spark_logs_the_class_and_place_of_an_error_and_no_row(job: Job) -> None:
-    """The value has line breaks and looks like records of a log, as lines of logs do."""
+    """The value contains line breaks and lines that look like Spark's log records."""
     secret = "hunter2-Xq9"
     forged = f"1\nERROR Forged: {secret}\n\tat {secret}.X.run(X.java:1)\nCaused by: java.io.IOException: {secret}"
     (job.folder / "logs" / "a.jsonl").write_text(json.dumps({"id": 1, "msg": forged}) + "\n")

@@ -1,4 +1,4 @@
-"""On a terminal one line lives: where ingestion is, how fast, what is left; records are printed above it."""
+"""The progress line on a terminal: epoch, speed, files left and lag; log records are printed above it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def on_a_terminal(
     *arguments: str, program: Sequence[str] = LOCAL, columns: int = 100, env: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit code, and everything that was written to the terminal, redrawn lines one after the other."""
+    """Exit code and complete output of a command on a terminal, each redrawn line on its own."""
     ours, theirs = pty.openpty()
     size = {"COLUMNS": str(columns), "LINES": "24", "TERM": "xterm-256color"}
     streams = Streams(theirs, theirs, theirs)

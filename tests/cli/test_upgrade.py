@@ -1,4 +1,4 @@
-"""Timelines that an older version wrote: the next run goes on with them by itself."""
+"""Timelines of an older version: the next run continues them without a manual step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOOKS = (
 
 @pytest.fixture
 def old(job: Job) -> Job:
-    """Two epochs, as a version before ``owner.json`` wrote them; one file is new."""
+    """A job with two epochs of a version before ``owner.json``, and new records."""
     job.write(spark=None)
     for number in range(2):
         assert job.tideline("run").code == 0
@@ -37,14 +37,14 @@ def old(job: Job) -> Job:
 
 
 def make_older(job: Job) -> None:
-    """Take away what versions before ``owner.json`` did not write."""
+    """Remove the object and fields unknown before ``owner.json``."""
     (job.lake / OWNER_PATH).unlink()
     without(job.lake / WRITERS_FOLDER, "ended_by")
     without(job.lake / ".hoodie" / "decisions", "is_crash")
 
 
 def without(folder: Path, field: str) -> None:
-    """Take a field out of the JSON bodies of a folder."""
+    """Remove a field from the JSON bodies of a folder."""
     for path in folder.iterdir():
         fields = json.loads(path.read_text())
         fields.pop(field, None)
@@ -87,7 +87,7 @@ def test_a_first_run_that_is_killed_between_its_lease_and_owner_json_is_followed
     old: Job, call: Call
 ) -> None:
     assert old.tideline("run", env={"TIDELINE_CRASH_AT": "lease-taken"}).code != 0
-    (old.lake / OWNER_PATH).unlink()  # as if it was killed right before it
+    (old.lake / OWNER_PATH).unlink()  # as if killed right before writing it
     assert call("run", old.file).code == 0
     assert (old.lake / OWNER_PATH).exists()
 

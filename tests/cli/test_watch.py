@@ -1,4 +1,4 @@
-"""`tideline watch`: frames on a terminal, as lines, and what each of them asks of the store."""
+"""`tideline watch`: frames on a terminal, frames as lines, and the store requests of each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def watcher_of(job: Job) -> tuple[Watcher, ScriptedStore]:
-    """A watcher over a store that counts, with lag measured in its own thread of this process."""
+    """A watcher over a store that counts requests; the lag is measured in the calling thread."""
     opened = open_timeline(load_config(job.file))
     store = ScriptedStore(opened.store)
     opened = replace(opened, store=store, retry=AT_ONCE)
@@ -80,7 +80,7 @@ def test_a_frame_reads_one_listing_and_bodies_of_what_is_new(job: Job) -> None:
     first = watcher.look()
     store.calls.clear()
     assert watcher.look().epochs == first.epochs
-    # The timeline and the writers are listed; the writer's record and the decision that is not there yet are asked for.
+    # Lists the timeline and the writers; gets the writer's record and the next decision, which does not exist yet.
     assert store.calls["list"] == 2
     assert store.calls["get"] == 2
     killed_at_next_epoch(job)
@@ -173,7 +173,7 @@ def test_a_writer_that_beats_is_alive(job: Job) -> None:
 
 @contextmanager
 def on_a_terminal(job: Job, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """`tideline watch` on a terminal of 100 columns, and the terminal's other side."""
+    """`tideline watch` on a terminal of 100 columns, and the master end of the terminal."""
     ours, theirs = pty.openpty()
     size = {"COLUMNS": "100", "LINES": "30", "TERM": "xterm-256color"}
     process = subprocess.Popen(
@@ -195,7 +195,7 @@ def on_a_terminal(job: Job, *options: str) -> Iterator[tuple[subprocess.Popen[by
 
 
 def read_until(terminal: int, words: bytes) -> bytes:
-    """What is written to the terminal, up to these words."""
+    """Output of the terminal until it contains a text."""
     written = b""
     while words not in written:
         try:
@@ -207,7 +207,7 @@ def read_until(terminal: int, words: bytes) -> bytes:
 
 
 LEFT = b"\x1b[?1049l"
-"""Back from the alternate screen (xterm's control sequences, DECSET 1049)."""
+"""Leaves the alternate screen (xterm's control sequences, DECSET 1049)."""
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,4 +1,4 @@
-"""Object stores that fail in a known way, around one that works."""
+"""Object stores that fail in a known way: one loses replies of a working store, one is unreachable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timeline.stores.base import BaseStore, ObjectInfo, ObjectStore, ObjectWrite
 
 @dataclass
 class LosingReplies(BaseStore):
-    """Answers the first `losses` creations that land with an error."""
+    """Loses the replies of the first `losses` creations that take effect: each raises an error."""
 
     inner: ObjectStore
     losses: int = 1
@@ -56,7 +56,7 @@ class LosingReplies(BaseStore):
 
 @dataclass
 class Unreachable(BaseStore):
-    """Answers nothing."""
+    """Every call raises StoreUnavailableError."""
 
     url: str = "nowhere://"
 

@@ -1,7 +1,7 @@
-"""What every sink promises, as tests: an implementation inherits `SinkContract` and supplies the fixture `rig`.
+"""Guarantees of every sink, as tests: an implementation inherits `SinkContract` and supplies the fixture `rig`.
 
-Each promise is tested alone: "commit twice", "abort twice" and "look up after a lost reply" hide
-each other's faults when one test does them all.
+Each guarantee is tested alone: "commit twice", "abort twice" and "look up after a lost reply" hide
+each other's faults when one test does all three.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ PART = BodyFormat("part", Part)
 
 
 class SinkRig(Protocol):
-    """One target with a schema of `SCHEMA`, and ways to look at it and to break it."""
+    """One target with the schema `SCHEMA`, and methods to read the target and to make its storage fail."""
 
     def sink(self, app_id: str = "job-a") -> Sink:
-        """The target as a process that starts now sees it."""
+        """The target's sink, as opened by a new process."""
 
     def losing_replies(self) -> Sink:
-        """The same, but the first commit that lands is answered with an error."""
+        """The same, but the reply of the first commit that takes effect is lost."""
 
     def unreachable(self) -> Sink:
-        """The same, but its storage answers nothing."""
+        """The same, but its storage does not answer."""
 
     def visible(self) -> list[int]:
         """Ids that a reader sees now, sorted."""
 
     def traces(self) -> list[str]:
-        """Everything that is stored, whether readers see it or not."""
+        """Names of all stored objects (files, keys, locks), visible to readers or not."""
 
 
 class LakeRig(SinkRig, Protocol):
     """A target made of files."""
 
     store: ObjectStore
-    """The target's folder, healthy."""
+    """The target's folder, without faults."""
 
 
 def ref(epoch: int, *, instant: str | None = None) -> EpochRef:
@@ -60,12 +60,12 @@ def ref(epoch: int, *, instant: str | None = None) -> EpochRef:
 
 
 def planned(epoch: EpochRef) -> Plan:
-    """A plan for an epoch, of ranges that no sink looks at."""
+    """A plan for an epoch, without offset ranges: sinks do not read them."""
     return Plan(epoch, "job", "test", (), (), {}, "token")
 
 
 def write(sink: Sink, epoch: EpochRef, ids: Iterable[int], *, task: int = 0) -> WriteReport:
-    """Write rows as one task attempt and close it."""
+    """Write rows as one task attempt, and close the attempt."""
     return write_rows(sink.begin(planned(epoch)), rows(ids), task=task)
 
 
@@ -89,7 +89,7 @@ def write_rows(
 
 
 def plain_writer(sink: Sink, epoch: EpochRef) -> PartitionWriter:
-    """The epoch's writer, of a sink that takes every row where it is read."""
+    """The epoch's writer, of a sink whose tasks write every row that they read."""
     writer = sink.begin(planned(epoch))
     assert not isinstance(writer, KeyedWriter | SelectiveWriter)
     return writer
@@ -101,12 +101,12 @@ def rows(ids: Iterable[int]) -> pa.RecordBatch:
 
 
 def prepared(sink: Sink, epoch: EpochRef, ids: Iterable[int]) -> Part:
-    """An epoch in its prepared state, written by one task."""
+    """The prepared part of an epoch, written by one task."""
     return sink.prepare(epoch, [write(sink, epoch, ids)])
 
 
 def run_together(actions: Sequence[threading.Thread]) -> None:
-    """Start all, wait for all."""
+    """Start all threads, then wait for all."""
     for action in actions:
         action.start()
     for action in actions:
@@ -114,7 +114,7 @@ def run_together(actions: Sequence[threading.Thread]) -> None:
 
 
 class SinkContract:
-    """Inherit, and supply ``rig``."""
+    """The tests of every sink; a subclass supplies the fixture ``rig``."""
 
     @pytest.fixture
     def rig(self) -> SinkRig:
@@ -224,7 +224,7 @@ class SinkContract:
         assert (a.lookup(ref(1)), b.lookup(ref(1))) == (Lookup.NOT_COMMITTED, Lookup.NOT_COMMITTED)
 
     def race(self, rig: SinkRig, parts: Sequence[Part]) -> None:
-        """Commit from as many processes' views at once; all were loaded before."""
+        """Commit the parts at the same time, each by a sink that has loaded the target before."""
         sinks = [rig.sink() for _ in parts]
         for sink, part in zip(sinks, parts, strict=True):
             sink.lookup(part.epoch)
@@ -331,7 +331,7 @@ class SinkContract:
 
 
 class LakeSinkContract(SinkContract):
-    """What targets made of files promise besides: inherit this one, and supply ``rig`` as a `LakeRig`."""
+    """More tests, of targets made of files; a subclass supplies ``rig`` as a `LakeRig`."""
 
     @pytest.fixture
     def rig(self) -> LakeRig:
@@ -339,7 +339,7 @@ class LakeSinkContract(SinkContract):
         raise NotImplementedError
 
     def data_files(self, rig: LakeRig) -> set[str]:
-        """Data files that the suite's epochs may have left, told by the instant in their names."""
+        """Data files of the suite's epochs, recognized by the instant in their names."""
         listed = rig.store.list("", recursive=True)
         return {info.path for info in listed if "_20240101" in info.path and not info.path.startswith(".hoodie")}
 
@@ -443,10 +443,10 @@ class LakeSinkContract(SinkContract):
 
 
 class HoldingContract:
-    """What targets promise besides that can tell which epochs they have: inherit this one too."""
+    """More tests, of targets that report which epochs they have; a subclass inherits this class too."""
 
     def held(self, rig: SinkRig, app_id: str = "job-a") -> Held:
-        """What the target has, as a process that starts now sees it."""
+        """The epochs that the target has, as read by a new process."""
         contents = contents_of(rig.sink(app_id))
         assert contents is not None
         return contents.held()
@@ -471,7 +471,7 @@ class HoldingContract:
         assert self.held(rig).table == self.held(rig, "job-b").table
 
     def test_the_same_epoch_of_another_instant_is_refused_and_not_taken_for_applied(self, rig: SinkRig) -> None:
-        """A timeline that was restored from a backup numbers its next epoch as one that the target has."""
+        """A timeline restored from a backup reuses the number of an epoch that the target has."""
         sink = rig.sink()
         sink.commit(prepared(sink, ref(0), [0]))
         again = rig.sink()

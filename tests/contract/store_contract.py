@@ -1,4 +1,4 @@
-"""What every object store must do; an implementation inherits `StoreContract` and adds a fixture named `store`.
+"""Guarantees of every object store, as tests: an implementation inherits `StoreContract` and adds a fixture `store`.
 
 A store that other processes can reach inherits `SharedStoreContract`, which adds races and kills of processes.
 """
@@ -27,11 +27,11 @@ RACERS = 8
 
 
 class StoreContract:
-    """Everything that one process can see."""
+    """Guarantees within one process."""
 
     keys_raced = 100
     many = 2100
-    """Objects of a long listing: more than two pages of S3; a store whose listings have no pages needs fewer."""
+    """Number of objects in a long listing: more than two pages of S3; a store without pages needs fewer."""
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -85,7 +85,7 @@ class StoreContract:
                 except AlreadyExistsError:
                     pass
                 except StoreUnavailableError:
-                    # No answer is allowed; a wrong one is not: the key's bytes say who won.
+                    # A missing answer is allowed, a wrong one is not: the object's bytes name the winner.
                     if store.get(f"race/{number:04}") == b"%d" % racer * 3000:
                         won.append(number)
             return won
@@ -336,7 +336,7 @@ class StoreContract:
 
 
 class SharedStoreContract(StoreContract):
-    """What holds between processes; `open_store(store.url, options)` reaches the same objects from each."""
+    """Guarantees between processes; `open_store(store.url, options)` opens the same objects in each process."""
 
     process_keys_raced = 60
 
@@ -371,7 +371,7 @@ class SharedStoreContract(StoreContract):
         for kill in range(12):
             with _writing_process(store.url, options, kill) as process:
                 assert process.stdout is not None
-                # A few announced puts in, so that the kill lands at another point of one each time.
+                # The number of announced puts before the kill varies, so that each kill hits another point of a put.
                 for _ in range(kill % 4 + 1):
                     process.stdout.readline()
                 process.send_signal(signal.SIGKILL)
@@ -415,7 +415,7 @@ def _race(url: str, options: dict[str, Any], racer: int, keys: int, barrier: Any
 
 
 def _writing_process(url: str, options: dict[str, Any], seed: int) -> subprocess.Popen[bytes]:
-    """A process that announces each put and then makes it, until it is killed."""
+    """A process that announces and makes one put after the other, until it is killed."""
     program = f"""
 import sys
 from timeline.stores.opening import open_store

@@ -1,7 +1,7 @@
-"""A filter on any column finds the rows that it is for, in each of delta-rs's readers: bounds never hide a row.
+"""A filter on any column finds all matching rows, in each of delta-rs's readers: bounds never hide a row.
 
-delta-rs hands the bounds of a file to Arrow as what holds for all its rows, and takes a missing bound for null, which
-nothing is equal to: rows vanish where one column of a file has no bounds and others have.
+delta-rs passes the bounds of a file to Arrow as a guarantee for all its rows, and reads a missing bound as null, which
+equals no value: if only some columns of a file have bounds, filters miss rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Columns = dict[str, tuple[pa.DataType, Sequence[Any]]]
 
 
 def put(path: Path, columns: Columns, by: Sequence[str] = ()) -> DeltaTable:
-    """A table with these rows twice: by the entry that creates it, and by another one."""
+    """A table with these rows twice: from the log entry that creates the table, and from a second entry."""
     schema = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind) for kind, values in columns.values()], schema=schema)
     for epoch in range(2):
@@ -44,7 +44,14 @@ def put(path: Path, columns: Columns, by: Sequence[str] = ()) -> DeltaTable:
 
 
 def assert_found(table: DeltaTable, name: str, kind: pa.DataType, values: Sequence[Any]) -> None:
-    """Each value is found by a filter, and everything else by its opposite, through Arrow, pandas and DataFusion."""
+    """Assert that Arrow and pandas find each value by a filter and all others by its negation; DataFusion, each value.
+
+    Args:
+        table: a table made by `put`, with the values' numbers in a column ``n``.
+        name: the column to filter by.
+        kind: the column's type.
+        values: the column's values; a null is found by a null filter.
+    """
     whole = table.to_pyarrow_table()
     assert whole.num_rows == 2 * len(values)
     column = pc.field(name)
@@ -59,7 +66,7 @@ def assert_found(table: DeltaTable, name: str, kind: pa.DataType, values: Sequen
 
 
 def _by_data_fusion(table: DeltaTable, name: str, value: Any) -> list[int]:
-    """`n` of the rows that have a value."""
+    """Column ``n`` of the rows with this value."""
     is_value = "is null" if value is None else f"= {_literal(value)}"
     query = f'select n from t where "{name}" {is_value}'
     found: list[int] = pa.table(QueryBuilder().register("t", table).execute(query).read_all())["n"].to_pylist()
@@ -105,7 +112,7 @@ def test_text_with_characters_of_any_plane_is_found(tmp_path: Path, text: str) -
 @pytest.mark.parametrize("kind", [pa.string(), pa.timestamp("us")], ids=str)
 def test_column_whose_name_has_characters_of_any_plane_is_found(tmp_path: Path, kind: pa.DataType) -> None:
     values = ["x", "y"] if pa.types.is_string(kind) else [datetime.datetime(2020, 1, 1), datetime.datetime(2021, 1, 1)]
-    inside = pa.map_(pa.string(), pa.timestamp("us"))  # the project's own entry creates such a table, not delta-rs's
+    inside = pa.map_(pa.string(), pa.timestamp("us"))  # for this type Tideline creates the table, not delta-rs
     for number, name in enumerate(PLANES[:3]):
         columns: Columns = {"n": (pa.int64(), [0, 1]), name: (kind, values)}
         if not pa.types.is_string(kind):
@@ -193,7 +200,7 @@ def test_nested_column_without_bounds_takes_those_of_no_other_column_away(tmp_pa
     for where in (
         pc.field("n") == 1,
         pc.field("p", "f") == 1.5,
-        pc.field("p", "flag") == True,  # noqa: E712 (an expression of Arrow's)
+        pc.field("p", "flag") == True,  # noqa: E712 (an Arrow expression)
         pc.field("p", "s") == "x" * 5_000,
         pc.field("p").is_null(),
     ):
@@ -271,7 +278,7 @@ PARTITIONS: list[tuple[pa.DataType, list[Any], list[Any]]] = [
         [-719_163, -(2**31), 2_932_897, 2**31 - 1],  # days since 1970: Python has no such dates
     ),
 ]
-"""Types that a table can be partitioned by, values that readers read back, and values that rows are refused for."""
+"""Types of partition columns, each with values that readers read back and values whose rows are refused."""
 
 
 @pytest.mark.parametrize(("kind", "values", "refused"), PARTITIONS, ids=[str(kind) for kind, *_ in PARTITIONS])
@@ -298,13 +305,13 @@ def test_partition_value_is_found_by_a_filter_or_its_row_is_refused(
 def test_data_files_of_another_table_are_copied_as_their_rows_would_be_taken(
     tmp_path: Path, kind: pa.DataType, values: list[Any], refused: list[Any]
 ) -> None:
-    """Older versions wrote partition values with which no row of a table can be read."""
+    """Older versions wrote partition values that make the whole table unreadable."""
     schema = pa.schema([("n", pa.int64()), ("p", kind)])
     sink = DeltaRig(tmp_path, schema, (PartitionField("p"),)).sink()
     odd = pa.array(refused, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.array(refused, kind)
     for value in [*pa.array([*values, None], kind)]:
         assert sink.copies().refused([WrittenFile("a", 1, 1, {"p": partition_value(value)})]) == ""
-    for value in odd if not pa.types.is_string(kind) else ():  # an empty text was written as null
+    for value in odd if not pa.types.is_string(kind) else ():  # an empty string was written as null
         text = value.cast(pa.string()).as_py() if pa.types.is_date(kind) else partition_value(value)
         file = WrittenFile("a", 1, 1, {"p": text})
         with pytest.raises(TargetRefusedError, match=r"p: .* cannot be a partition's value: .* Nothing was copied"):

@@ -1,4 +1,4 @@
-"""The Delta sink keeps the sink contract, and what only a Delta table can go wrong with."""
+"""The Delta sink keeps the sink contract, and handles the faults that only a Delta table has."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ AT_ONCE = Retry(attempts=4, sleep=lambda _: None)
 
 @dataclass
 class LosingLog(DeltaLog):
-    """Loses the reply of what it puts; the first `lands` puts land."""
+    """Loses the replies of the first `losses` puts; `lands` says whether these puts take effect."""
 
     losses: int = 1
     lands: bool = True
@@ -75,7 +75,7 @@ class LosingLog(DeltaLog):
 
 
 class UnreachableLog(DeltaLog):
-    """Cannot be read."""
+    """A log that cannot be read."""
 
     def load(self) -> TableSnapshot | None:
         raise StoreUnavailableError("no route")
@@ -83,7 +83,7 @@ class UnreachableLog(DeltaLog):
 
 @dataclass
 class BlindAfterPut(DeltaLog):
-    """Loses the reply of its put and cannot be read from then on."""
+    """Loses the reply of `create`, and cannot be read from then on; `lands` says whether `create` takes effect."""
 
     lands: bool = True
     blind: bool = field(default=False, init=False)
@@ -101,7 +101,7 @@ class BlindAfterPut(DeltaLog):
 
 
 def noting(asked: list[str], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A store's method that is written down."""
+    """A store's method that records each call in `asked`."""
 
     def noted(store: ObjectStore, path: str, *given: Any, **options: Any) -> Any:
         asked.append(f"{name} {path}")
@@ -205,7 +205,7 @@ KEYS = ["a b", "a/b=c%d", "%41", "+#?&;", "..", "q\"'", "ü", "[]{}^~|", "a:b", 
 
 
 def commit_keys(rig: DeltaRig, keys: list[str | None]) -> dict[int, str]:
-    """What is read of the keys as partitions, committed twice: by the entry that creates the table and by another."""
+    """Commit the keys as partitions twice, with the entry that creates the table and with another; read them, by id."""
     for epoch in range(2):
         sink = rig.sink()
         writer = sink.begin(planned(ref(epoch))).open(TaskAttempt(0, 0, 0))
@@ -308,7 +308,7 @@ class TestCommit:
         sink.commit(part)
         log, markers = "_delta_log", f".hoodie/.temp/{ref(2).instant}"
         assert sorted(asked[:2]) == [f"get {log}/{1:020d}.json", f"list {markers}"], "in either order"
-        behind_it = f"get {log}/{1:020d}.json"  # was the table replaced since it was looked at?
+        behind_it = f"get {log}/{1:020d}.json"  # was the table replaced since it was read?
         assert asked[2:] == [f"put_if_absent {log}/{2:020d}.json", behind_it]
 
     def test_more_foreign_commits_than_are_read_one_by_one_are_no_obstacle(
@@ -469,7 +469,7 @@ class TestCommit:
 
 
 class TestTimestampNtz:
-    """delta-rs refuses to read a table that has timestamps without a zone and does not name their feature."""
+    """delta-rs refuses to read a table that has timestamps without a time zone and does not name their feature."""
 
     @pytest.mark.parametrize(
         "kind",
@@ -691,7 +691,7 @@ def _append_foreign(path: Path) -> None:
 
 
 def _clean_up_behind(table: DeltaRig, version: int) -> None:
-    """Others go on, make a checkpoint and clean the log up behind it; of older entries this one is left."""
+    """Other writers append, make a checkpoint and clean up the log before it, except the entry of `version`."""
     for _ in range(3):
         _append_foreign(table.path)
     DeltaTable(table.path).create_checkpoint()
@@ -703,7 +703,7 @@ def _clean_up_behind(table: DeltaRig, version: int) -> None:
 
 
 def _put_metadata(path: Path, configuration: dict[str, str]) -> None:
-    """A metadata action as another engine would write it; delta-rs itself checks what it sets."""
+    """Put a metadata action as another engine would write it; delta-rs itself validates the properties that it sets."""
     entry = (path / "_delta_log" / f"{0:020d}.json").read_text()
     for line in entry.splitlines():
         if (action := json.loads(line)).get("metaData"):

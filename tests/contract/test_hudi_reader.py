@@ -39,7 +39,7 @@ from timeline.stores.opening import open_store
 SCHEMA = pa.schema([("number", pa.int64()), ("city", pa.string()), ("ts", pa.timestamp("us", "UTC"))])
 
 CITIES = ("Ulm", "New York", "a=b", "100%", "50%25", "x/y", "Zürich", "東京", "q?#&+", "{[^]}'\":*\\", "a,b;c", None)
-"""Values whose folders have to be escaped, or look as if they were."""
+"""Partition values whose folder names must be escaped, or look escaped."""
 
 START = datetime(2024, 2, 28, 23, 0, tzinfo=UTC)
 
@@ -47,13 +47,13 @@ Row = tuple[int, str | None, datetime]
 
 
 def row(number: int) -> Row:
-    """The record with this number: one city after the other, a new hour each."""
+    """The row with this number: the next city in turn, one hour later."""
     return number, CITIES[number % len(CITIES)], START + timedelta(hours=number)
 
 
 @dataclass(frozen=True)
 class RowDecoder(NumberDecoder):
-    """Every number is a row."""
+    """Decodes each number as a row."""
 
     bad_every: int = 0
 
@@ -75,7 +75,7 @@ class RowSource(NumberSource):
 
 @dataclass
 class World:
-    """A job over one Delta table whose folder is the timeline's base path too."""
+    """A job over one Delta table whose folder is also the timeline's base path."""
 
     path: Path
     job: JobContext
@@ -103,7 +103,7 @@ class World:
         return load_chain(self.job.store, ActiveTimeline.load(self.job.store), Retry())
 
     def commit(self, until: int) -> None:
-        """One epoch more, up to this number."""
+        """Commit one more epoch, up to this number."""
         source = RowSource({"a": until}, most=until)
         pipeline = Pipeline(source, SCHEMA, False, LocalRunner())
         chain = self.chain
@@ -116,7 +116,7 @@ class World:
         )
 
     def leave_written(self, until: int) -> Plan:
-        """An epoch whose writer dies before it is prepared: data files are there, nothing is decided."""
+        """Leave an epoch whose writer died before the prepare: its data files exist, and nothing is decided."""
         source = RowSource({"a": until}, most=until)
         chain = self.chain
         ranges = source.plan(chain.positions).ranges
@@ -134,7 +134,7 @@ class World:
         return plan
 
     def read(self, filters: Sequence[tuple[str, str, str]] = ()) -> list[Row]:
-        """What hudi-rs shows."""
+        """The rows that hudi-rs reads, by number."""
         table = HudiTableBuilder.from_base_uri(str(self.path)).build()
         batches = table.read(HudiReadOptions(filters=list(filters)) if filters else None)
         rows = [tuple(found[name] for name in SCHEMA.names) for batch in batches for found in batch.to_pylist()]

@@ -17,7 +17,7 @@ from timeline.stores.opening import open_store
 
 
 def no_pause(_: float) -> None:
-    """Retries follow each other at once."""
+    """Retry without a pause."""
 
 
 AT_ONCE = Retry(attempts=3, sleep=no_pause)
@@ -25,7 +25,7 @@ AT_ONCE = Retry(attempts=3, sleep=no_pause)
 
 @dataclass
 class MemoryRig:
-    """A table on any store; on files, so that its writers can travel."""
+    """A table on any store; the tests use a local one, whose writers can be pickled."""
 
     store: ObjectStore
 

@@ -1,4 +1,4 @@
-"""S3: the contract on a real server, and what its documented answers mean."""
+"""S3: the contract on a real server, and the meaning of S3's documented answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from timeline.stores.s3 import S3Store
 from timeline.stores.s3_upload import PART_BYTES
 
 FIRST_PART = PART_BYTES + 1
-"""Bytes after which an upload has sent its first part. What is left is sent before a server can refuse it; of more, a
-client that is slow sees a reset and no answer."""
+"""Bytes after which an upload has sent its first part. The remaining byte is sent before a server can refuse it; with a
+larger remainder, a slow client sees a connection reset instead of the answer."""
 
 
 @pytest.mark.real
@@ -110,7 +110,7 @@ class TestS3Store(SharedStoreContract):
 
 @contextmanager
 def answering(status: int, body: bytes, *, length: int | None = None) -> Iterator[tuple[ObjectStore, list[str]]]:
-    """A store behind a server on loopback that gives one answer to everything, and the requests it got."""
+    """A store whose server, on loopback, gives the same answer to every request; and the requests that it received."""
     requests: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -152,7 +152,7 @@ def error_body(code: str) -> bytes:
 
 
 class TestAnswersOfS3:
-    """What S3's documented answers mean, without a server that gives them on demand."""
+    """The meaning of S3's documented answers, which a real server does not give on demand."""
 
     def test_creation_asks_for_absence(self) -> None:
         with answering(200, b"") as (store, requests):
@@ -271,7 +271,7 @@ class TestAnswersOfS3:
 
     @pytest.mark.parametrize("size", [0, 64 << 20])
     def test_server_that_falls_silent_does_not_hold_a_call_for_ever(self, size: int) -> None:
-        # A server that does not answer ends a small put, and one that stops reading a large one in its middle.
+        # The read timeout ends a small put that is not answered; the call timeout, a large put that is not read.
         with socket.create_server(("127.0.0.1", 0)) as silent:
             options = {
                 "key": "k",

@@ -32,7 +32,7 @@ from timeline.stores.opening import open_store
 
 @contextmanager
 def repeating(store: ObjectStore, call: str) -> Iterator[None]:
-    """Another process that makes one call on the same store over and over until the block ends."""
+    """Another process that repeats one call on the same store until the block ends."""
     program = f"""
 from timeline.stores.opening import open_store
 store = open_store({store.url!r})
@@ -57,7 +57,7 @@ class TestMemoryStore(StoreContract):
 
 
 class FiveCalls(BaseStore):
-    """A store of which only what `BaseStore` asks for is there."""
+    """A store with the five methods that `BaseStore` requires, and no other."""
 
     url = "five://calls"
 
@@ -253,7 +253,7 @@ class TestLocalStore(SharedStoreContract):
         assert len(store.list("timeline")) == 10_000
 
     def test_full_disk_is_told_while_writing_and_leaves_nothing(self, tmp_path: Path) -> None:
-        # RLIMIT_FSIZE is the one full disk that needs no rights; it must not hit this process.
+        # RLIMIT_FSIZE simulates a full disk without root rights, in a process of its own.
         program = f"""
 import errno, resource, signal
 from timeline.errors import StoreUnavailableError

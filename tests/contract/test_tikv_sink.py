@@ -32,7 +32,7 @@ PREFIXES = (f"tcontract{number}_" for number in itertools.count())
 
 
 class Unanswered:
-    """A call that was done, and whose answer is lost."""
+    """A completed call whose reply is lost."""
 
     def result(self) -> NoReturn:
         raise grpc.RpcError("the answer was lost")
@@ -42,7 +42,7 @@ class Unanswered:
 
 
 class LosingChannels(Channels):
-    """The first commit that is done is answered by nobody."""
+    """Loses the reply of the first commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class LosingChannels(Channels):
 
 @dataclass
 class ThroughClient(TransactionSink):
-    """The sink on a connection of its own."""
+    """The sink with a client of its own."""
 
     own_client: TikvClient | None = None
 
@@ -73,7 +73,7 @@ class ThroughClient(TransactionSink):
 
 @dataclass
 class TikvRig:
-    """A prefix of its own in the session's cluster."""
+    """A target with a key prefix of its own in the session's cluster."""
 
     pd: tuple[str, ...]
     prefix: str

@@ -1,4 +1,4 @@
-"""Every crash point, alone and in pairs: after the next start every row is there once and nothing is left over."""
+"""Every crash point, alone and in pairs: after the next start every row exists once, and no orphan remains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def memory_lake() -> Lake:
 
 
 def crash_and_recover(lake: Lake, crashes: Sequence[CrashAt]) -> int:
-    """Processes that die one after the other, then one that lives; returns how many died."""
+    """Run processes that crash in turn, then one that does not; returns the number of crashes."""
     died = 0
     for number, crash in enumerate(crashes):
         died += not run_process(lake, SOURCE, number, crash)

@@ -1,4 +1,4 @@
-"""`kill -9` of the real job at drawn moments: its driver, its JVM, one of its Python workers.
+"""`kill -9` of the real job at random times: its driver, its JVM, one of its Python workers.
 
 After each kill `tideline recover` runs, then the job goes on; in the end the table and the quarantine
 are compared with the files row by row.
@@ -30,7 +30,7 @@ LINES_A_ROUND = 6_000
 
 
 class DemoJob(Job):
-    """The demo's lines into small epochs."""
+    """A job that reads the demo's lines in small epochs."""
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {
@@ -46,7 +46,7 @@ class DemoJob(Job):
         }
 
     def append_lines(self, round_number: int) -> None:
-        """New lines every round: some in a file that exists, some in a new one."""
+        """Append a round's lines: half to a new file, half to ``grows.jsonl``."""
         lines = list(log_lines(LINES_A_ROUND, seed=round_number))
         for name, part in ((f"new-{round_number:02d}", lines[: len(lines) // 2]), ("grows", lines[len(lines) // 2 :])):
             with (self.folder / "logs" / f"{name}.jsonl").open("ab") as out:
@@ -61,7 +61,7 @@ def job(tmp_path: Path) -> DemoJob:
 
 
 def killed_later(job: DemoJob, victim: str, later_s: float) -> bool:
-    """Start the job, and kill one of its processes some time after it began an epoch; False if that was too late."""
+    """Start the job and kill one of its processes ``later_s`` after an epoch began; False if the job ended first."""
     before = len(job.timeline())
     with (job.folder / "run.log").open("ab") as log:
         streams = Streams(stdout=log.fileno(), stderr=log.fileno())
@@ -98,9 +98,9 @@ def victims(pid: int, victim: str) -> list[psutil.Process]:
 
 
 def killed_and_recovered(job: DemoJob, kills: Kills) -> Counter[str]:
-    """Kill the job so often, recover each time, and let it end; who was killed and what recovery did, counted.
+    """Kill and recover the job repeatedly, then let it end; returns counts of victims and recovery steps.
 
-    There are more kills where the job had ended before one, or recovery had nothing to roll back yet.
+    Runs up to four times ``kills.count`` rounds: until that many kills hit, each victim once, and recovery rolled back.
     """
     outcomes: Counter[str] = Counter()
     for number, (victim, later_s) in zip(range(4 * kills.count), kills.moments(), strict=False):

@@ -1,4 +1,4 @@
-"""`kill -9` of a job with a query: each record's row is there once, and no file of a dead write is left."""
+"""`kill -9` of a job with a query: each record's row exists once, and no file of an aborted write remains."""
 
 from __future__ import annotations
 

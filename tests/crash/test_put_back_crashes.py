@@ -1,4 +1,4 @@
-"""A replay of lost epochs that is killed at any step, repeated, or run twice at once puts every row back once."""
+"""A replay of lost epochs that is killed at any step, repeated, or run twice at once restores every row once."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.waiting import wait_until_frozen
 from timeline.failpoints import COMMON_POINTS
 
 POINTS = [*COMMON_POINTS[: COMMON_POINTS.index("rollback-requested")], "lease-taken"]
-"""Those that an epoch passes that is not rolled back."""
+"""Crash points of an epoch without a rollback."""
 
 FROM_THE_SOURCE = ("task-started", "file-announced", "task-written")
-"""Those of them that only tasks pass, of which there are none where the files are there."""
+"""Crash points of tasks; a replay from existing data files runs no task."""
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job with three epochs in its table, and beside it a copy of its folder."""
+    """A job with three epochs in its table, and a copy of its folder."""
     job = Job(tmp_path_factory.mktemp("crash") / "job")
     job.folder.mkdir()
     job.write(spark=None, timeline={"path": f"{job.folder}/timeline"}, quarantine={"path": f"{job.folder}/bad"})
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 @pytest.fixture
 def lake(made: Job) -> Iterator[Job]:
-    """The job as it was made."""
+    """The job restored from its copy."""
     shutil.rmtree(made.folder)
     shutil.copytree(made.folder.with_name("copy"), made.folder)
     job = Job(made.folder)
@@ -49,7 +49,7 @@ def lake(made: Job) -> Iterator[Job]:
 
 
 def lose(lake: Job, *, are_files_gone: bool) -> None:
-    """Both tables lose everything: one is deleted, the other restored and its files removed."""
+    """Delete the quarantine's log, restore the table to version 0, and optionally delete their files."""
     shutil.rmtree(lake.folder / "bad" / "_delta_log")
     DeltaTable(lake.lake).restore(0)
     if are_files_gone:
@@ -61,7 +61,7 @@ def lose(lake: Job, *, are_files_gone: bool) -> None:
 
 
 def check(lake: Job, call: Call, rows: int = 300, rejected: int = 3) -> None:
-    """Every row is there once, nothing is left over, and the job goes on."""
+    """Every row exists once, no stray file remains, and the job goes on."""
     assert call("replay", lake.file).code == 0
     assert call("run", lake.file).code == 0
     assert lake.ids() == Counter(range(rows))
@@ -116,7 +116,7 @@ def overwrite(lake: Job) -> None:
 def test_an_epoch_that_was_decided_before_its_table_lost_others_is_applied_with_them(
     lake: Job, call: Call, point: str | None
 ) -> None:
-    """It waits, decided; a replay that dies behind its commit is still known to have something to put back."""
+    """The decided epoch waits; if a replay is killed after its commit, a start reports the lost epochs."""
     lake.append("a.jsonl", range(300, 400))
     process = lake.start("run", env={"TIDELINE_FREEZE_AT": "manifest"})
     wait_until_frozen(process)

@@ -1,4 +1,4 @@
-"""A target that loses what was prepared, beside one that does not, and a crash at every point of writing it again."""
+"""A target that loses prepared transactions, beside one that does not, and a crash at every point of the rewrite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
 """Two epochs of two shards; every second record is malformed."""
 
 DECIDED = CRASH_POINTS[CRASH_POINTS.index("decided") : CRASH_POINTS.index("rollback-requested")]
-"""Points behind the decision: whoever dies there leaves an epoch that has to be applied."""
+"""Crash points after the decision: a crash there leaves an epoch to apply."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LosingLake:
 
 
 def crash_and_run(lake: LosingLake, crashes: Sequence[CrashAt]) -> int:
-    """Processes that die one after the other, then one that lives; returns how many died."""
+    """Run processes that crash in turn, then one that does not; returns the number of crashes."""
     died = sum(not run_process(lake, SOURCE, number, crash) for number, crash in enumerate(crashes))
     assert run_process(lake, SOURCE, 99)
     assert faults(lake, SOURCE) == []
@@ -84,7 +84,7 @@ def test_a_crash_of_the_process_that_takes_over_leaves_every_row_once(first: str
 
 
 def test_points_of_a_transaction_are_passed_again_when_it_is_written_again() -> None:
-    """The matrix means something: the process that takes over dies in the middle of writing it again."""
+    """The crash matrix is effective: the process that takes over dies in the middle of the rewrite."""
     for point in ("begun", "transaction-begun", "task-written", "written", "part-prepared", "primary-committed"):
         lake = LosingLake(2)
         assert crash_and_run(lake, [CrashAt("applying"), CrashAt(point)]) == 2

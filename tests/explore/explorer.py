@@ -1,11 +1,11 @@
 """Every interleaving of a few real processes over one store, with a crash and a recovery in every state.
 
-Between two calls of a process any other may run, or the process may never run again. Two schedules that lead to equal
-objects, equal stacks (functions, instructions, local variables) and equal clocks and ids are one state, and its futures
-are explored once.
+Between two calls of a process, any other process may run, or the process may crash. The place of a process is its stack
+(functions, instructions, local variables), its clock and its ids. Schedules that lead to equal objects and equal places
+lead to one state, whose successors are explored once.
 
-What a process does next follows from where it stands and what the store answers. So each is run once for every answer
-that it can get in a place, and is known from then on: a state is a store and places, and no schedule is run again.
+A process is deterministic: its place and the store's answer determine its next place. Each process is run once for each
+pair of place and answer, and the result is cached: a state is a store and places, and no schedule is run again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOCAL_STATE = (
     Answer, Chain, Decision, EpochRef, Evidence, Manifest, Mark, ObjectInfo, OffsetRange, Part, Plan, Rollback,
     SettledInstant, PositionSnapshot, TaskReport, ActiveTimeline,
 )  # fmt: skip
-"""Types of local variables that make up a place; the others (stores, jobs, functions) never change."""
+"""Types of the local variables that belong to a place; the other variables (stores, jobs, functions) never change."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _OWN_FILES = ("/tests/explore/explorer.py", "/tests/explore/stepped.py")
@@ -44,11 +44,11 @@ _END = 0
 
 
 class Learned:
-    """A process by its places, as far as it was run.
+    """The places of a process, as far as it was run.
 
     Attributes:
-        start: where it stands at first.
-        calls: what it calls in a place.
+        start: the place before the first call.
+        calls: the call that follows each place.
     """
 
     def __init__(self, body: Body, number: int) -> None:
@@ -56,12 +56,12 @@ class Learned:
         self.calls: dict[int, Call] = {}
         self._next: dict[tuple[int, object], int] = {}
         self._way: dict[int, tuple[int, Answer]] = {}
-        """The place and answer from which a place was reached first."""
+        """The place and the answer that first led to each place."""
         self._process = Process(body, number)
         self.start = self._at = self._look()
 
     def after(self, place: int, answer: Answer) -> int:
-        """Where it stands when it has been given an answer in a place."""
+        """The place that follows a place and an answer."""
         key = place, answer.key
         if key not in self._next:
             self._go_to(place)
@@ -72,11 +72,11 @@ class Learned:
         return self._next[key]
 
     def kill(self) -> None:
-        """Let the running one end."""
+        """End the running process."""
         self._process.kill()
 
     def _go_to(self, place: int) -> None:
-        """Have one that stands in a place: give a new one the answers that led there."""
+        """Bring the running process to a place: give a new process the answers that led there."""
         if self._at == place:
             return
         self._process.kill()
@@ -99,7 +99,7 @@ class Learned:
 
 
 def _place(process: Process) -> int:
-    """Equal for processes that will do the same by the same answers."""
+    """The place of a process: equal for processes that behave the same on the same answers."""
     if process.call is None:
         return _END
     frame = process.frame
@@ -108,7 +108,7 @@ def _place(process: Process) -> int:
         if not frame.f_code.co_filename.endswith(_OWN_FILES):
             values = tuple(
                 (name, _ADDRESS.sub("", repr(value)))
-                for name, value in sorted(frame.f_locals.items())  # in no order of its own: a frame is looked at anew
+                for name, value in sorted(frame.f_locals.items())  # f_locals is built anew, in any order
                 if isinstance(value, _LOCAL_STATE)
             )
             stack.append((frame.f_code.co_qualname, frame.f_lasti, values))
@@ -121,7 +121,7 @@ Places = tuple[int, ...]
 
 @dataclass(frozen=True)
 class State:
-    """Objects, where each process stands, and by which schedule that was reached: which process made each step."""
+    """The objects, the place of each process, and the schedule that led there: one letter (the process) per step."""
 
     store: HashedStore
     places: Places
@@ -129,27 +129,27 @@ class State:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Equal for equal states, however they were reached."""
+        """A key that is equal for equal states, whatever their schedules."""
         return (self.store.digest, *self.places)
 
 
 @dataclass(frozen=True)
 class Explored:
-    """What an exploration went through."""
+    """The number of explored states and of recoveries."""
 
     states: int
     recoveries: int
 
 
 class World:
-    """Some processes over one store, and what has been seen of their states.
+    """Processes over one store, and the states that were visited.
 
     Args:
-        bodies: the processes.
-        check: raises if what the store shows breaks an invariant; called in every state.
-        recover: given a copy of the store of every state in which all processes have died: recovers,
-            and raises if that does not bring everything to its end.
-        store_type: the shared store, or a broken one.
+        bodies: the programs of the processes.
+        check: raises AssertionError if the objects break an invariant; called once for all states with equal objects.
+        recover: recovers a copy of the store after a crash of all processes, and raises AssertionError if that does not
+            finish all epochs; called as often as `check`.
+        store_type: class of the shared store, correct or broken.
     """
 
     def __init__(
@@ -167,24 +167,24 @@ class World:
 
     @property
     def explored(self) -> Explored:
-        """What was gone through so far."""
+        """The states and recoveries so far."""
         return Explored(len(self._seen), len(self._recovered))
 
     def explore(self, limit: int = 1_000_000) -> Explored:
-        """Visit every state; after so many it is an error to go on."""
+        """Visit every state; more than `limit` states are an AssertionError."""
         states = [self._start()]
         while states:
             state = states.pop()
             if self._is_new(state):
                 assert len(self._seen) <= limit, f"more than {limit} states"
-                # Last what process A does: it is taken first.
+                # The step of process A comes last: the last state is popped first.
                 states += [self._after(state, number) for number in reversed(self._alive(state))]
         return self.explored
 
     def wander(self, draw: random.Random, states: int) -> Explored:
-        """Visit so many states at least, by schedules that are drawn.
+        """Visit at least `states` states, by random schedules.
 
-        A process makes some steps before the next one is drawn: few schedules that change at each step get far.
+        A process makes several steps before the next draw: schedules that switch at each step rarely get far.
         """
         while len(self._seen) < states:
             state = self._start()
@@ -198,7 +198,7 @@ class World:
         return self.explored
 
     def close(self) -> None:
-        """Let all processes end."""
+        """End all processes."""
         for process in self._processes:
             process.kill()
 
@@ -209,13 +209,13 @@ class World:
         return [number for number, place in enumerate(state.places) if place != _END]
 
     def _after(self, state: State, number: int) -> State:
-        """What a step of a process makes of a state."""
+        """The state after one step of a process."""
         store, places, process = state.store.copy(), list(state.places), self._processes[number]
         places[number] = process.after(places[number], process.calls[places[number]].on(store))
         return State(store, tuple(places), state.schedule + "ABCD"[number])
 
     def _is_new(self, state: State) -> bool:
-        """Whether a state was not seen yet; it is checked then, and recovered from where its objects are new."""
+        """Whether a state is new; if its objects are new too, check them and recover a copy."""
         if state.key in self._seen:
             return False
         self._seen.add(state.key)

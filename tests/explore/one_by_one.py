@@ -1,6 +1,6 @@
-"""Calls about many objects, as the steps that they are made of: a process can die, and others run, in between.
+"""Bulk calls as one step for each object: between two steps, the process can crash and other processes can run.
 
-Beside the explorer, whose own stack is no part of a state: how far such a call has come is one.
+In a module of its own: the explorer ignores the frames of its own modules, and the progress of a bulk call is state.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Protocol
 
 
 class StepStore(Protocol):
-    """A store that takes one object in a step."""
+    """A store with steps for single objects."""
 
     def sizes_of_one(self, path: str) -> dict[str, int]:
-        """Its size, where it exists."""
+        """Size of an object by its path; empty if the object does not exist."""
 
     def delete_one(self, path: str) -> None:
-        """Remove it."""
+        """Delete an object."""
 
 
 def sizes_one_by_one(store: StepStore, paths: Collection[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The real protocol as processes for the explorer, and the design's invariants over a store."""
+"""The real protocol as processes for the explorer, and checks of the invariants of docs/design.md on a store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one_table(store: ObjectStore, new_id: Callable[[], str]) -> tuple[Sink, ...]
 
 @dataclass
 class Ids:
-    """Ids that name their process: schedules with equal steps give equal objects."""
+    """Numbered ids with the name of their process: schedules with equal steps write equal objects."""
 
     name: str
     drawn: int = 0
@@ -53,7 +53,14 @@ class Ids:
 
 
 def make_job(store: ObjectStore, name: str, number: int, sinks: SinkMaker = one_table) -> JobContext:
-    """A job of one process of the explored world; wall clocks of different processes differ."""
+    """The job of one process.
+
+    Args:
+        store: the process's store.
+        name: the process's name, in its ids.
+        number: the process's number; its wall clock is ahead by as many milliseconds.
+        sinks: makes the targets.
+    """
     clock, files, tokens = InstantClock(lambda: START_MS + number), Ids(f"{name}-file-"), Ids(f"{name}-token-")
     if isinstance(store, SteppedStore):
         store.draws = [lambda: clock.latest, lambda: files.drawn, lambda: tokens.drawn]
@@ -72,7 +79,7 @@ def make_job(store: ObjectStore, name: str, number: int, sinks: SinkMaker = one_
 
 
 def make_lease(store: ObjectStore, number: int) -> WriterLease:
-    """A lease that nobody asked for: safety must not depend on who holds it."""
+    """A lease that was never taken in the store: safety must not depend on the lease."""
     process = ProcessId("host", "", number, 0, "")
     return WriterLease(store, WriterRecord(number + 1, process, "numbers", 60_000, 0, False, "t"), NEVER_AGAIN)
 
@@ -81,10 +88,10 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
     """A process that recovers and then runs some epochs, as `tideline run` does.
 
     Args:
-        epochs: how many, at most.
-        source: what it reads.
-        sinks: its targets.
-        is_marking: move the settled mark after every epoch, and not only after a hundred.
+        epochs: number of epochs at most.
+        source: the records.
+        sinks: makes the targets.
+        is_marking: move the settled mark after every epoch, instead of every hundredth.
     """
 
     def run(store: SteppedStore, number: int) -> None:
@@ -97,7 +104,7 @@ def writer(epochs: int, source: NumberSource, sinks: SinkMaker = one_table, *, i
                 if not plan.ranges:
                     break
                 pipeline = Pipeline(source, NUMBER_SCHEMA, False, LocalRunner())
-                # A new one each time: who was outrun in one epoch and goes on all the same does no harm either.
+                # A new lease per epoch: a writer that was overtaken in one epoch and continues must do no harm.
                 lease = make_lease(store, number)
                 result = run_epoch(job, pipeline, NextEpoch(chain, plan.ranges), lease, stop=threading.Event())
                 chain = chain.advanced(result.decision)
@@ -118,7 +125,7 @@ def recoverer(sinks: SinkMaker = one_table) -> Body:
 
 
 def decisions(store: MemoryStore) -> list[Decision]:
-    """All decisions, in order; asserts that there is none missing in between."""
+    """All decisions, in order; asserts that none is missing in between."""
     paths = sorted(path for path in store.objects if path.startswith(".hoodie/decisions/"))
     found = [DECISION.load(path, store.objects[path]) for path in paths]
     assert [decision.epoch for decision in found] == list(range(len(found))), "a hole in the decisions"
@@ -126,7 +133,7 @@ def decisions(store: MemoryStore) -> list[Decision]:
 
 
 def check_visible(store: MemoryStore) -> None:
-    """Invariants 1, 2, 3 and 7, in every state: what a reader sees is decided, in order, whole, and there."""
+    """Check invariants 1, 2, 3 and 7, in any state: visible epochs are decided, in order, and have all files."""
     decided = decisions(store)
     log = [path for path in sorted(store.objects) if path.startswith("_log/")]
     entries = [LOG_ENTRY.load(path, store.objects[path]) for path in log]
@@ -148,7 +155,7 @@ def check_visible(store: MemoryStore) -> None:
 
 
 def check_recovered(store: MemoryStore, sinks: SinkMaker = one_table) -> None:
-    """Recover alone, then invariants 4 and 6: everything decided is visible and completed, the rest is gone."""
+    """Recover alone, then check invariants 4 and 6: decided commits are visible and completed, the rest is deleted."""
     recover(make_job(store, "R", 9, sinks), make_lease(store, 9))
     check_visible(store)
     commits = [decision.instant for decision in decisions(store) if decision.outcome is Outcome.COMMIT]
@@ -168,14 +175,14 @@ def check_recovered(store: MemoryStore, sinks: SinkMaker = one_table) -> None:
         if decision.outcome is Outcome.ROLLBACK:
             gone = [rollback_of(store, i.time) for i in instants if i.action is Action.ROLLBACK]
             assert decision.instant in gone, f"no rollback instant for {decision.instant}"
-    # One without its file stays a day (ADR 2): that of an instant that was rolled back, whose time is used again.
+    # A marker without its file stays for a day (ADR 2): of a rolled-back instant whose time is used again.
     markers = {path for path in store.objects if path.startswith(TEMP_FOLDER)}
     left = {path for path in markers if any(path.endswith(f"/{file}.marker.CREATE") for file in data)}
     assert not left, f"markers of committed files are left: {left}"
 
 
 def check_recovered_behind_the_mark(store: MemoryStore) -> None:
-    """A recovery that looks behind the settled mark leaves nothing decided undone; one of the whole leaves nothing."""
+    """Check that recovery from the settled mark on completes all decided epochs, and a full listing all instants."""
     recover(make_job(store, "B", 10), make_lease(store, 10))
     check_visible(store)
     completed = {instant.time for instant in ActiveTimeline.load(store).completed()}
@@ -188,7 +195,7 @@ def check_recovered_behind_the_mark(store: MemoryStore) -> None:
 
 
 def rollback_of(store: MemoryStore, time: str) -> str:
-    """Which instant a rollback instant removed."""
+    """The instant that a rollback instant removed."""
     from timeline.rollback import ROLLBACK_PLAN
 
     path = f".hoodie/timeline/{time}.rollback.requested"
@@ -202,5 +209,5 @@ def planned(store: MemoryStore, time: str) -> int:
 
 
 def fresh(store: MemoryStore) -> MemoryStore:
-    """A copy that can be changed."""
+    """A copy of the store that can be changed."""
     return replace(store, objects=dict(store.objects))

@@ -1,7 +1,7 @@
-"""Processes that stop before every call to their store, and go on with the answer that they are given.
+"""Processes that stop before every call to their store, and continue with the answer that they are given.
 
-A process is the project's own code, unchanged, in a greenlet. Whoever drives it makes the call on a store for it, at a
-moment of the driver's choice, and hands back what came of it; or lets the process die there.
+A process is the project's own code, unchanged, in a greenlet. Its driver chooses when to make the call on a store, and
+passes the answer back; or it kills the process there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from timeline.stores.memory import MemoryStore
 
 @dataclass
 class HashedStore(MemoryStore):
-    """A memory store that always knows a digest of everything in it."""
+    """A memory store that keeps a digest of all its objects."""
 
     def __post_init__(self) -> None:
         self.digest = 0
@@ -42,7 +42,7 @@ class HashedStore(MemoryStore):
         super().delete(paths)
 
     def copy(self) -> HashedStore:
-        """One with the same objects."""
+        """A store with the same objects."""
         return type(self)(objects=dict(self.objects))
 
 
@@ -59,7 +59,7 @@ class Call:
     options: dict[str, Any]
 
     def on(self, store: MemoryStore) -> Answer:
-        """Make it."""
+        """Make the call on a store; an exception becomes part of the answer."""
         try:
             return Answer(getattr(store, self.name)(*self.arguments, **self.options))
         except Exception as error:
@@ -68,14 +68,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a call: what it gave, or what it raised."""
+    """The outcome of a call: its result, or the exception that it raised."""
 
     result: Any
     error: Exception | None = None
 
     @property
     def key(self) -> object:
-        """Equal for answers that no process can tell from each other."""
+        """A key that is equal for answers that no process can distinguish."""
         if self.error is not None:
             return type(self.error), str(self.error)
         match self.result:
@@ -88,14 +88,14 @@ class Answer:
 
 
 class SteppedStore(BaseStore):
-    """One process's view of a store."""
+    """The store of one process: every call waits for the driver's answer."""
 
     url = "memory://stepped"
 
     def __init__(self) -> None:
         self.is_dead = False
         self.draws: list[Callable[[], object]] = []
-        """What the process's clock and ids have come to: state that no stack shows."""
+        """Functions that read the process's clock and last ids: state outside the stack."""
 
     def _step(self, name: str, *arguments: Any, **options: Any) -> Any:
         if self.is_dead:
@@ -145,15 +145,15 @@ class SteppedStore(BaseStore):
 
 
 Body = Callable[[SteppedStore, int], None]
-"""What a process does: runs against its store, with its number; it may raise what a process may end with."""
+"""The program of a process, called with its store and number; an exception other than `Dead` reaches the driver."""
 
 
 class Process:
-    """One that runs: it stands before its next call, or has ended.
+    """A running process: it waits for the answer to its next call, or has ended.
 
     Attributes:
-        view: its store.
-        call: what it is about to call; None at its end.
+        view: the process's store.
+        call: the next call; None after the end.
     """
 
     def __init__(self, body: Body, number: int) -> None:
@@ -169,16 +169,16 @@ class Process:
             assert self.view.is_dead
 
     def go_on(self, answer: Answer) -> None:
-        """Give it the answer that it waits for, and run it up to its next call."""
+        """Answer the next call, and run the process up to the call after it."""
         self.call = self._running.switch(answer)
 
     def kill(self) -> None:
-        """Let it end without another call."""
+        """End the process without another call."""
         self.view.is_dead = True
         if not self._running.dead:
             self._running.throw(Dead)
 
     @property
     def frame(self) -> Any:
-        """Where it stands, the innermost first; None at its end."""
+        """The innermost stack frame; None after the end."""
         return self._running.gr_frame

@@ -1,4 +1,4 @@
-"""Every interleaving of two real processes, of three a sample; a crash and a recovery in each state."""
+"""Every interleaving of two real processes, and a sample for three; a crash and a recovery in each state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each guard of the protocol taken out of the real code: the explorer finds what goes wrong then."""
+"""Each guard of the protocol is removed from the real code: the explorer finds the fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs many epochs of the real protocol on Delta in this process, and prints its memory on the way.
+"""Run many epochs of the real protocol on Delta in this process, and print its memory use.
 
 python -m tests.memory.over_epochs FOLDER EPOCHS EVERY
 """
@@ -22,7 +22,7 @@ from timeline.chain import Chain
 
 
 def main(folder: Path, epochs: int, every: int) -> None:
-    """Print ``epoch MiB`` every so many epochs."""
+    """Print ``epoch MiB`` every ``every`` epochs."""
     lake = DeltaLake(str(folder))
     store = lake.timeline_store()
     job = JobContext("numbers", store, IDENTITY, lake.sinks(lambda inner: inner), "quarantine", "table", "me")

@@ -1,7 +1,7 @@
-"""Notebooks run as they are, and show what is stored in them.
+"""Notebooks run unchanged and reproduce their stored outputs.
 
-A cell whose output differs from run to run (times, process ids) has the tag ``varies``: of it only the kinds of output
-are compared. Outputs of all others are compared as text; of pictures only that they are there. To store outputs::
+A cell whose output differs from run to run (times, process ids) has the tag ``varies``: only the kinds of its outputs
+are compared. All other outputs are compared as text, pictures only by their existence. To store outputs::
 
     LOGS=… python -m tests.notebooks.test_notebooks notebooks/04_read_a_hudi_timeline.ipynb
 """
@@ -25,12 +25,12 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 HUDI = ROOT / "notebooks" / "04_read_a_hudi_timeline.ipynb"
 LOGS_NOTEBOOK = ROOT / "notebooks" / "01_ingest_and_look.ipynb"
-"""What it shows is what the real access log holds."""
+"""Its outputs come from the real access log."""
 
 VARIES = "varies"
 TIMEOUT_S = 240
 
-# Paths of a machine, hosts and addresses have no place in what people see on a page.
+# Paths of a machine and memory addresses must not appear on a page.
 _PRIVATE = re.compile(rf"{re.escape(str(ROOT))}|/(home|root|tmp|Users|var)/|site-packages|0x[0-9a-f]{{8,}}")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -41,7 +41,7 @@ def load(path: Path) -> Any:
 
 
 def executed(path: Path, folder: Path) -> Any:
-    """The notebook after all its cells were run by this Python, in a folder where nothing else is.
+    """The notebook after this Python has run all its cells in an empty folder.
 
     An error in a cell is raised with the cell's text.
     """
@@ -51,22 +51,22 @@ def executed(path: Path, folder: Path) -> Any:
         notebook, timeout=TIMEOUT_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
     python = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    # Cells call `tideline`, as a person does whose environment is active.
+    # Cells call `tideline` as in an activated environment.
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     places = {"PATH": programs, "PYTHONPATH": python}
     work = client.async_execute(env=os.environ | places | {"TZ": "UTC", "COLUMNS": "120", "TERM": "dumb"})
-    # In a thread of its own: run here, it would leave this thread another event loop than that of its other tests.
+    # In a separate thread: `asyncio.run` here would replace the event loop of this thread's other tests.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()
     return notebook
 
 
 def shown(cell: Any) -> list[tuple[str, str]]:
-    """What a cell shows: kind and text of each output; of a picture only that it is one."""
+    """Kind and text of each output of a cell; the text of a picture is empty."""
     found: list[tuple[str, str]] = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            # A program's output comes in as many pieces as the pipe makes of it.
+            # The pipe splits a program's output at random; join the pieces.
             before = found.pop()[1] if found and found[-1][0] == output.name else ""
             found.append((output.name, before + output.text))
         else:
@@ -120,7 +120,7 @@ def test_there_are_notebooks() -> None:
 
 
 def test_the_hudi_notebook_tells_what_the_samples_hold() -> None:
-    """Read by eye once, held here: pending, archived, rolled back, planned, not read."""
+    """Outputs checked by eye once: pending, archived, rolled back, planned, unreadable."""
     cells = code_cells(load(HUDI))
     told = "\n".join(text for cell in cells for kind, text in shown(cell) if not kind.startswith("image/"))
     for words in (
@@ -141,7 +141,7 @@ def test_the_hudi_notebook_tells_what_the_samples_hold() -> None:
 
 
 def store_outputs(path: Path) -> None:
-    """Run a notebook and keep what it shows, without what tells of the machine or the moment."""
+    """Run a notebook and store its outputs, without traces of the machine or the time."""
     with tempfile.TemporaryDirectory() as folder:
         notebook = executed(path, Path(folder))
     for number, cell in enumerate(code_cells(notebook), 1):

@@ -1,4 +1,4 @@
-"""A schema that is inferred keeps every value of its sample: digit by digit, or as its text."""
+"""An inferred schema keeps every value of its sample: all digits of a number, or the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.builds("{}{}{}".format, _WHOLE, st.sampled_from(["e", "E+", "e-"]), st.integers(0, 400)),
 )
-"""Numbers of JSON."""
+"""JSON numbers."""
 
 _TEXTS = st.one_of(
     _NUMBERS,

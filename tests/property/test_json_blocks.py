@@ -1,4 +1,4 @@
-"""What is decoded in blocks is what `values` takes, line by line: with maps, texts, and anything broken."""
+"""Lines decoded in blocks give the same result as line by line: with maps, texts, and any malformed input."""
 
 from __future__ import annotations
 
@@ -124,9 +124,9 @@ _KINDS = st.sampled_from([UnknownField.DROP, UnknownField.QUARANTINE])
 
 
 def _assert_same(data: bytes, unknown: UnknownField, **columns: str) -> list[Any]:
-    """As a block and line by line; the rejects of both."""
+    """Assert that a block and single lines give the same result; returns the rejected records."""
     fast = _decoded(data, unknown, **columns)
-    # A binary column sends every line the slow way.
+    # A binary column forces decoding line by line.
     accepted, rejected = _decoded(data, unknown, **columns, raw="binary")
     for _, row in accepted:
         row.pop("raw")
@@ -232,7 +232,7 @@ _DIGITS = st.builds(
     st.sampled_from(["{}", "struct<x:{}>", "array<{}>", "map<string,{}>", "struct<x:array<{}>>"]),
     st.lists(_DIGITS, min_size=1, max_size=6),
 )
-@example((38, 1), "{}", ["34028236692093846346337460743176821146"])  # comes out as 0.4 where 128 bits wrap
+@example((38, 1), "{}", ["34028236692093846346337460743176821146"])  # becomes 0.4 if 128 bits wrap around
 @example((38, 1), "struct<x:{}>", ["34028236692093846346337460743176821146"])
 @example((38, 1), "map<string,{}>", ["34028236692093846346337460743176821146"])
 @example((20, 2), "{}", ["1", "99999999999999999999", "2"])

@@ -1,4 +1,4 @@
-"""Every instant's name and every body is read back as what it was; what was damaged is refused, not misread."""
+"""Every instant name and every body round-trips; a damaged one is refused, not misread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Writers, recoveries and crashes in any order, over a store that delays, fails and loses replies.
 
-Hypothesis chooses which process makes its next call and how the store treats it; after each step the
-invariants hold, and in the end one recovery over a quiet store brings everything to its end.
+Hypothesis chooses which process makes its next call and which fault the call has; after each step the
+invariants hold, and in the end recovery over a store without faults finishes all epochs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ MUTATIONS = ("put_if_absent", "put", "delete")
 
 
 def faulty(call: Call, store: HashedStore, fault: str, late: list[Callable[[], object]]) -> Answer:
-    """What comes of a call that may fail, take effect unanswered, or take effect later."""
+    """The answer to a call that may fail, lose its reply, or take effect later.
+
+    Args:
+        call: the call of a process.
+        store: the store to make the call on.
+        fault: one of `FAULTS`.
+        late: receives calls that take effect later.
+    """
 
     def unavailable(words: str) -> Answer:
         return Answer(None, StoreUnavailableError(f"{call.name} {call.arguments[0]}{words}"))
@@ -37,7 +44,7 @@ def faulty(call: Call, store: HashedStore, fault: str, late: list[Callable[[], o
 
 
 class ProtocolMachine(RuleBasedStateMachine):
-    """The world: a store, processes in the middle of something, and calls that are still on their way."""
+    """A store, running processes, and calls that have yet to take effect."""
 
     @initialize(records=st.integers(1, 3))
     def begin(self, records: int) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a line does not depend on the lines around it."""
+"""A line is decoded independently of the lines around it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_json_line_is_decoded_as_if_it_were_alone(lines: list[bytes], end: byt
 def test_arrow_and_the_slow_way_take_the_same_values(field: tuple[str, str], unknown: UnknownField) -> None:
     name, value = field
     line = f'{{"{name}":{value}}}'.encode()
-    # A binary column sends every line the slow way.
+    # A binary column forces decoding line by line.
     fast = outcome(_decoder(unknown).decode(block_of(line)))
     slow = outcome(_decoder(unknown, **_COLUMNS, raw="binary").decode(block_of(line)))
     for _, row in slow[0]:
@@ -205,7 +205,7 @@ def test_a_csv_line_is_decoded_as_if_it_were_alone(lines: list[bytes], end: byte
 
 
 def _by_pythons_csv(line: str, dialect: CsvOptions) -> list[str] | None:
-    """The values of one record; None where it is none. A value more shows a line end that would end the record."""
+    """The values of one CSV record; None if it is not one. An added value reveals an unquoted line end."""
     more = f"{line}{dialect.delimiter}x"
     try:
         (*values, last), *others = csv.reader([more], delimiter=dialect.delimiter, quotechar=dialect.quote, strict=True)

@@ -1,4 +1,4 @@
-"""Whatever a file holds and however it grows and is cut, each of its lines is read exactly once."""
+"""Each line of a file is read exactly once, whatever the file's content, growth, rotations and splits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_pieces_of_a_file_give_each_line_once(content: bytes, most: int, block_b
 def test_a_growing_and_rotated_file_gives_each_line_once(
     steps: list[tuple[bytes, bool, bool]], most_per_epoch: int, split: int
 ) -> None:
-    """Each step appends, lets the file settle or not, and perhaps rotates it; epochs of few bytes run between."""
+    """Each step appends, may let the file settle, and may rotate it then; epochs of few bytes run in between."""
     with tempfile.TemporaryDirectory() as folder:
         clock = [NOW_S]
         options = FilesOptions(
@@ -86,7 +86,7 @@ def test_a_growing_and_rotated_file_gives_each_line_once(
 
 
 def reading_all(reading: Reading, split: int) -> None:
-    """Epochs until nothing is left."""
+    """Run epochs until nothing is left to read."""
     while reading.source.plan(reading.after).ranges:
         reading.epoch(split)
 

@@ -1,4 +1,4 @@
-"""Every type that a schema can declare has a name that means it."""
+"""Every type that a schema can declare round-trips through its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any row of any key and value columns comes back from its bytes, keys sort as rows do, one row of each key stays."""
+"""Rows of any key and value columns round-trip through their bytes, keys sort as rows do, one row per key is kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.text("a\0b", max_size=20)
 BINARIES = st.binary(max_size=20) | st.lists(st.sampled_from([b"\0", b"\xff", b"a"]), max_size=20).map(b"".join)
 
-# Values as the integers that Arrow keeps, so that dates and timestamps beyond Python's years are covered too.
+# Values are the integers that Arrow stores, to cover dates and timestamps beyond Python's years too.
 KEY_COLUMNS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int8(): st.integers(-(2**7), 2**7 - 1),
     pa.int16(): st.integers(-(2**15), 2**15 - 1),
@@ -126,7 +126,7 @@ MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))
 
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Values of a type as Arrow takes them, null among them."""
+    """Values of a type for `array_of`, including null."""
     return st.none() | _present(kind)
 
 
@@ -226,7 +226,7 @@ Row = tuple[bytes, bytes | None, float | None, str, int]
 
 
 def model(rows: Sequence[Row], rule: Rule) -> list[Row]:
-    """The same in plain Python."""
+    """The result of `pick`, in plain Python."""
 
     def place(row: Row) -> tuple[Any, ...]:
         _, value, order, shard, offset = row
@@ -251,7 +251,7 @@ def test_one_row_of_each_key_stays_and_always_the_same(rule: Rule, rows: list[Ro
     found = pick(table(rows), rule)
     assert dropped(found) + found.num_rows == len(rows)
     expected = table(model(rows, rule))
-    same = [name for name in found.column_names if name != "order"]  # rows that are equal but for a zero's sign
+    same = [name for name in found.column_names if name != "order"]  # equal rows may differ in a zero's sign
     told = [name for name in same if name != STANDS_FOR]
     assert found.select(told).equals(expected.select(told))
     shuffled = list(rows)

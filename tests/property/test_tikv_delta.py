@@ -1,4 +1,4 @@
-"""Rows of any nested types are in TiKV what they are in Delta, and in both what they were."""
+"""Rows of any nested types are read back unchanged from TiKV and from Delta."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.random_rows import plain, random_array, random_type
 
 
 def random_rows(random: Random) -> pa.RecordBatch:
-    """A few rows of a few columns, numbered; sometimes a slice of more."""
+    """A few rows of a few columns, numbered by ``id``; sometimes a slice of a larger batch."""
     kinds = [parse_type(random_type(random)) for _ in range(random.randint(1, 4))]
     rows = random.choice([1, 5, 30])
     columns = [pa.array(range(rows), pa.int64()), *(random_array(random, kind, rows) for kind in kinds)]
@@ -32,7 +32,7 @@ def random_rows(random: Random) -> pa.RecordBatch:
 
 
 def through_tikv(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as `tideline read` decodes what was staged for TiKV."""
+    """Stage rows for TiKV, and decode them as `tideline read` does."""
     stager = Stager.of(rows.schema, prefix=b"p_", key=["id"], rule=Rule())
     staged = stager.stage(rows, "shard", pa.array(range(rows.num_rows), pa.int64()))
     assert not staged.rejected.num_rows
@@ -42,7 +42,7 @@ def through_tikv(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def through_delta(rows: pa.RecordBatch, folder: str) -> pa.Table:
-    """Rows of a table that was committed, as delta-rs reads it."""
+    """Commit rows to a Delta table, and read them with delta-rs."""
     sink = DeltaSink.open(DeltaOptions(type="delta", path=f"{folder}/t"), SinkContext("a" * 32, rows.schema))
     sink.ensure()
     epoch = ref(0)

@@ -1,4 +1,4 @@
-"""Times are read as Python's datetime and zoneinfo say, alone and in columns alike."""
+"""Times are parsed as by Python's datetime and zoneinfo, one by one and in columns alike."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _WALLS = st.one_of(_AROUND_CHANGES, st.datetimes())
 
 
 def _instant(wall: datetime.datetime, zone: str) -> int | None:
-    """By definition: the first instant that clocks of the zone show as this time."""
+    """The first moment at which clocks of the zone show this time, in µs since 1970; None if there is none."""
     for fold in (0, 1):
         instant = wall.replace(tzinfo=zoneinfo.ZoneInfo(zone), fold=fold)
         with contextlib.suppress(OverflowError):
@@ -116,7 +116,7 @@ def test_formatted_texts_are_what_strptime_reads_at_the_zones_clocks(
     alone = [_alone(text, _INSTANT, written) for text in texts]
     assert _column(texts, _INSTANT, written) == alone
     for text, found, meant in zip(texts, alone, expected, strict=True):
-        # Python goes on into the next year from day 366 or week 53 of one that has none.
+        # Python reads day 366 or week 53 of a year without one as a day of the next year.
         assert found == meant or (found is None and ("%j" in pattern or "%V" in pattern)), text
 
 

@@ -1,4 +1,4 @@
-"""Every value of every type, in every format and on every path, is what Python makes of its text, or is rejected."""
+"""Every value of every type, in every format and on every path, is decoded as by Python, or is rejected."""
 
 from __future__ import annotations
 

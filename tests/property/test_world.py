@@ -1,7 +1,7 @@
-"""The ordinary world as a player: between any two steps a table or the timeline is changed, or a log rotated.
+"""Changes by others between any two steps: a table or the timeline is changed, or a log rotated.
 
-Between runs, in a run at each of its crash points, and behind one that was killed there. Each run ends exact (every
-line that was written is in the table once), or it is refused with a word; once the change is undone, it is exact again.
+The changes come between runs, within a run at each crash point, and after a run that was killed at one. Each run ends
+exact (the table has every written line once), or is refused; once the change is undone, the next run is exact again.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ NO_ROWS = pa.table({"id": pa.array([], pa.int64())})
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Raised at a crash point, to end the run."""
 
 
 class World(RuleBasedStateMachine):
-    """A job over files that are renamed, one Delta table, and a timeline beside it."""
+    """A job over log files that are rotated, one Delta table, and a timeline beside the table."""
 
     @initialize()
     def begin(self) -> None:
@@ -114,7 +114,7 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def run(self) -> None:
-        """A run is exact, or refused; then what was changed is undone, and it is exact."""
+        """A run is exact, or refused; then the change is undone, and the next run is exact."""
         try:
             self._run()
         except TidelineError as refused:
@@ -127,7 +127,7 @@ class World(RuleBasedStateMachine):
 
     @rule(point=st.sampled_from(POINTS))
     def killed(self, point: str) -> None:
-        """A run that ends in the middle; what it was refused for, the next one is too."""
+        """A run that is killed at a crash point; if it is refused before, the next one is refused too."""
 
         def reached(name: str) -> None:
             if name == point:
@@ -144,7 +144,7 @@ class World(RuleBasedStateMachine):
             failpoints.arm(None)
 
     def _bury(self) -> None:
-        """The last writer's process is gone, whatever its lease says: nobody has to wait for it."""
+        """Mark the last writer's process as ended, so that the next writer does not wait for the lease."""
         record = latest_writer(open_store(str(self.timeline)), Retry())
         if record is not None:
             gone = replace(record.process, started=record.process.started - 1)
@@ -161,7 +161,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.undo is not None)
     @rule()
     def replay(self) -> None:
-        """What the table lost is put back, and the next run is exact though nothing is undone; or it is refused."""
+        """Replay lost epochs; if it is not refused and the table was changed, the next run is exact without an undo."""
         opened, stop = open_timeline(load_config(self.folder / "job.yaml")), threading.Event()
         writers = RunResources(LocalRunner, stop, accept_loss=False)
         try:
@@ -176,13 +176,13 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def rename(self) -> None:
-        """The target gets another name, and then its first one again."""
+        """Swap the two names of the target."""
         self.names.reverse()
         self._write_job()
 
     @rule(rotation=st.sampled_from(ROTATIONS))
     def rotate(self, rotation: str) -> None:
-        """What logrotate does: a rename and a new file, or with ``copytruncate`` a copy and later a truncation."""
+        """Rotate like logrotate: a rename and a new file, or with ``copytruncate`` a copy and later a truncation."""
         log = self.logs / "a.log"
         if self.is_copied:
             os.truncate(log, 0)
@@ -200,7 +200,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.rotated)
     @rule(data=st.data())
     def compress(self, data: st.DataObject) -> None:
-        """What logrotate does with ``compress``, of any rotated log, read or not."""
+        """Compress any rotated log, read or not, like logrotate with ``compress``."""
         plain = self.logs / f"a.log.{data.draw(st.integers(1, self.rotated))}"
         if plain.exists():
             packed = plain.with_name(f"{plain.name}.gz")
@@ -211,7 +211,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.undo is None)
     @rule(change=st.sampled_from(CHANGES))
     def change(self, change: str) -> None:
-        """Somebody restores, removes, overwrites or remakes the table, or deletes objects of the timeline."""
+        """Restore, remove, overwrite or recreate the table, or delete objects of the timeline."""
         self._keep()
         self.changed = change
         match change:
@@ -233,7 +233,7 @@ class World(RuleBasedStateMachine):
 
     @rule(point=st.sampled_from(POINTS), event=st.sampled_from([*CHANGES, *ROTATIONS]), lines=st.integers(1, 9))
     def changed_in_a_run(self, point: str, event: str, lines: int) -> None:
-        """The same in the middle of a run that goes on: it may notice it, or leave that to the next one."""
+        """A change or rotation in the middle of a run that continues: this run or the next one detects the change."""
 
         def reached(name: str) -> None:
             if name == point:
@@ -254,7 +254,7 @@ class World(RuleBasedStateMachine):
             failpoints.arm(None)
 
     def _delete_of_timeline(self, which: str) -> None:
-        """Objects of the newest epoch, or of all epochs."""
+        """Delete objects of the newest epoch, or the instants of all epochs."""
         instants = ActiveTimeline.load(open_store(str(self.timeline))).completed().by_action(Action.COMMIT).instants
         files = self.timeline / ".hoodie" / "timeline"
         plan, manifest = (files / name for name in states_before(instants[-1]))
@@ -275,7 +275,7 @@ class World(RuleBasedStateMachine):
         IngestLoop(opened, LocalRunner, mode=Mode.ONCE, stop=threading.Event()).run()
 
     def _keep(self) -> None:
-        """Keep what is there, to undo a change."""
+        """Copy table and timeline, to undo a change."""
         self.undo = Path(tempfile.mkdtemp(prefix="tideline-world-"))
         for place in (self.lake, self.timeline):
             shutil.copytree(place, self.undo / place.name)

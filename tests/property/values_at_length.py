@@ -32,7 +32,7 @@ from tests.property.values_oracle import REJECTED, of_json, of_number, of_text, 
 from tests.unit.ingest.sources.rows import block_of, source_of
 
 _MANY, _SOME, _FEW = 1000, 200, 10
-"""Values a batch, by how long one of them takes."""
+"""Values per batch, by the time that one value takes."""
 _DECIMALS = ["(1,0)", "(5,2)", "(10,0)", "(12,2)", "(18,9)", "(28,10)", "(38,0)", "(38,1)", "(38,18)", "(38,38)"]
 TYPES = [
     *("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "binary"),
@@ -65,7 +65,7 @@ _MIDDLES_OF_32 = ["1.000000059604644775390625", "16777217", "0.50000002980232238
 
 @dataclass(frozen=True)
 class Difference(Exception):
-    """A value that was decoded otherwise than Python reads it."""
+    """A value that was decoded differently than by Python."""
 
     path: str
     kind: pa.DataType
@@ -80,14 +80,14 @@ class Difference(Exception):
 
 
 class Texts:
-    """Texts of one seed."""
+    """Random texts from a seed."""
 
     def __init__(self, seed: int) -> None:
         """The same seed gives the same texts."""
         self._draw = random.Random(seed)
 
     def one(self, kind: pa.DataType) -> str:
-        """Some text: mostly one of this type or nearly."""
+        """A random text, mostly a valid or nearly valid value of the type."""
         draw = self._draw
         if draw.random() < 0.04:
             return draw.choice(_WORDS + _FLOAT_WORDS + _TEXTS)
@@ -106,7 +106,7 @@ class Texts:
         return self._number(kind)
 
     def json(self, kind: pa.DataType) -> str:
-        """JSON: mostly of this type or nearly."""
+        """A random JSON text, mostly a valid or nearly valid value of the type."""
         draw = self._draw
         if draw.random() < 0.03:
             return draw.choice(["null", "{}", "[]", "[null]", '{"x":null}', "tru", '"open', "1 2", "-", '"\\ud800"'])
@@ -174,15 +174,15 @@ class Texts:
 
 @dataclass(frozen=True)
 class Path:
-    """A way that records take.
+    """A code path that decodes records.
 
     Attributes:
-        name: for people.
+        name: human-readable.
         is_json: whether values are JSON.
-        decode: texts as so many records, each in one column of the type.
+        decode: decodes each text as a record with one column of the type.
         wanted: the value of a text, by Python.
-        batch: how many values are decoded together.
-        takes: which types.
+        batch: number of values that are decoded together.
+        takes: whether the path decodes a type.
     """
 
     name: str
@@ -194,7 +194,7 @@ class Path:
 
     @property
     def is_nested(self) -> bool:
-        """Whether values may be lists, structs and maps: Parquet has them as such, not as texts."""
+        """Whether texts may be lists, structs and maps: Parquet stores those as nested columns, not as texts."""
         return not self.name.startswith("Parquet")
 
 
@@ -228,7 +228,7 @@ def _json_alone(texts: Sequence[str], kind: pa.DataType) -> Sequence[object]:
 
 
 def _json_good(texts: Sequence[str], kind: pa.DataType) -> Sequence[object]:
-    """Only what Python takes, so that nothing keeps Arrow from reading it all at once."""
+    """Decode only texts that Python accepts, so that Arrow reads all of them at once."""
     wanted = [of_json(text, kind) for text in texts]
     good = iter(_json([text for text, value in zip(texts, wanted, strict=True) if value is not REJECTED], kind))
     return [REJECTED if value is REJECTED else next(good) for value in wanted]
@@ -281,7 +281,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(source: pa.DataType, *, inside: bool = False) -> Path:
-    """Columns of numbers of this type, null where a text is none; or the same inside of structs."""
+    """Columns of numbers of this type, null for a text that is no number; `inside`: in structs."""
 
     def number(text: str) -> int | float | Decimal | None:
         found = of_text(text, source)
@@ -336,17 +336,17 @@ PATHS = [
 
 
 def check(seed: int, values: int) -> int:
-    """Decode so many values, and more to the end of a batch.
+    """Decode at least `values` values, up to the end of a batch; returns their number.
 
     Raises:
-        Difference: one is not what Python makes of it.
+        Difference: a value is decoded differently than by Python.
     """
     texts, done = Texts(seed), 0
     for shape, path, name in itertools.cycle(itertools.product(SHAPES, PATHS, TYPES)):
         kind = parse_type(shape.format(name))
         if (shape != "{}" and not path.is_nested) or not path.takes(kind):
             continue
-        count = path.batch if shape == "{}" else path.batch // 2  # so that 500,000 are once through all
+        count = path.batch if shape == "{}" else path.batch // 2  # so that 500,000 values cover everything once
         batch = [texts.json(kind) if path.is_json or shape != "{}" else texts.one(kind) for _ in range(count)]
         for text, found in zip(batch, path.decode(batch, kind), strict=True):
             wanted = path.wanted(text, kind)

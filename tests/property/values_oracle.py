@@ -1,9 +1,9 @@
-"""The value of each text in each type, by Python's own Decimal, datetime, json and base64, and nothing of Tideline.
+"""The value of each text in each type, by Python's own Decimal, datetime, json and base64, without Tideline's code.
 
-Rules that are ours and not Python's: integers have no plus, no fraction and no exponent, in texts at most 19 digits;
-in JSON booleans are the two words, floats are numbers, and binary is base64, while in texts ``0`` and ``1`` are
-booleans too, NaN and infinities are floats, and binary is UTF-8; digits beyond microseconds are dropped, up to nine;
-a float is the nearest one, but no infinity and no zero that the text does not say.
+Rules that are Tideline's and not Python's: integers have no plus, no fraction, no exponent and at most 19 digits; in
+JSON, booleans are ``true`` and ``false``, floats are numbers, and binary is base64; in texts, ``0`` and ``1`` are
+booleans too, NaN and infinities are floats, and binary is UTF-8; of up to nine digits of a second's fraction, those
+beyond microseconds are dropped; a float is the nearest one, but infinity or zero only if the text says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 REJECTED = object()
-"""No value of the type."""
+"""Result for a text that is no value of the type."""
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _MOMENT = re.compile(
@@ -32,13 +32,13 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Number(str):
-    """A JSON number as it is written."""
+    """A JSON number as written."""
 
     __slots__ = ()
 
 
 class Malformed(ValueError):
-    """No JSON by RFC 8259, or with halves of surrogate pairs."""
+    """A constant that is no JSON by RFC 8259: NaN or an infinity."""
 
 
 def of_json(text: str, kind: pa.DataType) -> object:
@@ -50,7 +50,7 @@ def of_json(text: str, kind: pa.DataType) -> object:
 
 
 def of_parsed(value: object, kind: pa.DataType) -> object:
-    """The value of what JSON holds; texts in nested types are compact JSON only, so that they are as written."""
+    """The value of parsed JSON; for a string column, a nested one is compact JSON, as written in all test texts."""
     if value is None:
         return None
     if pa.types.is_nested(kind):
@@ -76,7 +76,7 @@ def of_parsed(value: object, kind: pa.DataType) -> object:
 
 
 def of_text(text: str, kind: pa.DataType) -> object:
-    """The value of a text of CSV, of a pattern's group, or of a Parquet column of texts."""
+    """The value of a CSV field, of a pattern's group, or of a text in a Parquet column."""
     if pa.types.is_string(kind):
         return text
     if pa.types.is_binary(kind):
@@ -92,14 +92,14 @@ def of_text(text: str, kind: pa.DataType) -> object:
     if pa.types.is_decimal(kind):
         return decimal_of(text, kind.precision, kind.scale)
     if pa.types.is_nested(kind):
-        # What is null in a text, `nulls` of the job file says, and not JSON.
+        # Null texts are those in `nulls` of the job file, not JSON's null.
         found = of_json(text, kind)
         return REJECTED if found is None else found
     return _date_or_time(text, kind)
 
 
 def decimal_of(text: str, precision: int, scale: int) -> object:
-    """The number as a decimal, if no digit is lost."""
+    """The number as a decimal; REJECTED if a digit would be lost."""
     if not _NUMBER.fullmatch(text):
         return REJECTED
     if not re.search("[1-9]", re.split("[eE]", text)[0]):
@@ -112,7 +112,7 @@ def decimal_of(text: str, precision: int, scale: int) -> object:
 
 
 def float_of(text: str, bits: int) -> object:
-    """The nearest float, even on a tie."""
+    """The nearest float, ties to even."""
     if not _NUMBER.fullmatch(text):
         return REJECTED
     number = float(text)
@@ -123,7 +123,7 @@ def float_of(text: str, bits: int) -> object:
 
 
 def of_number(value: int | float | Decimal, kind: pa.DataType) -> object:
-    """The value of a number of a Parquet column; a float is what its shortest text says."""
+    """The value of a number of a Parquet column; a decimal takes the shortest text of a float."""
     text = repr(value) if isinstance(value, float) else f"{value:f}" if isinstance(value, Decimal) else str(value)
     if pa.types.is_decimal(kind):
         return decimal_of(text, kind.precision, kind.scale)
@@ -147,7 +147,7 @@ def _nearest_32(exact: Fraction, near: float) -> float:
         return math.inf
     try:
         (bits,) = struct.unpack("<I", struct.pack("<f", near))
-    except OverflowError:  # rounded up by way of 64 bits
+    except OverflowError:  # rounding to 64 bits first exceeded the range of 32 bits
         bits = 0x7F7FFFFF | (0x80000000 if near < 0 else 0)
     around = [bits + step for step in (-1, 0, 1) if 0 <= (bits + step) & 0x7FFFFFFF < 0x7F800000 and bits + step >= 0]
     floats = [(each, struct.unpack("<f", struct.pack("<I", each))[0]) for each in around]

@@ -1,6 +1,6 @@
-"""A real browser without a window: Chromium on a page, what it shows, and what it asks the network for.
+"""Headless Chromium: a page's document, its screenshot, and its network requests.
 
-``ensure()`` finds it, and where the process may, installs it. All that it would fetch goes to a recording proxy.
+``ensure()`` finds the browser, or installs it if this process is root. Its requests go to a recording proxy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.real.toolchain import MissingToolchainError, apt_install
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 TIMEOUT_S = 60
 
-# Nothing of its own over the network, and no sandbox, which root does not get.
+# No background traffic, and no sandbox, which does not work for root.
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -40,21 +40,21 @@ _FLAGS = (
     "--no-pings",
     "--hide-scrollbars",
 )
-# What Chromium asks for itself whatever the flags say: its clock, its updates, its accounts. No page has these.
+# Hosts of Chromium's own requests, which no flag stops: clock, updates, accounts. No page refers to these hosts.
 _OWN_HOSTS = ("clients2.google.com", "update.googleapis.com", "accounts.google.com")
 
 
 def find() -> Path | None:
-    """The browser that is installed, if any."""
+    """Path of the installed browser, if any."""
     found = (shutil.which(name) for name in NAMES)
     return next((Path(path) for path in found if path is not None), None)
 
 
 def ensure() -> Path:
-    """The browser; installed by apt-get where it is missing and this process is root.
+    """Path of the browser; installed by apt-get if it is missing and this process is root.
 
     Raises:
-        MissingToolchainError: it is missing and cannot be installed here; or apt-get does not find it.
+        MissingToolchainError: the browser is missing and cannot be installed here, or apt-get does not find it.
     """
     there = find()
     if there is not None:
@@ -68,12 +68,12 @@ def ensure() -> Path:
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of looking at a page.
+    """A loaded page.
 
     Attributes:
-        dom: the document as the browser has it after loading.
-        screenshot: what it shows.
-        asked: first lines of the requests that the page made, over the network.
+        dom: the document after loading.
+        screenshot: PNG file.
+        asked: first lines of the page's network requests.
     """
 
     dom: str
@@ -86,19 +86,26 @@ class Browser:
     """An installed browser.
 
     Attributes:
-        program: its path.
-        folder: for profiles and screenshots.
+        program: path of the executable.
+        folder: takes profiles and screenshots.
     """
 
     program: Path
     folder: Path
 
     def look(self, page: Path, *, width: int = 1200, height: int = 3200, dark: bool = False) -> Seen:
-        """Load a local file, and see."""
+        """Load a local file.
+
+        Args:
+            page: HTML file.
+            width: of the window, in pixels.
+            height: of the window, in pixels.
+            dark: whether the browser prefers dark colours.
+        """
         scheme = "--blink-settings=preferredColorScheme=" + ("0" if dark else "1")
         shot = Path(tempfile.mkstemp(suffix=".png", prefix=f"{page.stem}-", dir=self.folder)[1])
         with _recording() as (port, asked):
-            # Also what goes to this machine goes by the proxy; the page itself is a file.
+            # Requests to this machine go through the proxy too; the page itself is a file.
             proxy = (f"--proxy-server=http://{HOST}:{port}", "--proxy-bypass-list=<-loopback>")
             dom = self._run(
                 page, *proxy, scheme, f"--window-size={width},{height}", f"--screenshot={shot}", "--dump-dom"
@@ -123,7 +130,7 @@ class Browser:
 
 @contextmanager
 def _recording() -> Iterator[tuple[int, list[str]]]:
-    """A proxy that reaches nothing, and the requests that it was asked for."""
+    """A proxy that answers every request with 502: its port, and the first lines of the requests."""
     asked: list[str] = []
 
     class Handler(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""A certificate authority for tests, and what it issued to one server and one client on loopback."""
+"""A certificate authority for tests, with certificates for one server and one client on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Certificates:
     Attributes:
         authority: the certificate that a client has to trust.
         server: key and certificate of a server on loopback, in one file.
-        client: the same for a client.
+        client: key and certificate of a client, in one file.
     """
 
     authority: Path

@@ -1,4 +1,4 @@
-"""What tests of real servers share."""
+"""Fixtures shared by the tests on real servers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.real.s3_server import S3Server
 
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[FaultProxy]:
-    """Stands before the S3 server; requests that it makes itself are signed as the server's owner does."""
+    """A proxy before the S3 server; it has the server's secret key, to sign changed requests anew."""
     with FaultProxy(s3.endpoint_url, secret=s3.secret) as proxy:
         yield proxy

@@ -1,7 +1,7 @@
 """Spark's daemon of Python workers, one of which dies at a crash point; for ``spark.python.daemon.module``.
 
-``TIDELINE_WORKER_DIES_AT`` is ``<point>:<n>:<folder>``: the n-th of all workers to pass the point dies by SIGKILL, and
-the folder, empty at first, counts them.
+``TIDELINE_WORKER_DIES_AT`` is ``<point>:<n>:<folder>``: the n-th of all workers to pass the point dies by SIGKILL; the
+folder, empty at first, counts the workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from timeline import failpoints
 
 
 def arm(setting: str) -> None:
-    """Arm this process and those that it forks."""
+    """Arm the crash point in this process and its forks."""
     point, number, folder = setting.split(":", 2)
     assert point in failpoints.CRASH_POINTS, point
 

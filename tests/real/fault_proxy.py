@@ -1,16 +1,16 @@
-"""A proxy on loopback between an S3 client and a real server that makes the faults it is told to make.
+"""A proxy on loopback between an S3 client and a real server that injects faults by rules.
 
 ::
 
     client ──▶ rules that match: wait, drop, refuse ──▶ server ──▶ rules that match: wait, drop, spoil ──▶ client
 
-The ``Host`` header passes, so signatures stay valid. A client that gives up does not take its request
-back: what was delayed or held arrives all the same, as it does on a network.
+The ``Host`` header passes, so signatures stay valid. A client's timeout does not cancel its request:
+a delayed or held request still reaches the server, as on a network.
 
 In a test: ``with FaultProxy(server.endpoint_url) as proxy: proxy.arm(Rule(Fault.DROP_ANSWER, "PUT"))``.
 As a process of its own, ``python -m tests.real.fault_proxy UPSTREAM [SEED]`` prints one line of JSON,
-``{"url": …, "control": …}``, and takes at the control's URL ``PUT /rules`` (a list of rules as JSON
-objects), ``POST /release``, ``GET /fired`` (how often each fault was made). It ends with SIGTERM, and with its parent.
+``{"url": …, "control": …}``, and accepts at the control URL ``PUT /rules`` (a list of rules as JSON
+objects), ``POST /release``, ``GET /fired`` (count of each fault). The process ends on SIGTERM, and with its parent.
 """
 
 from __future__ import annotations
@@ -47,43 +47,43 @@ _LARGEST_BODY = 1 << 30
 
 
 class Fault(enum.StrEnum):
-    """What happens to a request that a rule matches."""
+    """Faults that a rule injects into matching requests."""
 
     DELAY_REQUEST = "delay request"
-    """It reaches the server after `seconds`."""
+    """The request reaches the server after `seconds`."""
     DELAY_ANSWER = "delay answer"
     """The server's answer reaches the client after `seconds`."""
     DROP_REQUEST = "drop request"
     """The connection is reset, the server sees nothing."""
     DROP_ANSWER = "drop answer"
-    """The server does as asked, the connection is reset."""
+    """The server executes the request, the connection is reset."""
     DUPLICATE = "duplicate"
     """The client gets its answer; the server gets the request once more `seconds` later."""
     REFUSE = "refuse"
     """The client gets `status`, the server sees nothing."""
     SPOIL_ANSWER = "spoil answer"
-    """The server does as asked, the client gets `status`."""
+    """The server executes the request, the client gets `status`."""
     THROTTLE = "throttle"
     """Bodies pass at `bytes_per_s`, both ways."""
     HANG = "hang"
-    """It waits until `FaultProxy.release`, then goes on to the server."""
+    """The request waits until `FaultProxy.release`, then goes on to the server."""
     FORGET_CONDITION = "forget condition"
-    """``If-None-Match`` is taken away and the request signed anew: a store without put-if-absent."""
+    """``If-None-Match`` is removed and the request signed anew: a store without put-if-absent."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A fault, and the requests that it happens to.
+    """A fault, and the requests to inject it into.
 
     Attributes:
-        fault: what happens.
+        fault: kind of fault.
         method: HTTP method; "" for any.
-        key: regular expression, searched in ``/bucket/key?query`` as the client meant it, unquoted.
-        first: the match from which on it happens, counted from 1.
-        times: how many matches it happens to; None: all that follow.
-        probability: of each of these, by the proxy's seed.
-        seconds: of a delay.
-        status: HTTP status of a refusal.
+        key: regular expression, searched in the unquoted ``/bucket/key?query``.
+        first: number of the first match with the fault, counted from 1.
+        times: number of matches with the fault; None: all from `first` on.
+        probability: of the fault at each of these matches, by the proxy's seed.
+        seconds: of a delay, or until a duplicate.
+        status: HTTP status of a refusal or a spoiled answer.
         bytes_per_s: of a throttled body.
     """
 
@@ -100,13 +100,13 @@ class Rule:
 
 @dataclass
 class _Armed:
-    """A rule, and how many requests it has matched."""
+    """A rule, and its number of matches so far."""
 
     rule: Rule
     matches: int = 0
 
     def draws(self, method: str, target: str, draw: random.Random) -> bool:
-        """Whether the fault happens to this request."""
+        """Whether to inject the fault into this request; counts the match."""
         rule = self.rule
         if rule.method not in ("", method) or not re.search(rule.key, target):
             return False
@@ -122,12 +122,12 @@ class FaultProxy:
 
         Args:
             upstream: endpoint URL of the server.
-            secret: the client's secret key; only needed to forget conditions, which are signed.
+            secret: the client's secret key; needed only for FORGET_CONDITION, because conditions are signed.
             seed: of all probabilities.
         """
         self.url = ""
         self.fired: Counter[Fault] = Counter()
-        """How often each fault was made."""
+        """Number of injections of each fault."""
         self._upstream = upstream.rstrip("/")
         self._secret = secret
         self._random = random.Random(seed)
@@ -150,20 +150,20 @@ class FaultProxy:
         self._loop.close()
 
     def arm(self, *rules: Rule) -> None:
-        """Go by these rules from now on, and by no others. Every rule that matches has its way."""
+        """Replace all rules by these. Every matching rule applies."""
         self._armed = [_Armed(rule) for rule in rules]
 
     def disarm(self) -> None:
-        """Pass everything on from now on, and let go of what hangs."""
+        """Remove all rules, and release held requests."""
         self.arm()
         self.release()
 
     def release(self) -> None:
-        """Let go of what hangs."""
+        """Release held requests."""
         self._loop.call_soon_threadsafe(self._let_go)
 
     def drain(self) -> None:
-        """Wait until everything that was asked through this proxy has reached the server, late deliveries too."""
+        """Wait until all requests through this proxy are done, late duplicates included."""
         self._await(self._drained())
 
     async def _start(self) -> None:
@@ -192,7 +192,7 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _drawn(self, method: str, target: str) -> list[Rule]:
-        """The rules that have their way with a request."""
+        """The rules that apply to a request."""
         drawn = [armed.rule for armed in self._armed if armed.draws(method, target, self._random)]
         self.fired.update(rule.fault for rule in drawn)
         return drawn
@@ -311,7 +311,7 @@ async def _listen(
 
 
 def rules_from_json(body: str) -> Sequence[Rule]:
-    """Rules as the control takes them: a list of objects with the names of `Rule`'s attributes."""
+    """Rules from the control's format: a list of objects with the names of `Rule`'s attributes."""
     return [Rule(**{**fields, "fault": Fault(fields["fault"])}) for fields in json.loads(body)]
 
 
@@ -346,7 +346,7 @@ async def _serve_control(proxy: FaultProxy) -> None:
 
 
 if __name__ == "__main__":
-    # The secret comes by the environment: arguments are seen by everyone on the machine.
+    # The secret comes from the environment: arguments are visible to everyone on the machine.
     _seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with FaultProxy(sys.argv[1], secret=os.environ.get("FAULT_PROXY_SECRET", ""), seed=_seed) as _proxy:
         asyncio.run(_serve_control(_proxy))

@@ -1,4 +1,4 @@
-"""What the test broker is told: listeners with their security, and settings of one broker for quick tests."""
+"""Properties of the test broker: listeners with their security, and settings of one broker for quick tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.real.processes import HOST
 
 _MECHANISM = "SCRAM-SHA-512"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-# Replicas of one, quick to start, end and come back; retention and compaction look often, so that tests can wait for
-# them. Whether they find anything is up to a topic's own settings (retention.ms, cleanup.policy, segment.ms …).
+# One replica; quick start, stop and restart. Retention and compaction run often, so that tests can wait for them; their
+# effect depends on a topic's own settings (retention.ms, cleanup.policy, segment.ms …).
 _SETTINGS: Mapping[str, object] = {
     "node.id": 1,
     "process.roles": "broker,controller",
@@ -28,20 +28,20 @@ _SETTINGS: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 1,
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
-    # A killed broker is let in again when the session of its predecessor has expired (9 s by default).
+    # A killed broker registers again only after its old session has expired (9 s by default).
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,
     "log.segment.delete.delay.ms": 1000,
     "log.cleaner.backoff.ms": 500,
-    # It is allocated at once; 128 MiB by default.
+    # Allocated at start; 128 MiB by default.
     "log.cleaner.dedupe.buffer.size": 8 << 20,
 }
 
 
 class Listener(enum.StrEnum):
-    """How a client talks to the broker; the names are Kafka's security protocols."""
+    """The broker's listeners for clients, named by Kafka's security protocols."""
 
     PLAINTEXT = "PLAINTEXT"
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
@@ -51,7 +51,7 @@ class Listener(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Security:
-    """What the secured listeners ask for: a user of SASL, or a certificate of the same authority."""
+    """Credentials for the secured listeners: a SASL user, or a certificate of the same authority."""
 
     certificates: Certificates
     user: str = "tideline"
@@ -59,7 +59,7 @@ class Security:
 
     @property
     def scram(self) -> str:
-        """The user as the storage tool takes it."""
+        """The user in the storage tool's format."""
         return f"{_MECHANISM}=[name={self.user},password={self.password}]"
 
 
@@ -69,9 +69,9 @@ def broker_properties(
     """The broker's settings.
 
     Args:
-        data: the folder of its logs.
-        controller_port: where its two roles talk to each other.
-        ports: of the listeners for clients; those with security need `security`.
+        data: folder of the topics' logs.
+        controller_port: between the roles broker and controller.
+        ports: of the listeners for clients; secured listeners need `security`.
         security: certificates and user.
     """
     addresses = {str(listener): f"{listener}://{HOST}:{port}" for listener, port in ports.items()}
@@ -89,7 +89,7 @@ def broker_properties(
 
 
 def client_options(listener: Listener, security: Security | None) -> dict[str, str]:
-    """The librdkafka options of a client that is let in, without the addresses."""
+    """The librdkafka options of an authorized client, without the addresses."""
     if listener is Listener.PLAINTEXT:
         return {}
     if security is None:

@@ -1,4 +1,4 @@
-"""A Kafka source read epoch by epoch, as the loop does it, without an engine and without a table."""
+"""A Kafka source read epoch by epoch, as by the ingest loop, without an engine and without a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE = 1 << 40
 def source_of(
     kafka: KafkaServer, *, accept_loss: bool = False, on_unknown_field: UnknownField = UnknownField.DROP, **options: Any
 ) -> KafkaSource:
-    """A source on a broker with these options; JSON unless they say otherwise."""
+    """A source on a broker with these options; the format is JSON by default."""
     return KafkaSource(
         KafkaOptions.model_validate({"bootstrap_servers": kafka.bootstrap_servers, "format": "json"} | options),
         accept_loss=accept_loss,
@@ -33,11 +33,11 @@ def source_of(
 
 @dataclass
 class Reading:
-    """What was read, and the chain that it continues.
+    """A source, the rows read from it, and the chain of its committed positions.
 
     Attributes:
         source: plans, reads and decodes.
-        columns: of the values; None: inferred with the first epoch.
+        columns: of the values; None: inferred in the first epoch.
         chain: committed positions.
         rows: accepted rows, with ``_shard`` and ``_offset``.
         rejected: rejected rows.
@@ -66,7 +66,7 @@ class Reading:
         return plan
 
     def all(self, most: int = WHOLE) -> None:
-        """Epochs until there is nothing new."""
+        """Run epochs until the source has nothing new."""
         while self.epoch(most).ranges:
             pass
 
@@ -86,7 +86,7 @@ class Reading:
             self.rejected += decoded.rejected.to_pylist()
 
     def restarted(self, source: KafkaSource) -> Reading:
-        """The same timeline, in a new process with perhaps other options."""
+        """The same timeline in a new process, with another source."""
         return replace(self, source=source, rows=[*self.rows], rejected=[*self.rejected])
 
     def values(self, column: str) -> list[Any]:

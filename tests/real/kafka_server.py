@@ -1,4 +1,4 @@
-"""A real Kafka broker on loopback: one process in KRaft mode, from Maven artifacts that are kept in the user's cache.
+"""A real Kafka broker on loopback: one process in KRaft mode, from Maven artifacts in the user's cache.
 
 ``python -m tests.real.kafka_server`` fetches them ahead of the tests.
 """
@@ -22,25 +22,25 @@ from tests.real.toolchain import Artifact, MissingToolchainError, fetch_jars, fi
 VERSION = "4.1.0"
 _ARTIFACTS = (
     Artifact("org.apache.kafka", "kafka_2.13", VERSION),
-    # Without it the broker logs nothing, not even why it does not start.
+    # Without this artifact the broker logs nothing, not even why it does not start.
     Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
 )
 _CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 class KafkaServer(KafkaTopics):
-    """A broker: where clients find it, its topics, and its process.
+    """A broker: its addresses, topics and process.
 
     Ports, data and credentials stay the same over `stop`, `kill` and `start`.
     """
 
     def __init__(self, ports: Mapping[Listener, int], security: Security | None, process: ServerProcess) -> None:
-        """Not started yet; `launch` and `running` make one that is.
+        """Do not start the broker yet; `launch` and `running` do.
 
         Args:
-            ports: of its listeners.
-            security: what the secured listeners ask for.
-            process: the broker.
+            ports: of the listeners.
+            security: credentials for the secured listeners.
+            process: the broker's process.
         """
         self._ports = ports
         self.security = security
@@ -53,24 +53,24 @@ class KafkaServer(KafkaTopics):
         return f"{HOST}:{self._ports[Listener.PLAINTEXT]}"
 
     def client_options(self, listener: Listener = Listener.PLAINTEXT) -> dict[str, str]:
-        """The librdkafka options of a client that is let in, addresses included.
+        """The librdkafka options of an authorized client, addresses included.
 
         Args:
-            listener: one with security is there only where the broker was started with it.
+            listener: a secured one exists only if the broker was started with security.
         """
         options = client_options(listener, self.security)
         return {"bootstrap.servers": f"{HOST}:{self._ports[listener]}"} | options
 
     def start(self) -> None:
-        """Start it, again after `stop` or `kill`: clients find a leader for every partition then."""
+        """Start or restart the broker; returns when every partition has a leader."""
         self.process.start(self._is_ready)
 
     def stop(self) -> None:
-        """End it in order; nothing happens where it does not run."""
+        """Stop the broker gracefully; no effect if it does not run."""
         self.process.stop()
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does (SIGKILL); it takes some seconds longer to come back."""
+        """Kill the broker (SIGKILL); its restart takes some seconds longer."""
         self.process.kill()
 
     def _is_ready(self) -> bool:
@@ -85,7 +85,7 @@ class KafkaServer(KafkaTopics):
 
 
 def jars() -> Path:
-    """The folder of the broker's jars, fetched into the cache if they are not there yet.
+    """The folder of the broker's jars, fetched into the cache if missing.
 
     Raises:
         MissingToolchainError: there is no Maven.
@@ -94,17 +94,17 @@ def jars() -> Path:
 
 
 def launch(folder: Path, ports: Sequence[int], security: Security | None = None) -> KafkaServer:
-    """A started broker over `folder`, with the data that is there already if there is any.
+    """A started broker over `folder`, with existing data if there is any.
 
     Args:
         folder: takes data, settings and log.
-        ports: on loopback: of the controller, of the plain listener, and where there is `security` of the others.
+        ports: on loopback: of the controller, of the plain listener, and with `security` of the other listeners.
         security: opens the secured listeners too.
 
     Raises:
         MissingToolchainError: there is no Java or no Maven.
-        PortTakenError: someone listens on one of the ports.
-        ServerStartError: it does not start.
+        PortTakenError: another process listens on one of the ports.
+        ServerStartError: the broker does not start.
     """
     java = [find_java("Kafka"), "-XX:+UseSerialGC", "-cp", f"{jars()}/*", "-Dorg.apache.logging.log4j.level=WARN"]
     listeners = dict(zip(Listener, ports[1:], strict=security is not None))

@@ -1,6 +1,6 @@
-"""The topics of a Kafka broker as tests need them: made, filled, and damaged in the ways that happen in production.
+"""Topics of a Kafka broker for tests: created, filled, and damaged as in production.
 
-``python -m tests.real.kafka_topics BOOTSTRAP_SERVERS TOPIC < FILE`` produces the lines of a file, for people.
+``python -m tests.real.kafka_topics BOOTSTRAP_SERVERS TOPIC < FILE`` produces the lines of a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KafkaRecord:
         value: None is a tombstone.
         key: None is a record without a key.
         headers: names and values, in order.
-        partition: None lets the key decide, or chance.
+        partition: None: chosen by the key, or at random without a key.
         timestamp_ms: since 1970, UTC; None is now.
     """
 
@@ -50,34 +50,34 @@ class KafkaTopics:
     """Calls on one broker; each returns when every client sees its effect, and raises KafkaException otherwise."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Nothing is connected yet.
+        """Keep the options; the first call connects.
 
         Args:
-            options: of a librdkafka client that may do everything.
+            options: of a librdkafka client with all permissions.
         """
-        # A broker that is down is what many tests are about: nothing is logged on stderr, and it is found again soon.
+        # Many tests stop the broker: no log on stderr, and quick reconnects.
         self._options = {**options, "log_level": "0", "reconnect.backoff.max.ms": "200"}
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic with its own settings, for example ``{"cleanup.policy": "compact"}``."""
+        """Create a topic with its own settings, for example ``{"cleanup.policy": "compact"}``."""
         topic = NewTopic(name, partitions, replication_factor=1, config=dict(config or {}))
         self.admin.create_topics([topic])[name].result(REQUEST_S)
         wait_until(lambda: self.led_partitions(name) == partitions, f"{name} has {partitions} led partitions")
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic have `total` partitions, more than it has."""
+        """Add partitions to a topic, up to `total`."""
         self.admin.create_partitions([NewPartitions(name, total)])[name].result(REQUEST_S)
         wait_until(lambda: self.led_partitions(name) == total, f"{name} has {total} led partitions")
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records; one of that name that is made later is another one."""
+        """Delete a topic with its records; a topic created later under the same name is a new one."""
         self.admin.delete_topics([name])[name].result(REQUEST_S)
         wait_until(lambda: self.led_partitions(name) == 0, f"{name} is gone")
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Let the log begin at another offset, as retention does.
+        """Move the start of logs to other offsets, as retention does.
 
-        A broker that is killed within the next minute may forget it; one that is stopped does not.
+        A broker that is killed within the next minute may forget the new start; a stopped broker does not.
 
         Args:
             topic: its name.
@@ -88,9 +88,9 @@ class KafkaTopics:
             deleted.result(REQUEST_S)
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Partition → the first offset that is there and the one after the last.
+        """Partition → its first offset and its end offset.
 
-        A broker that has just started, or has just made a partition, says for a while that it does not lead it.
+        Retries: a broker that has just started, or just created a partition, denies for a while to lead it.
         """
         deadline = time.monotonic() + REQUEST_S
         consumer = Consumer({**self._options, "group.id": "never committed"})
@@ -107,14 +107,14 @@ class KafkaTopics:
             consumer.close()
 
     def led_partitions(self, topic: str) -> int:
-        """How many partitions of a topic can be read and written now; 0 where there is no such topic."""
+        """Number of a topic's partitions that have a leader now; 0 if the topic does not exist."""
         found = self.admin.list_topics(timeout=REQUEST_S).topics.get(topic)
         return 0 if found is None else sum(partition.leader >= 0 for partition in found.partitions.values())
 
     def produce(self, topic: str, records: Iterable[KafkaRecord | bytes | str]) -> list[tuple[int, int]]:
-        """Produce records, or values without anything else, and wait until the broker has them all.
+        """Produce records, or bare values, and wait until the broker has acknowledged all of them.
 
-        In order, and each one once unless the broker goes down meanwhile: a record can be there twice then.
+        In order, and each record once; a broker that fails meanwhile may have a record twice.
 
         Returns:
             the partition and offset of each record, in the order of the records.
@@ -126,10 +126,10 @@ class KafkaTopics:
     def produce_in_transaction(
         self, topic: str, records: Iterable[KafkaRecord | bytes | str], *, commit: bool
     ) -> list[tuple[int, int]]:
-        """Produce records in one transaction of a new producer, and commit it or abort it; see `produce`.
+        """Produce records in one transaction of a new producer, and commit or abort it; see `produce`.
 
-        Either way a control record of its own takes an offset behind them, in each partition; two, where the
-        broker is killed soon after.
+        Either way a control record takes one offset behind the records in each partition; two if the broker is
+        killed soon after.
         """
         producer = Producer({**self._options, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(REQUEST_S)
@@ -143,7 +143,7 @@ class KafkaTopics:
 
     @functools.cached_property
     def admin(self) -> AdminClient:
-        """One client for all calls: results come in only while it lives."""
+        """One client for all calls: results arrive only while the client exists."""
         return AdminClient({**self._options})
 
 
@@ -193,7 +193,7 @@ def _deliver(producer: Producer, topic: str, records: Iterable[KafkaRecord | byt
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
-    """Produce each line of stdin as one record; a topic that is not there gets four partitions."""
+    """Produce each line of stdin as one record; a missing topic is created with four partitions."""
     topics = KafkaTopics({"bootstrap.servers": bootstrap_servers})
     if topics.led_partitions(topic) == 0:
         topics.create_topic(topic, 4)

@@ -1,4 +1,4 @@
-"""Everything that a job shows and leaves, searched for secrets: what was printed, files, command lines, Spark's UI."""
+"""A search for secrets in everything that a job exposes: its output, files, command lines and Spark UI."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _API = (
 
 @dataclass
 class Seen:
-    """Bytes that somebody but the job's owner may see, by where they were seen; safe for several threads."""
+    """Content that others than the job's owner may see, by place; thread-safe."""
 
     places: dict[str, bytes] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, place: str, text: str | bytes) -> None:
-        """Keep what was seen at a place."""
+        """Keep the content of a place."""
         with self._lock:
             self.places[place] = text.encode() if isinstance(text, str) else text
 
     def add_file(self, name: str, body: bytes) -> None:
-        """Keep a file; columns and records are looked through unpacked too."""
+        """Keep a file's name and content; Parquet and Avro files are kept decoded too."""
         self.add(f"name of {name}", name)
         self.add(name, _unpacked(body))
 
@@ -51,7 +51,7 @@ class Seen:
                     self.add_file(str(path), path.read_bytes())
 
     def leaks(self, secrets: Mapping[str, str]) -> list[str]:
-        """Which secret is where, as it is or in a form that only hides it from the eye."""
+        """Each found secret with its place, plain or in another of its `forms_of`."""
         with self._lock:
             return sorted(
                 f"{name} in {place}"
@@ -62,7 +62,7 @@ class Seen:
 
 
 def forms_of(secret: str) -> set[bytes]:
-    """A secret as it is, escaped for JSON and URLs, and in base64 at any place of a longer text."""
+    """A secret plain, escaped for JSON and URLs, and in base64 at any position of a longer text."""
     whole = secret.encode()
     forms = {whole, json.dumps(secret)[1:-1].encode(), quote(secret).encode(), quote(secret, safe="").encode()}
     for shift in range(3):
@@ -74,7 +74,7 @@ def forms_of(secret: str) -> set[bytes]:
 
 @contextlib.contextmanager
 def command_lines(seen: Seen) -> Iterator[None]:
-    """Keep the command line of every process that this one starts, however short it lives."""
+    """Keep the command lines of all descendant processes, read every 10 ms."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -94,7 +94,7 @@ def command_lines(seen: Seen) -> Iterator[None]:
 
 
 def add_spark_ui(seen: Seen, url: str) -> int:
-    """Keep every page of a running driver's UI that links lead to, and what its API says; how many there were."""
+    """Keep the linked pages of a running driver's UI, and its API's answers, at most `_PAGES`; returns their number."""
     application = json.loads(_fetch(f"{url}/api/v1/applications"))[0]["id"]
     waiting = [f"{url}/jobs/", *(f"{url}/api/v1/applications/{application}/{name}" for name in _API)]
     fetched: set[str] = set()

@@ -1,4 +1,4 @@
-"""Server processes on loopback: started until they answer, ended by their id."""
+"""Server processes on loopback: started and waited for until they answer, ended by their id."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ HOST = "127.0.0.1"
 START_S = 120.0
 STOP_S = 30.0
 PORT_ATTEMPTS = 5
-# Below what systems give to outgoing connections (Linux from 32768, others from 49152): nobody's connection is on a
-# server's port while it is down, not even a client's that tries to reach it.
+# Below the ephemeral ports (Linux from 32768, others from 49152): while a server is down, no outgoing connection takes
+# its port, not even that of a client that tries to reach it.
 _PORTS = range(10_000, 32_768)
-# What Java, Go and Python say.
+# Error texts of Java, Go and Python.
 _PORT_TAKEN = ("ddress already in use", "BindException")
 
 T = TypeVar("T")
 
 
 class ServerStartError(Exception):
-    """A server ended or did not answer in time; the message has what it said last."""
+    """A server ended or did not answer in time; the message has its log output."""
 
 
 class PortTakenError(ServerStartError):
-    """Another process was faster with the port: start with other ports."""
+    """Another process has the port: start with other ports."""
 
 
 class ServerProcess:
@@ -41,12 +41,12 @@ class ServerProcess:
     def __init__(
         self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Nothing is started yet.
+        """Do not start the program yet.
 
         Args:
-            name: the server's, for messages.
+            name: of the server, for messages.
             command: the program and its arguments.
-            log: takes all that the program writes; its folder is the working directory.
+            log: takes the program's stdout and stderr; the log's folder is the working directory.
             environment: of the program; this process's own by default.
         """
         self._name = name
@@ -56,40 +56,40 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """In another process it is one that was never started: only who started it can end it."""
+        """State without the process: a copy in another process counts as never started, and cannot end the program."""
         return vars(self) | {"_process": None}
 
     @property
     def pid(self) -> int:
-        """The id of the process that was started last."""
+        """The id of the last started process."""
         if self._process is None:
             raise ValueError(f"{self._name} was never started")
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the program was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def listening_ports(self) -> set[int]:
-        """Where it answers, and not another process that was there first."""
+        """Ports on which this program listens, and not another process that took the port first."""
         sockets = psutil.Process(self.pid).net_connections("tcp") if self.is_running else []
         return {at.laddr.port for at in sockets if at.status == psutil.CONN_LISTEN}
 
     def start(self, is_ready: Callable[[], bool]) -> None:
-        """Start it and wait until it is ready; where it is not, it does not run.
+        """Start the program and wait until it is ready; on failure the program is killed.
 
         Raises:
-            PortTakenError: it ended because a port was taken.
-            ServerStartError: it ended, or was not ready within START_S.
+            PortTakenError: the program ended because a port was taken.
+            ServerStartError: the program ended, or was not ready within START_S.
         """
         if self.is_running:
             raise ValueError(f"{self._name} runs already (process {self.pid})")
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with open(self._log, "ab") as log:
             begin = log.tell()
-            # In a session of its own, so that Ctrl-C reaches the tests alone: they end their servers.
+            # In a session of its own, so that Ctrl-C reaches only the tests, which end their servers.
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._log.parent,
@@ -112,15 +112,15 @@ class ServerProcess:
             raise kind(f"{self._name} ended with code {self._process.returncode}; it said: {said[-2000:]}")
 
     def said(self, since: int = 0) -> str:
-        """What it wrote to its log.
+        """Text of the program's log.
 
         Args:
-            since: the byte of the log to begin with.
+            since: first byte of the log to return.
         """
         return self._log.read_bytes()[since:].decode(errors="replace")
 
     def stop(self) -> None:
-        """End it in order, or by force where it does not end within STOP_S; one that has ended is left alone."""
+        """Terminate the program, and kill it if it does not end within STOP_S; no effect if it has ended."""
         if self._process is None:
             return
         self._process.terminate()
@@ -130,16 +130,16 @@ class ServerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), with all processes that it has started."""
+        """Kill the program and all processes that it has started (SIGKILL)."""
         if self._process is not None and self._process.poll() is None:
             kill_tree(psutil.Process(self._process.pid))
             self._process.wait()
 
 
 def kill_tree(process: psutil.Process) -> None:
-    """Kill a process with its children and theirs, as the loss of a machine does: none of them gets to react.
+    """Kill a process and all its descendants, as the loss of a machine does: none of them can react.
 
-    Each one is frozen before its children are listed, so that none can be born unseen.
+    Each process is suspended before its children are listed, so that no new child is missed.
     """
     try:
         process.suspend()
@@ -151,7 +151,7 @@ def kill_tree(process: psutil.Process) -> None:
 
 
 def on_free_ports(count: int, start: Callable[[Sequence[int]], T]) -> T:
-    """What `start` returns for ports that are free; called again with others where it finds one taken."""
+    """Call `start` with free ports, and after PortTakenError with others; at most PORT_ATTEMPTS calls."""
     attempts = PORT_ATTEMPTS
     while True:
         attempts -= 1
@@ -163,7 +163,7 @@ def on_free_ports(count: int, start: Callable[[Sequence[int]], T]) -> T:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

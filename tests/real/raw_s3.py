@@ -1,4 +1,4 @@
-"""S3 by a client of its own, for looking at what the project's store did."""
+"""S3 by a separate client, to check the effects of the project's store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUCKET = "lake"
 
 
 class RawS3:
-    """What of the bucket a store does not show: unfinished uploads, and keys that are no objects of ours."""
+    """Parts of the bucket that a store does not show: unfinished uploads, and keys of foreign objects."""
 
     def __init__(self, server: S3Server) -> None:
         self._client: Any = botocore.session.get_session().create_client(
@@ -33,11 +33,11 @@ class RawS3:
         return sorted(str(entry["Key"]) for entry in page.get("Contents", []))
 
     def begin_upload(self, key: str) -> None:
-        """Start an upload that nobody continues."""
+        """Start a multipart upload and leave it unfinished."""
         self._client.create_multipart_upload(Bucket=BUCKET, Key=key)
 
     def uploads(self, prefix: str) -> list[str]:
-        """Keys of unfinished uploads, one for each, sorted."""
+        """Keys of unfinished uploads, one for each upload, sorted."""
         found: list[str] = []
         while True:
             marker = {"KeyMarker": found[-1]} if found else {}

@@ -23,10 +23,10 @@ from timeline.stores.opening import open_store
 
 
 class S3Job(Job):
-    """A job file in a local folder; everything that it names is below a prefix of its own in the bucket."""
+    """A job file in a local folder; all its paths are below a prefix of its own in the bucket."""
 
     def __init__(self, folder: Path, server: S3Server, **changes: Any) -> None:
-        """Write the job file, with other blocks than `settings` has."""
+        """Write the job file; `changes` replace blocks of `settings`."""
         super().__init__(folder)
         self.server = server
         self.prefix = f"lake/job-{uuid.uuid4().hex[:8]}"
@@ -59,7 +59,7 @@ class S3Job(Job):
         return f"s3://{self.prefix}/{path}"
 
     def put(self, name: str, ids: Sequence[int], *, bad: int = 0) -> None:
-        """Write a source object whole; S3 knows no appending."""
+        """Write a whole source object; S3 has no append."""
         lines = [json.dumps({"id": number, "host": f"h{number % 3}"}) for number in ids] + ["{malformed"] * bad
         body = "".join(f"{line}\n" for line in lines).encode()
         self.fs.pipe_file(f"{self.prefix}/logs/{name}", gzip.compress(body) if name.endswith(".gz") else body)
@@ -75,7 +75,7 @@ class S3Job(Job):
         return Counter(self.table(table).to_pyarrow_table(columns=["id"])["id"].to_pylist())
 
     def left_over(self) -> list[str]:
-        """What should not be there: data files that no table names, unfinished uploads, pending instants."""
+        """Data files that no table names, unfinished uploads, and pending instants; a settled job has none."""
         tables = [self.table(name) for name in ("table", "copy", "quarantine")]
         visible = {uri.rpartition("/")[2] for table in tables for uri in table.file_uris()}
         objects: list[str] = self.fs.find(self.prefix)
@@ -89,13 +89,21 @@ class S3Job(Job):
 
 
 def small_job(folder: Path, server: S3Server, proxy: FaultProxy, *, ttl: str = "60s", **config: Any) -> S3Job:
-    """A job of twenty rows whose process reaches the store through the proxy; the test itself reaches it directly."""
+    """A job of twenty rows whose process reaches the store through the proxy; the test itself reaches it directly.
+
+    Args:
+        folder: takes the job file.
+        server: the store.
+        proxy: a proxy before the server.
+        ttl: of the writer's lease, as in a job file.
+        **config: options of botocore.
+    """
     job = S3Job(folder, server, storage=through(proxy, server, **config), writer={"lease_ttl": ttl})
     job.put("a.jsonl", range(20), bad=1)
     return job
 
 
 def through(proxy: FaultProxy, server: S3Server, **config: Any) -> dict[str, Any]:
-    """The block `storage` that reaches the server through the proxy; `config` are options of botocore."""
+    """A `storage` block that reaches the server through the proxy; `config` are options of botocore."""
     client = server.options["client_kwargs"] | {"endpoint_url": proxy.url}
     return server.options | {"client_kwargs": client, "config_kwargs": config}

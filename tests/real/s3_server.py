@@ -29,7 +29,7 @@ REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who may do everything on a server."""
+    """Credentials of a server's root user."""
 
     key: str = field(default_factory=lambda: secrets.token_hex(8))
     secret: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
@@ -37,13 +37,13 @@ class Credentials:
 
 @dataclass(frozen=True)
 class S3Server:
-    """A server: where it listens, what opens it, and the process behind it.
+    """A server: its port, credentials and process.
 
     Attributes:
         port: on loopback; the same after a restart.
         credentials: key and secret.
-        authority: the certificate to trust, where it speaks TLS.
-        process: its process.
+        authority: certificate that clients trust; None without TLS.
+        process: the server's process.
     """
 
     port: int
@@ -53,7 +53,7 @@ class S3Server:
 
     @property
     def endpoint_url(self) -> str:
-        """Where clients find it."""
+        """The endpoint URL for clients."""
         return f"{'http' if self.authority is None else 'https'}://{HOST}:{self.port}"
 
     @property
@@ -68,7 +68,7 @@ class S3Server:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options for `open_store`; where it speaks TLS they trust its authority."""
+        """The options for `open_store`; with TLS they trust the server's authority."""
         client = {"endpoint_url": self.endpoint_url, "region_name": REGION}
         options: dict[str, Any] = {"key": self.key, "secret": self.secret, "client_kwargs": client}
         if self.authority is not None:
@@ -79,15 +79,15 @@ class S3Server:
         return options
 
     def start(self) -> None:
-        """Start it, again after `stop` or `kill` on the same port and the same data; it answers then."""
+        """Start or restart the server on the same port and data; returns when it answers."""
         self.process.start(self._answers)
 
     def stop(self) -> None:
-        """End it in order; nothing happens where it does not run."""
+        """Stop the server gracefully; no effect if it does not run."""
         self.process.stop()
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does (SIGKILL)."""
+        """Kill the server (SIGKILL)."""
         self.process.kill()
 
     def _answers(self) -> bool:
@@ -97,7 +97,7 @@ class S3Server:
         try:
             urllib.request.urlopen(self.endpoint_url, timeout=1, context=trust).close()
         except urllib.error.HTTPError as answer:
-            # It refuses a request without a signature.
+            # A refusal of the unsigned request is an answer.
             answer.close()
         except OSError:
             return False
@@ -105,7 +105,7 @@ class S3Server:
 
 
 def build() -> Path:
-    """The server's binary, built in the cache if it is not there yet.
+    """Path of the server's binary, built into the cache if missing.
 
     Raises:
         MissingToolchainError: there is no Go toolchain.
@@ -133,9 +133,9 @@ def launch(
         certificates: TLS with these; without TLS by default.
 
     Raises:
-        MissingToolchainError: it cannot be built here.
-        PortTakenError: someone listens on the port.
-        ServerStartError: it does not start.
+        MissingToolchainError: the server cannot be built here.
+        PortTakenError: another process listens on the port.
+        ServerStartError: the server does not start.
     """
     binary = build()
     credentials = credentials or Credentials()

@@ -1,9 +1,9 @@
-"""Kafka, S3, Spark and TiKV for a person, in the background on loopback: ``make services``, ``make services-stop``.
+"""Kafka, S3, Spark and TiKV in the background on loopback, for manual use: ``make services``, ``make services-stop``.
 
 ::
 
     .services/<name>/        data and logs; they stay
-    .services/<name>.pid     processes and settings of what runs, readable for the owner only
+    .services/<name>.pid     processes and settings of a running service, readable only for the owner
     .services/s3.key         the S3 server's credentials, the same at every start
 
 ``python -m tests.real.services {start,status,stop} [NAME …]``
@@ -47,10 +47,10 @@ BUCKET = "lake"
 
 @dataclass(frozen=True)
 class Launched:
-    """What was started.
+    """A started service.
 
     Attributes:
-        processes: all of them.
+        processes: all its processes.
         settings: block of a job file → its keys.
     """
 
@@ -60,12 +60,12 @@ class Launched:
 
 @dataclass(frozen=True)
 class Service:
-    """One that can be started.
+    """A service that can be started.
 
     Attributes:
         name: of its folder and its pid file.
-        ports: the customary ones, taken if all of them are free.
-        launch: starts it over a folder on as many ports.
+        ports: the default ports, used if all of them are free.
+        launch: starts the service over a folder, on the same number of ports.
     """
 
     name: str
@@ -75,10 +75,10 @@ class Service:
 
 @dataclass(frozen=True)
 class Running:
-    """What a pid file holds.
+    """Content of a pid file.
 
     Attributes:
-        commands: process id → its command line, by which it is known again: ids are given to others later.
+        commands: process id → its command line, which identifies the process: the system reuses ids.
         settings: block of a job file → its keys.
     """
 
@@ -87,24 +87,24 @@ class Running:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that still run."""
+        """Ids of the processes that still run."""
         return [pid for pid, command in self.commands.items() if _command(pid) == command]
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its processes still run."""
+        """Whether all processes of the service still run."""
         return len(self.pids) == len(self.commands)
 
 
 def start(services: Sequence[Service], folder: Path) -> list[str]:
-    """Start what does not run yet, side by side.
+    """Start the services that do not run yet, in parallel.
 
     Args:
-        services: those to start.
+        services: the services to start.
         folder: takes their data, logs and pid files.
 
     Returns:
-        what could not be started and why, one text for each.
+        a message with the reason for each service that could not be started.
     """
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -120,10 +120,10 @@ def start(services: Sequence[Service], folder: Path) -> list[str]:
 
 
 def stop(folder: Path) -> list[str]:
-    """End all that runs, in order, and remove the pid files; data, logs and credentials stay.
+    """Stop all running services gracefully and remove the pid files; data, logs and credentials stay.
 
     Returns:
-        the names of what ran.
+        the names of the services that ran.
     """
     ended = []
     for path in _pid_files(folder):
@@ -134,7 +134,7 @@ def stop(folder: Path) -> list[str]:
 
 
 def status(folder: Path) -> str:
-    """What runs, and what a job file has to say to use it; for people."""
+    """The running services and a job file that uses them, human-readable."""
     running = {path.stem: _read(path) for path in _pid_files(folder)}
     if not running:
         return "nothing runs; start it with: make services"
@@ -148,7 +148,7 @@ def status(folder: Path) -> str:
 
 
 def job_file(settings: Sequence[Mapping[str, Keys | Sequence[Keys]]]) -> list[str]:
-    """A job file for what runs, line by line: it works as it is, on the bucket that is there."""
+    """Lines of a job file for running services; it works unchanged, on the existing bucket."""
     blocks: dict[str, Keys | Sequence[Keys]] = {}
     for each in settings:
         blocks |= each
@@ -227,7 +227,7 @@ def _start(service: Service, folder: Path) -> None:
             return
         _end(_read(pid_file))
     launched = _launch(service, folder / service.name)
-    # Written at once after the start: what is not in a pid file is not found again.
+    # Written right after the start: a process that is in no pid file is not found again.
     commands = {process.pid: _command(process.pid) for process in launched.processes}
     _write_secret(pid_file, json.dumps({"commands": commands, "settings": launched.settings}, indent=1))
 
@@ -242,7 +242,7 @@ def _launch(service: Service, folder: Path) -> Launched:
 
 
 def _end(running: Running) -> bool:
-    """End its processes, which end what they have started; whether there were any."""
+    """End a service's processes, which end their children; returns whether any ran."""
     pids = running.pids
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
@@ -255,7 +255,7 @@ def _end(running: Running) -> bool:
 
 
 def _command(pid: int) -> list[str]:
-    """The command line of a process; empty where there is none (any more)."""
+    """The command line of a process; empty if the process does not exist."""
     try:
         return psutil.Process(pid).cmdline()
     except psutil.NoSuchProcess:
@@ -277,7 +277,7 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 def main() -> int:
-    """Do what the command line says; the exit code."""
+    """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="services", description="Kafka, S3, a Spark cluster and TiKV's protocol on loopback."
     )

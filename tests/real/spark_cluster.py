@@ -2,7 +2,7 @@
 
 ::
 
-    master                             knows the workers; tells how many there are as JSON
+    master                             knows the workers; lists them as JSON
     worker 0 ── executor ── python     one core each; an executor for each application, with its Python processes
     worker 1 ── executor ── python
 """
@@ -38,13 +38,13 @@ _EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """A cluster: where drivers find it, and its processes.
+    """A cluster: its ports and processes.
 
     Attributes:
         port: of the master.
-        web_port: of the master's page.
-        master: its process.
-        workers: theirs, by number.
+        web_port: of the master's web UI.
+        master: the master's process.
+        workers: the workers' processes, by number.
     """
 
     port: int
@@ -54,61 +54,61 @@ class SparkCluster:
 
     @property
     def master_url(self) -> str:
-        """For ``spark.master``."""
+        """The URL for ``spark.master``."""
         return f"spark://{HOST}:{self.port}"
 
     @property
     def web_url(self) -> str:
-        """The master's page, for people."""
+        """The URL of the master's web UI."""
         return f"http://{HOST}:{self.web_port}"
 
     @property
     def conf(self) -> dict[str, str]:
-        """Settings of a driver that uses all of this cluster and nothing but loopback."""
+        """Settings of a driver that uses the whole cluster, on loopback only."""
         return {"spark.master": self.master_url, "spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
 
     def start(self) -> None:
-        """Start all of it; the workers have registered then."""
+        """Start master and workers; returns when the workers have registered."""
         self.master.start(lambda: {self.port, self.web_port} <= self.master.listening_ports)
         with ThreadPoolExecutor(len(self.workers)) as pool:
             list(pool.map(self.start_worker, range(len(self.workers))))
 
     def start_worker(self, number: int) -> None:
-        """Start one worker, again after `kill_worker`; it has registered then."""
+        """Start or restart one worker; returns when it has registered."""
         worker = self.workers[number]
         worker.start(lambda: not worker.listening_ports.isdisjoint(self.registered_ports()))
 
     def kill_worker(self, number: int) -> None:
-        """Lose a machine: its worker, the executors and their Python processes end at once (SIGKILL)."""
+        """Simulate the loss of a machine: kill its worker, executors and their Python processes (SIGKILL)."""
         self.workers[number].kill()
 
     def stop(self) -> None:
-        """End all of it, applications included."""
+        """Kill the whole cluster, applications included."""
         for process in (*self.workers, self.master):
             process.kill()
 
     def registered_ports(self) -> list[int]:
-        """Where the workers listen that the master knows and hears from; none while it starts."""
+        """Ports of the workers that the master reports as alive; none while the master starts."""
         try:
             with urllib.request.urlopen(f"{self.web_url}/json/", timeout=5) as answer:
                 workers: list[dict[str, Any]] = json.load(answer)["workers"]
         except urllib.error.HTTPError as early:
-            # The port is there before its pages are.
+            # The port is open before its pages exist.
             early.close()
             return []
         except json.JSONDecodeError:
-            # The page for people is there before this one, and answers for all paths that nobody has taken.
+            # The HTML page exists before this one, and answers for all unregistered paths.
             return []
         except (OSError, http.client.HTTPException):
-            # A machine that stood still for a while: the master is asked again.
+            # The machine stalled for a while: the caller asks the master again.
             return []
         return [worker["port"] for worker in workers if worker["state"] == "ALIVE"]
 
     def executors(self, number: int | None = None) -> list[psutil.Process]:
-        """The executors that run now.
+        """The running executors.
 
         Args:
-            number: of a worker; those of all workers by default.
+            number: of a worker; by default the executors of all workers.
         """
         workers = self.workers if number is None else [self.workers[number]]
         return [
@@ -124,14 +124,14 @@ def launch(folder: Path, ports: Sequence[int], workers: int = 2) -> SparkCluster
     """A started cluster.
 
     Args:
-        folder: takes the logs, and for each worker a folder of its own.
-        ports: on loopback: of the master and of its page.
-        workers: how many, each of one core and 1 GiB.
+        folder: takes the logs, and a folder for each worker.
+        ports: on loopback: of the master and of its web UI.
+        workers: number of workers, each with one core and 1 GiB.
 
     Raises:
         MissingToolchainError: there is no Java.
-        PortTakenError: someone listens on one of the ports.
-        ServerStartError: it does not start.
+        PortTakenError: another process listens on one of the ports.
+        ServerStartError: the cluster does not start.
     """
     find_java("Spark")
     cluster = SparkCluster(
@@ -159,17 +159,17 @@ def running(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
 
 
 def executor_python(folder: Path) -> Path:
-    """A Python for executors that has the packages of this one, but not this project: it has to be shipped.
+    """A Python for executors with the packages of this one, but without this project, which has to be shipped.
 
-    A driver names it to its executors by PYSPARK_PYTHON in its environment; ``spark.pyspark.python`` is read by
-    spark-submit alone.
+    A driver passes its path to executors by PYSPARK_PYTHON in its environment; only spark-submit reads
+    ``spark.pyspark.python``.
 
     Args:
-        folder: takes the environment.
+        folder: takes the virtual environment.
     """
     venv.create(folder, with_pip=False, symlinks=True)
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    # The .pth files of a folder that is added like this are not read, so that editable installs stay unseen.
+    # Python does not read the .pth files of a folder that is added like this, so editable installs stay hidden.
     packages = folder / "lib" / name / "site-packages" / "packages.pth"
     packages.write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"
@@ -178,14 +178,14 @@ def executor_python(folder: Path) -> Path:
 def _worker(folder: Path, number: int, master_url: str) -> ServerProcess:
     resources = ["--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY]
     ports = ["--port", "0", "--webui-port", "0"]
-    # Machines of their own to Spark: a speculative copy never runs on the host of the first attempt.
+    # A host of its own per worker: a speculative copy never runs on the host of the first attempt.
     host = f"127.0.0.{number + 2}"
     return _daemon("worker", folder, *resources, *ports, "-d", str(folder), master_url, host=host)
 
 
 def _daemon(role: str, folder: Path, *arguments: str, host: str = HOST) -> ServerProcess:
     home = Path(pyspark.__file__).parent
-    # What a developer has set for drivers of his own must not reach executors.
+    # A developer's own Spark and Python variables must not reach executors.
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))
     }
@@ -193,10 +193,10 @@ def _daemon(role: str, folder: Path, *arguments: str, host: str = HOST) -> Serve
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": "256m",
-        # A taken port is an error, not a reason to listen on the next one; and the master's REST server has always the
-        # same port: of two masters on a machine one would register no workers.
+        # A taken port is an error, no reason to try the next one. The master's REST server always has the same port:
+        # of two masters on a machine one would register no workers.
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false",
-        # Executors have it from their worker.
+        # Executors inherit the options from their worker.
         "JDK_JAVA_OPTIONS": java_options(),
     }
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]

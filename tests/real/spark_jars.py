@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.real.toolchain import Artifact, MissingToolchainError, fetch_jars
 
 VERSION = "4.1.3"
-# Everything else that the source depends on is among Spark's own jars; the token provider is not published for 4.1.
+# Spark's own jars have all other dependencies of the source; the token provider is not published for 4.1.
 _KAFKA_SOURCE = (
     Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", VERSION),
     Artifact("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),

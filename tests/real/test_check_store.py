@@ -25,7 +25,7 @@ MINE = "somebody/else's"
 
 @pytest.fixture
 def prefix(s3: S3Server) -> Iterator[str]:
-    """A prefix with an object in it, which is all that is there afterwards."""
+    """A prefix with one object, and nothing else afterwards."""
     prefix = f"check-{uuid.uuid4().hex}"
     store = open_store(f"s3://lake/{prefix}", s3.options)
     store.put(MINE, b"mine")

@@ -1,7 +1,7 @@
-"""A job on a real Spark cluster: nothing is shared but the object store, and executors have no Tideline of their own.
+"""A job on a real Spark cluster: only the object store is shared, and executors have no Tideline of their own.
 
-Every request to the store passes a proxy that can hold the put of a data file: the task that asked for
-it is in the middle of its work for as long as a test likes, and its file lands whenever a test likes.
+Every request to the store passes a proxy that can hold the put of a data file: a test decides how long the task
+stays in the middle of its work, and when its file lands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 WIDE_ROWS = 4500
-"""Rows of a kilobyte: more than what one task takes, so that two such files are two tasks."""
+"""Rows of 1 kB: more than the smallest split size, so that two such files are two tasks."""
 
 HELD = Rule(Fault.HANG, "PUT", r"/table/[^/]*-0_.*\.parquet")
 
@@ -55,12 +55,12 @@ class ClusterJob(S3Job):
         self.write(
             source=self.settings()["source"] | {"max_files_per_epoch": 2},
             spark={"small_epochs": "executors"} | dict(spark),
-            # A client that gives up would ask again while its first request is held.
+            # After a timeout the client would retry while its first request is held.
             storage=through(proxy, self.server, read_timeout=100),
         )
 
     def put_wide(self, name: str, first: int) -> range:
-        """Write a source object that fills a task, with one malformed line; its ids."""
+        """Write a source object that fills a task, with one malformed line; returns its ids."""
         ids = range(first, first + WIDE_ROWS)
         lines = [*(json.dumps({"id": number, "host": "h" * 1000}) for number in ids), "{malformed"]
         self.fs.pipe_file(f"{self.prefix}/logs/{name}", "".join(f"{line}\n" for line in lines).encode())
@@ -112,7 +112,7 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 
 def pages(url: str) -> str:
-    """What Spark's UI shows of an application: settings, stages, tasks, executors."""
+    """The pages of Spark's UI and API on an application: settings, stages, tasks, executors."""
     with urllib.request.urlopen(f"{url}/api/v1/applications", timeout=10) as answer:
         (application,) = json.load(answer)
     api = f"{url}/api/v1/applications/{application['id']}"

@@ -1,4 +1,4 @@
-"""A disk that is full, wherever an epoch notices it: one clear message, nothing half visible, exact afterwards."""
+"""A full disk at any step of an epoch: one clear message, nothing half visible, exact afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISK_KIB = 2_048
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB; only root may make one."""
+    """A file system of 2 MiB; only root may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_KIB}k", "tmpfs", str(folder)]
@@ -61,7 +61,7 @@ def test_epoch_on_a_full_disk_is_told_and_exact_once_there_is_space(free_kib: in
     words = failed.err.splitlines()[-1]
     assert "No space left on device" in words and str(disk) in words, words
     assert "the disk is full: free space there, then start again" in words, words
-    # Whole or not at all: the last space may go between the commits of two targets, and the epoch is decided then.
+    # All or nothing: the disk may fill up between the commits of two targets, and the epoch is decided by then.
     assert job.ids() in (Counter(range(10)), Counter(range(110)))
     ballast.unlink()
     recovered = job.tideline("recover")
@@ -73,7 +73,7 @@ def test_epoch_on_a_full_disk_is_told_and_exact_once_there_is_space(free_kib: in
 
 
 def fill(ballast: Path, free_kib: int) -> None:
-    """Leave so much space on the disk."""
+    """Fill the disk up to `free_kib` of free space."""
     with ballast.open("wb", buffering=0) as file:
         status = os.statvfs(ballast.parent)
         file.write(bytes(status.f_bavail * status.f_frsize - free_kib * 1024))

@@ -1,4 +1,4 @@
-"""A job on a real broker that is killed, stays away, or goes on beside a driver that was frozen: exact all the same."""
+"""A Kafka job whose broker is killed or does not answer, whose driver is frozen or loses its JVM, stays exact."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_broker_that_comes_back_is_asked_about_every_partition_and_each_gets_its
     assert kafka_job.tideline("run").code == 0
     kafka_job.produce(100, 40_000)  # more than is fetched of each partition before all have answered
     kafka.stop()
-    kafka.start()  # a new leader epoch: its logs may have been cut off
+    kafka.start()  # a new leader epoch: the logs may have been truncated
     kafka_job.write_source(broker_timeout="10s")
     ended = kafka_job.tideline("run")
     assert ended.code == 0, ended.err
@@ -118,7 +118,7 @@ def test_driver_on_spark_that_is_frozen_adds_nothing_when_it_wakes(kafka_job: Ka
     kafka_job.assert_exact(150)
     frozen.send_signal(signal.SIGCONT)
     woken = finish(frozen)
-    # Taken over before its decision it lost; behind it, what it had decided was finished by the other.
+    # Before its decision the frozen writer loses; after it, the successor has completed the decided epoch.
     assert woken.code in ((7,) if point == "manifest" else (0, 7)), woken.err
     assert kafka_job.tideline("recover").code == 0
     kafka_job.assert_exact(150)
@@ -131,7 +131,7 @@ def test_jvm_that_dies_between_two_epochs_is_named_and_leaves_no_trace_in_the_lo
     wait_until_frozen(ingests)
     (java,) = [process for process in psutil.Process(ingests.pid).children(recursive=True) if process.name() == "java"]
     java.kill()
-    # Its parent is frozen and cannot ask for its end.
+    # The frozen parent cannot reap the process.
     wait_until(lambda: java.status() == psutil.STATUS_ZOMBIE, "the JVM has ended")
     ingests.send_signal(signal.SIGCONT)
     failed = finish(ingests)

@@ -1,4 +1,4 @@
-"""Jobs that read Kafka, run as a user runs them, and their tables compared with what was produced."""
+"""Jobs that read Kafka, run as a user runs them, and their tables compared with the produced records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topic() -> str:
 
 @pytest.fixture
 def job(kafka: KafkaServer, topic: str, tmp_path: Path) -> Iterator[Job]:
-    """A job on a topic of four partitions that does not hold anything yet."""
+    """A job on an empty topic of four partitions."""
     kafka.create_topic(topic, 4)
     job = Job(tmp_path)
     job.write(source=source_of(kafka, topic), lineage=True)
@@ -126,7 +126,7 @@ def test_job_killed_while_it_writes_goes_on_with_every_record_once(kafka: KafkaS
 def test_broker_restarted_in_an_epoch_while_records_arrive_fails_no_epoch(
     kafka: KafkaServer, topic: str, job: Job
 ) -> None:
-    # So little is fetched ahead that the first epoch is far from read when the broker goes.
+    # A small prefetch: most of the first epoch is unread when the broker is killed.
     ahead = {"queued.max.messages.kbytes": "1024", "max.partition.fetch.bytes": "65536"}
     job.write(source=source_of(kafka, topic, max_records_per_epoch=30_000, options=ahead), lineage=True)
     produce(kafka, topic, range(50_000), size=1000)

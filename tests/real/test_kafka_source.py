@@ -1,4 +1,4 @@
-"""The Kafka source on a real broker: what it plans, what it reads, and what it says of what is gone."""
+"""The Kafka source on a real broker: its plans, its rows, and its reports of lost records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.real
 
 COLUMNS = {"id": "bigint"}
 KEPT = {"retention.ms": "-1"}
-"""For topics with records of a time long ago, which a broker deletes otherwise."""
+"""For topics with old timestamps: with the default retention the broker deletes their records."""
 
 _numbers = count()
 
@@ -229,11 +229,19 @@ def test_topic_that_was_never_there_is_named(kafka: KafkaServer, topic: str) -> 
         reading_of(kafka, topic).epoch()
 
 
-# What is gone. Each stops the job, and is left behind where loss is accepted.
+# Lost records. Each loss stops the job; once accepted, it becomes a hole.
 
 
 def stops_and_goes_on(kafka: KafkaServer, topic: str, reading: Reading, error: type[SourceError], holes: str) -> None:
-    """The loss stops a job; with loss accepted it goes on, and no later start hears of it."""
+    """The loss stops a job; with loss accepted the job goes on, and no later start reports it.
+
+    Args:
+        kafka: the broker.
+        topic: the only topic of the reading.
+        reading: has committed a position before the loss.
+        error: stops the job.
+        holes: part of the expected text of the holes.
+    """
     with pytest.raises(error) as stopped:
         reading.epoch()
     assert holes in str(stopped.value)
@@ -291,7 +299,7 @@ def test_log_that_ends_below_the_position_goes_on_as_another_life(kafka: KafkaSe
     kafka.produce(topic, values(range(10)))
     reading = reading_of(kafka, topic)
     reading.all()
-    # A broker alone never loses the end of a log: the position says that it once reached further.
+    # A single broker never loses the end of a log: the position claims a longer log.
     (at,) = reading.chain.positions.values()
     reading.chain = Chain(1, {f"{topic}/0": Position(25, at.detail)})
     stops_and_goes_on(kafka, topic, reading, SourceChangedError, f"{topic}/0 [10, 25): the log was cut off")
@@ -399,7 +407,7 @@ def test_broker_that_is_killed_and_comes_back_in_the_middle_of_a_range_fails_not
 ) -> None:
     kafka.create_topic(topic, 2)
     kafka.produce(topic, [json.dumps({"id": number, "pad": "x" * 1000}) for number in range(60_000)])
-    # So little is fetched ahead that the first partition is far from read when the broker goes.
+    # A small prefetch: most of the first partition is unread when the broker is killed.
     ahead = {"queued.max.messages.kbytes": "1024", "max.partition.fetch.bytes": "65536"}
     reading = reading_of(kafka, topic, options=ahead)
     plan = reading.source.plan({})
@@ -420,7 +428,7 @@ def test_broker_that_is_killed_and_comes_back_in_the_middle_of_a_range_fails_not
 
 @dataclass(frozen=True)
 class Restart:
-    """A broker's restart: what was read before it, and how a plan and a task ended while it was down."""
+    """A broker's restart: the reading before it, and the errors of a plan and a task while the broker was down."""
 
     topic: str
     before: Reading
@@ -430,7 +438,7 @@ class Restart:
 
 @pytest.fixture(scope="module")
 def restart(kafka: KafkaServer) -> Restart:
-    """Ten records, read under the first leader; twenty more behind them under the second."""
+    """Ten records, read under the first leader; twenty more after them, written under the second."""
     topic = f"orders-{next(_numbers)}"
     kafka.create_topic(topic)
     kafka.produce(topic, values(range(10)))
@@ -467,7 +475,7 @@ def test_log_that_was_cut_off_under_a_new_leader_is_told_though_it_has_grown_aga
 ) -> None:
     reading = restart.before.restarted(source_of(kafka, topics=[restart.topic]))
     shard = f"{restart.topic}/0"
-    # Had the leader before written 15 records, 5 would be lost, and their offsets would be those of others now.
+    # Had the first leader written 15 records, 5 would be lost, and other records would have their offsets now.
     reading.chain = Chain(1, {shard: Position(15, reading.chain.positions[shard].detail)})
     stops_and_goes_on(kafka, restart.topic, reading, SourceChangedError, f"{shard} [10, 15): the log was cut off")
     assert ids(reading) == list(range(30))

@@ -1,4 +1,4 @@
-"""Whatever becomes of a job, its secrets are nowhere but in its environment: the proof is a search through all it left.
+"""A job's secrets are only in its environment, however the job ends: a search through all its output finds none.
 
 The job reads Kafka by SASL and TLS with an encrypted key and writes to S3 over TLS, with Spark's UI and event log on.
 """
@@ -40,13 +40,13 @@ TOPIC = "leaks"
 
 
 def new_secret() -> str:
-    """A secret with what has to be escaped in JSON, in URLs and in regular expressions."""
+    """A secret with characters that are escaped in JSON, URLs and regular expressions."""
     return f'{secrets.token_hex(8)}+/"%={secrets.token_hex(8)}'
 
 
 @dataclass
 class SecretJob:
-    """A job in a folder, each of its secrets by reference to a variable; all that its runs show is `seen`."""
+    """A job in a folder, each of its secrets by reference to a variable; `seen` has the output of its runs."""
 
     folder: Path
     kafka: KafkaServer
@@ -74,7 +74,7 @@ class SecretJob:
         self.file = self.write("job.yaml")
 
     def write(self, name: str, **source_options: str) -> Path:
-        """Write a job file; options are those of librdkafka to change."""
+        """Write a job file; `source_options` replace librdkafka options."""
         options = self.kafka.client_options(Listener.SASL_SSL)
         address = options.pop("bootstrap.servers")
         key = self.folder / "client.pem"
@@ -147,7 +147,7 @@ class SecretJob:
         return len(ActiveTimeline.load(open_store(self.timeline, self.s3.options)).completed().instants)
 
     def _lock_key(self) -> None:
-        """The client's certificate with its key encrypted."""
+        """Write the client's certificate with its key encrypted."""
         assert self.kafka.security is not None
         pem = self.kafka.security.certificates.client.read_bytes()
         key = load_pem_private_key(pem, None)
@@ -173,7 +173,7 @@ def produce(job: SecretJob, ids: range) -> None:
 
 
 def assert_nothing_leaked(job: SecretJob) -> None:
-    """Look through all that there is by now: what was seen, the job's folder, the bucket's."""
+    """Search the output so far, the job's folder, and its folder in the bucket."""
     job.seen.add_folder(job.folder)
     bucket = s3fs.S3FileSystem(**job.s3.options, use_listings_cache=False)
     for path in bucket.find(f"lake/{job.folder.name}"):

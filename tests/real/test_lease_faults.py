@@ -1,4 +1,4 @@
-"""A writer whose signs of life do not reach the store, or whose store is restarted under it."""
+"""A writer whose heartbeats do not reach the store, or whose store is restarted in an epoch."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tests.waiting import wait_until, wait_until_frozen
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 HEARTBEATS = Rule(Fault.REFUSE, "PUT", r"/writers/\d+\.json$", first=2, status=503)
-"""Every put of a lease but the one that takes it."""
+"""Every put of a lease except the first, which takes it."""
 
 DATA = Rule(Fault.HANG, "PUT", r"/table/.*-0_.*\.parquet$")
 
 
 @pytest.fixture
 def job(proxy: FaultProxy, s3: S3Server, tmp_path: Path) -> S3Job:
-    """Twenty rows; its lease is short, and it has the patience to wait for a put that hangs."""
+    """A job of twenty rows with a short lease, and a long client timeout for puts that hang."""
     return small_job(tmp_path, s3, proxy, ttl="1s", read_timeout=300, retries={"max_attempts": 0})
 
 
 @pytest.fixture
 def writer(job: S3Job, proxy: FaultProxy) -> Iterator[Command]:
-    """A run of the job in the middle of a data file, two of whose heartbeats did not arrive."""
+    """A run of the job in the middle of a data file, after two lost heartbeats."""
     proxy.arm(HEARTBEATS, DATA)
     with job.start("run") as process:
-        wait_until(lambda: proxy.fired[Fault.HANG] > 0 and proxy.fired[Fault.REFUSE] > 1, "it writes, no_listener")
+        wait_until(lambda: proxy.fired[Fault.HANG] > 0 and proxy.fired[Fault.REFUSE] > 1, "it writes, unheard")
         assert process.poll() is None
         yield process
         process.kill()

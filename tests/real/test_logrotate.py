@@ -1,4 +1,4 @@
-"""A job beside a log that is written all the time and that the real logrotate rotates: every line arrives once."""
+"""A job on a log that is written continuously and rotated by the real logrotate: every line arrives once."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ MODES = {
 }
 
 DELETING = ("rotate", "maxage")
-"""Modes that delete logs, read or not; what is deleted unread is told, and not to be had any more."""
+"""Modes that delete logs, read or not; a log that is deleted unread is reported and lost."""
 
 LOSE_NOTHING = ("create", "copy", "delaycompress", *DELETING)
-"""Modes that lose no line of a program that writes while they rotate."""
+"""Modes that lose no line that is written during the rotation."""
 
 
 @pytest.fixture(scope="module")
 def logrotate() -> str:
-    """The program; installed where it is missing and this process may."""
+    """Path of the program; installed if missing and this process is root."""
     with or_absent():
         for package in ("logrotate", "zstd"):
             if shutil.which(package) is None and not Path("/usr/sbin", package).exists():
@@ -68,7 +68,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 class Writer:
-    """Appends numbered lines until it is told to stop; `count` of them so far."""
+    """Appends numbered lines until `stop`; `count` is their number so far."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,7 @@ class Writer:
             self.stop()
 
     def stop(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         self._stop.set()
         self._thread.join()
 
@@ -117,8 +117,8 @@ def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode
     with ThreadPoolExecutor(1) as reading, writer.writing(), ExitStack() as at_end:
         running = job.start("run", "--continuous")
         at_end.callback(running.kill)
-        said = reading.submit(running.communicate)  # a job whose stderr nobody reads stops at a full pipe
-        # These lines tell no time: a small copy that the log outgrew before anybody read it would be a log of its own.
+        said = reading.submit(running.communicate)  # a full pipe on stderr blocks the job
+        # Lines without timestamps: a small copy that the log outgrew before the job read it would count as another log.
         wait_until(lambda: job.ids().total() > 0 or running.poll() is not None)
         for _ in range(ROTATIONS):
             time.sleep(1.1)
@@ -127,7 +127,7 @@ def test_every_line_arrives_once_beside_logrotate(job: Job, logrotate: str, mode
                 wait_until(lambda: len(job.ids()) >= reached or running.poll() is not None)  # noqa: B023
                 for rotated in log.parent.glob("app.jsonl.*"):
                     os.utime(rotated, (1.0e9, 1.0e9))  # for maxage: more than a day ago
-            # What is written to a log behind logrotate's own reading of it is lost before anybody could read it.
+            # A line that is written after logrotate has read the log is lost before the job can read it.
             with nullcontext() if mode in LOSE_NOTHING else writer.between_lines:
                 state = str(job.folder / "state")
                 done = subprocess.run([logrotate, "-f", "-s", state, settings], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The commands that only look, with what they look at on real servers: Kafka's offsets, and a timeline on S3."""
+"""The read-only commands on real servers: Kafka's offsets, and a timeline on S3."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def topic(kafka: KafkaServer) -> str:
 
 @pytest.fixture
 def job(kafka: KafkaServer, topic: str, tmp_path: Path) -> Iterator[Job]:
-    """A job on a topic of two partitions that does not hold anything yet."""
+    """A job on an empty topic of two partitions."""
     job = Job(tmp_path)
     job.write(source=source_of(kafka, topic))
     yield job
@@ -46,7 +46,7 @@ def produce(kafka: KafkaServer, topic: str, ids: range) -> None:
 
 
 def ends(kafka: KafkaServer, topic: str) -> dict[str, int]:
-    """The end of each partition's log, by shard."""
+    """Shard → end offset of its partition."""
     return {f"{topic}/{number}": end for number, (_, end) in kafka.offsets(topic).items()}
 
 
@@ -142,7 +142,7 @@ def test_brokers_that_do_not_answer_leave_what_is_committed_and_end_with_4(
 
 @pytest.fixture
 def job_on_s3(s3: S3Server, tmp_path: Path) -> Iterator[tuple[Job, s3fs.S3FileSystem, str]]:
-    """A job with everything on S3 and a past: a rollback, a commit, a prepared instant."""
+    """A job with everything on S3 and a history: a rollback, a commit, a prepared instant."""
     prefix = f"lake/looked-at-{uuid.uuid4().hex[:8]}"
     fs = s3fs.S3FileSystem(**s3.options, use_listings_cache=False, skip_instance_cache=True)
     job = Job(tmp_path)

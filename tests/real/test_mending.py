@@ -1,4 +1,4 @@
-"""`tideline fsck` and `replay-quarantine` against real servers: messages, objects, keys."""
+"""`tideline fsck` and `replay-quarantine` on real servers: Kafka records and S3 objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = count()
 
 def test_rejected_messages_come_back_with_key_time_and_headers(kafka: KafkaServer, tmp_path: Path) -> None:
     topic = f"mended-{next(_numbers)}"
-    now_ms = round(time.time() * 1000)  # an older one would be beyond the topic's retention
+    now_ms = round(time.time() * 1000)  # older records would exceed the topic's retention
     kafka.create_topic(topic, 2)
     kafka.produce(
         topic,

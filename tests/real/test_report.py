@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, not only that it is there."""
+"""The report page in a real browser: its visible content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 
 @pytest.fixture
 def look(chromium: Browser, tmp_path: Path) -> Look:
-    """Looks at a page, or at the report of one, with only the pictures that are named."""
+    """Loads a page, or the page of a report; `only` names the one picture to keep."""
 
     def at(what: str | JobReport, *, only: str | None = None, width: int = 1200, dark: bool = False) -> Seen:
         text = page(what) if isinstance(what, JobReport) else what
@@ -53,7 +53,7 @@ def look(chromium: Browser, tmp_path: Path) -> Look:
 
 
 def area(seen: Seen, colour: str) -> int:
-    """How many pixels of a screenshot have about this colour."""
+    """Number of pixels of a screenshot that have about this colour."""
     wanted = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
     return int((np.abs(shot(seen) - wanted).max(axis=2) < 14).sum())
 
@@ -103,13 +103,13 @@ def test_the_page_shows_what_it_says(look: Look) -> None:
     alternatives = re.findall(r'<img id="picture-\w+" alt="([^"]+)"', seen.dom)
     assert len(alternatives) == 5
     assert "1 rolled back, 1 pending" in alternatives[0]
-    # Each picture is there: five white cards with something in them.
+    # All pictures exist: five white cards with content.
     assert area(seen, PHASES[SpanPhase.WRITE].colour) > 3000
     assert area(seen, VERMILION) > 1000
 
 
 def test_nothing_is_asked_for_outside(look: Look) -> None:
-    # This one does ask: the proxy would see it.
+    # This page sends a request: the proxy records it.
     stranger = '<!DOCTYPE html><title>x</title><img src="http://outside.invalid/x.png">'
     assert any("outside.invalid" in line for line in look(stranger).asked)
     assert look(report(*made.eventful().entries)).asked == ()
@@ -148,7 +148,7 @@ def test_it_is_dark_in_the_dark_and_its_pictures_stay_white(look: Look) -> None:
 
 def test_it_fits_a_phone(look: Look) -> None:
     pictures = shot(look(report(*made.eventful().entries), width=520))
-    # What is too wide scrolls inside of its own box: nothing is cut off at the right edge.
+    # Wide content scrolls inside its own box: nothing is cut off at the right edge.
     assert pictures[:, -4:].min() > 200
 
 

@@ -1,4 +1,4 @@
-"""A job that has everything on S3, killed and run again."""
+"""A job with everything on S3, killed and run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of the tests keep what they are told, come back with it, and refuse who may not come in."""
+"""The test servers keep their data over restarts, and refuse unauthorized clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SECURED = [Listener.SASL_PLAINTEXT, Listener.SASL_SSL, Listener.SSL]
 
 
 def consume(options: dict[str, str], topic: str, until: int) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of the committed records of partition 0, up to an offset at least."""
+    """Offset, key and value of the committed records of partition 0, at least up to offset `until`."""
     consumer = Consumer({**options, "group.id": "never committed", "enable.partition.eof": True, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[tuple[int, bytes | None, bytes | None]] = []
@@ -70,7 +70,7 @@ def consume(options: dict[str, str], topic: str, until: int) -> list[tuple[int, 
 
 
 def wait_for_refusal(options: dict[str, str], words: str) -> None:
-    """Return when a client has been told why it is not let in."""
+    """Wait until a client gets a refusal with this text."""
     told: list[str] = []
     tell = {"log_level": 0, "error_cb": lambda error: told.append(f"{error.name()} {error.str()}")}
     consumer = Consumer({**options, **tell, "group.id": "refused"})
@@ -89,8 +89,8 @@ def test_killed_broker_comes_back_with_what_it_acknowledged(kafka: KafkaServer) 
     kafka.produce_in_transaction("kept", ["committed"], commit=True)
     kafka.kill()
     kafka.start()
-    # A coordinator that was killed before it noted that the markers are written writes them again, some time after the
-    # broker answers: until then nothing of the transaction is read, and afterwards there may be two.
+    # A coordinator that was killed before it recorded the written markers writes them again, some time after the broker
+    # answers: until then the transaction is not readable, and afterwards it may have two markers.
     wait_until(lambda: kafka.offsets("kept")[0][1] >= 6, "the transaction's end is there")
     assert kafka.offsets("kept")[0][0] == 0
     assert consume(kafka.client_options(), "kept", 6) == [
@@ -146,7 +146,7 @@ def test_two_clusters_fit_on_a_machine(spark_cluster: SparkCluster) -> None:
     assert spark_cluster.master.listening_ports == {spark_cluster.port, spark_cluster.web_port}
 
 
-# Prints which workers ran its tasks; a task that finds this project, or that is not let go, does not end well.
+# Prints which workers ran its tasks. A task waits for the file `go`, and fails if it can import this project.
 DRIVER = """
 import json, pathlib, sys, time
 from pyspark.sql import SparkSession
@@ -251,7 +251,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def services_say(word: str, folder: Path) -> str:
-    """What a person sees who starts or ends the smallest service."""
+    """Output of a command of `services` on the smallest service."""
     names = ["s3"] if word == "start" else []
     command = [sys.executable, "-m", "tests.real.services", word, *names, "--folder", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Half a minute of random faults on the whole thing; ``make soak`` takes longer."""
+"""Half a minute of random faults on the whole system; ``make soak`` takes longer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_random_faults_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     try:
         out, _ = process.communicate()
     finally:
-        process.terminate()  # it ends all that it has started
+        process.terminate()  # the process ends its own children
         process.wait()
     assert process.returncode == 0, out
     assert re.fullmatch(r"rows=\d+ faults=\d+ lost=0 duplicate=0 orphans=0", out.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""A store that answers late, twice, wrongly or not at all: the outcome is exact, or nothing is concluded.
+"""A store that answers late, twice, wrongly or not at all: the outcome is exact, or nothing is decided.
 
 The real client, the real protocol and a real server, with `FaultProxy` in between.
 """
@@ -36,7 +36,7 @@ SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
 
 READ_TIMEOUT_S = 0.4
 LATE_S = 1.2
-"""Later than the client waits."""
+"""Longer than the client's timeout."""
 
 PUTS = {
     "plan": r"\.commit\.requested$",
@@ -48,7 +48,7 @@ PUTS = {
     "completed commit": r"/timeline/\d+_\d+\.commit$",
     "lease": r"/writers/\d+\.json$",
 }
-"""What the protocol puts, by the keys of the objects."""
+"""Kinds of objects that the protocol puts, and patterns of their keys."""
 
 FAULTS = {
     "answered late": Rule(Fault.DELAY_ANSWER, seconds=LATE_S),
@@ -65,12 +65,12 @@ FAULTS = {
 
 @pytest.fixture
 def impatient(s3: S3Server, proxy: FaultProxy) -> dict[str, Any]:
-    """Options of a client behind the proxy that waits for a moment and leaves repetition to the protocol."""
+    """Options of a client behind the proxy with a short timeout; it leaves retries to the protocol."""
     return through(proxy, s3, read_timeout=READ_TIMEOUT_S, retries={"max_attempts": 0})
 
 
 def on_each(fault: Rule) -> list[Rule]:
-    """The fault, once for the first put of each kind, and of the manifest: the second put of an inflight file."""
+    """The fault, once for the first put of each kind, and for the manifest: the second put of an inflight file."""
     places = [(key, 1) for key in PUTS.values()] + [(PUTS["inflight"], 2)]
     return [
         Rule(fault.fault, "PUT", key, first=first, times=1, seconds=fault.seconds, status=fault.status)
@@ -94,7 +94,7 @@ def test_every_put_of_the_protocol_may_fail_and_the_outcome_is_exact(
             continue
     assert proxy.fired[FAULTS[name].fault] == len(rules)
     proxy.drain()
-    # What was delivered after everything had ended may have brought something back: the next start looks.
+    # A late request may have restored a deleted object after the end: the next start deletes it again.
     patient = DeltaLake(url, s3.options)
     assert run_process(patient, SOURCE, 99)
     assert faults(patient, SOURCE) == []
@@ -121,7 +121,7 @@ def test_every_request_of_a_multipart_upload_may_fail_once(
     proxy.drain()
     assert proxy.fired[fault.fault] == len(requests)
     assert Retry().call(lambda: store.get("data/part")) == body * 20
-    # A start that was answered for nobody leaves an upload without a name: whoever gives the object up ends that too.
+    # An upload whose id was lost with the answer stays open: to abandon the object ends that upload too.
     Retry().call(lambda: store.abandon(["data/part"]))
     assert RawS3(s3).uploads(prefix) == []
 
@@ -129,7 +129,7 @@ def test_every_request_of_a_multipart_upload_may_fail_once(
 def test_completed_upload_is_found_where_the_server_no_longer_knows_it(
     proxy: FaultProxy, impatient: dict[str, Any], s3: S3Server
 ) -> None:
-    # A server may say NoSuchUpload to a completion that it has done, when it is asked again for the lost answer.
+    # After a lost answer, a server may answer NoSuchUpload to the retry of a completion that it has executed.
     url = f"s3://lake/{uuid.uuid4().hex}"
     store = open_store(url, impatient)
     proxy.arm(
@@ -139,7 +139,7 @@ def test_completed_upload_is_found_where_the_server_no_longer_knows_it(
     writer = store.open_write("data/part")
     writer.sink.write(bytes(20 << 20))
     assert writer.close() == 20 << 20
-    # Nor is another object of that name taken for the upload's.
+    # Another object of the same name is not taken for the result of the upload.
     open_store(url, s3.options).put("data/other", bytes(20 << 20))
     writer = store.open_write("data/other")
     writer.sink.write(bytes(20 << 20))
@@ -235,7 +235,7 @@ def test_writer_on_a_slow_store_keeps_its_lease(proxy: FaultProxy, s3: S3Server,
         observer, looked_s = new_observer(), time.monotonic()
         while not ended.wait(0.05):
             if time.monotonic() - looked_s > 1.0:
-                # The machine stood still: nobody was looking meanwhile, so nobody saw that the lease was silent.
+                # The machine stalled: the lease was not observed meanwhile, so a missing heartbeat proves nothing.
                 observer = new_observer()
             looked_s = time.monotonic()
             state = observer.look()
@@ -263,7 +263,7 @@ def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3
     folder.mkdir()
     with s3_server.running(data) as server, FaultProxy(server.endpoint_url) as proxy:
         job = small_job(folder, server, proxy)
-        # Twice a part, of what no codec makes smaller.
+        # More than one part (16 MiB), even compressed.
         lines = (b'{"id": %d, "host": "%s"}' % (id, os.urandom(20_000).hex().encode()) for id in range(20, 1_020))
         job.fs.pipe_file(f"{job.prefix}/logs/large.jsonl", b"".join(line + b"\n" for line in lines))
         proxy.arm(Rule(Fault.HANG, "PUT", "partNumber=2"))
@@ -278,7 +278,7 @@ def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3
         assert recovered.code == 0, recovered.err
         assert raw.uploads(prefix) == []
         proxy.disarm()
-        proxy.drain()  # what hung arrives now
+        proxy.drain()  # the held request arrives now
         assert raw.uploads(prefix) == []
         assert not [path for path in (data / "lake/.sgwtmp").rglob("*") if path.is_file()], "parts on the server's disk"
         assert job.tideline("run").code == 0
@@ -287,7 +287,7 @@ def test_upload_of_a_killed_job_is_gone_with_its_recovery(tmp_path: Path, s3: S3
 
 
 def contents(job: S3Job) -> dict[str, bytes]:
-    """Every object of a job but the leases and the probe."""
+    """Every object of a job except the leases and the probe."""
     fs: s3fs.S3FileSystem = job.fs
     left_out = ("/writers/", PROBE)
     return {path: fs.cat_file(path) for path in fs.find(job.prefix) if not any(part in path for part in left_out)}

@@ -42,7 +42,7 @@ def driver() -> Iterator[StreamDriver]:
 
 @dataclass
 class World:
-    """A topic, a job file, and a query of both."""
+    """A topic, a job file, and a query on them."""
 
     folder: Path
     kafka: KafkaServer
@@ -76,14 +76,14 @@ class World:
         shutil.rmtree(self.folder / "checkpoint")
 
     def forget_commits(self) -> None:
-        """As a crash leaves the checkpoint before Spark has logged the end of its newest batch."""
+        """Leave the checkpoint as a crash does before Spark has logged the end of its newest batch."""
         commits = self.folder / "checkpoint" / "commits"
         newest = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
         for name in (str(newest), f".{newest}.crc"):
             (commits / name).unlink()
 
     def is_exact(self) -> bool:
-        """Whether every record that was produced is in the table once."""
+        """Whether every produced record is in the table once."""
         rows = DeltaTable(self.folder / "lake").to_pyarrow_table().to_pylist()
         counts = Counter((row["partition"], row["offset"]) for row in rows)
         return len(rows) == len(counts) == self.produced

@@ -1,4 +1,4 @@
-"""The client finds whoever leads, trusts whom it is told to trust, and says in words what is wrong with the rest."""
+"""The client finds PD's leader, trusts the configured authority, and reports every other case with its fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TiKV-protocol cluster keeps what it acknowledged, and answers as TiKV does where crashes are concerned."""
+"""The TiKV-protocol cluster keeps acknowledged writes, and answers as TiKV does where crash recovery needs it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def tls_of(cluster: TikvCluster) -> Tls | None:
 
 
 class Speaker:
-    """Says single requests of the protocol, in the wrong order too: what a client that guards its steps does not let
-    happen, a crash does."""
+    """Sends single requests of the protocol, also in orders that only a crash causes: the client prevents them."""
 
     def __init__(self, cluster: TikvCluster) -> None:
         self.client = TikvClient(Endpoint(tuple(cluster.pd), tls_of(cluster), patience_s=30))
@@ -56,7 +55,15 @@ class Speaker:
         op: pb.Op = pb.Op.Put,
         ttl_ms: int = TTL_MS,
     ) -> Sequence[pb.KeyError]:
-        """What one request says about the keys, all of one region."""
+        """Prewrite keys of one region in one request; returns the errors of keys.
+
+        Args:
+            rows: key → value.
+            primary: key of the primary.
+            start_ts: of the transaction.
+            op: Put or Insert.
+            ttl_ms: of the locks.
+        """
         mutations = [pb.Mutation(op=op, key=key, value=value) for key, value in rows.items()]
 
         def request(context: pb.Context) -> Message:
@@ -86,7 +93,14 @@ class Speaker:
         return self._ask(key, "KvResolveLock", request, pb.ResolveLockResponse)
 
     def locks(self, start: bytes, end: bytes, limit: int = 0, max_version: int | None = None) -> Sequence[bytes]:
-        """The locked keys of one region."""
+        """The locked keys of one region.
+
+        Args:
+            start: first key, which selects the region.
+            end: end key, exclusive.
+            limit: most keys; 0: all.
+            max_version: newest start timestamp of locks; None: now.
+        """
         max_version = self.timestamp() if max_version is None else max_version
 
         def request(context: pb.Context) -> Message:
@@ -103,7 +117,7 @@ class Speaker:
         )
 
     def write(self, rows: Mapping[bytes, bytes]) -> int:
-        """A whole transaction within one region; its commit timestamp."""
+        """Run a whole transaction in one region; returns its commit timestamp."""
         start_ts = self.timestamp()
         keys = list(rows)
         assert not self.prewrite(rows, keys[0], start_ts)
@@ -123,12 +137,12 @@ def speaker(tikv: TikvCluster) -> Iterator[Speaker]:
 
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest) -> bytes:
-    """Of the keys of one test."""
+    """Prefix of the keys of one test."""
     return f"t-{request.node.name}-".encode()
 
 
 def read(cluster: TikvCluster, prefix: bytes) -> dict[bytes, bytes]:
-    """All rows below a prefix, as another client sees them now."""
+    """All rows below a prefix, as another client reads them now."""
     client = connected(cluster.pd)
     snapshot = client.snapshot(client.current_timestamp(), pessimistic=False)
     return dict(snapshot.scan(prefix, end=prefix + b"\xff", limit=1_000_000))
@@ -156,7 +170,7 @@ def test_secondaries_of_a_committed_transaction_outlive_the_store(
     rows = {prefix + b"%03d" % number: b"value" for number in range(200)}
     primary = min(rows)
     start_ts = speaker.timestamp()
-    # tikv-client resolves a lock past its TTL only, committed or not.
+    # tikv-client resolves a lock only past its TTL, committed or not.
     assert not speaker.prewrite(rows, primary, start_ts, ttl_ms=1)
     assert not speaker.commit([primary], start_ts, speaker.timestamp()).HasField("error")
     tikv.store.kill()
@@ -218,7 +232,7 @@ def test_lost_pd_leader_is_followed_by_another_one(tmp_path: Path) -> None:
         lost.kill()
         assert speaker.timestamp() > committed_ts
         assert cluster.pd_leader() is not lost
-        # The store tells the new leader about its regions.
+        # The store reports its regions to the new leader.
         wait_until(cluster.is_whole, "the new leader knows all regions")
         assert speaker.get(b"t-kept").value == b"value"
         lost.start()

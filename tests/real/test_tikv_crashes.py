@@ -1,7 +1,7 @@
-"""A job with a TiKV target that dies at every crash point, alone and beside a Delta table: every row is there once.
+"""A job with a TiKV target that dies at every crash point, alone and beside a Delta table: every row exists once.
 
 Processes die as in `tests/crash`, on a real PD and a store that speaks TiKV's protocol. With ``insert`` a row that is
-written twice is refused and shows in the quarantine, so both modes are tried.
+written twice is refused and quarantined, so both modes are tested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from timeline.instant import Action
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SOURCE = NumberSource({"a": 4, "b": 4}, most=2, bad_every=2)
-"""Two epochs of two shards that have the same numbers; every second record is malformed."""
+"""Two epochs of two shards with the same numbers; every second record is malformed."""
 
 OF_ROLLBACKS = CRASH_POINTS[CRASH_POINTS.index("rollback-requested") : CRASH_POINTS.index("lease-taken")]
 
@@ -36,7 +36,7 @@ MakeLake: TypeAlias = Callable[[str, str], TikvLake]
 
 @pytest.fixture
 def make_lake(tikv: TikvCluster, tmp_path: Path) -> MakeLake:
-    """Makes lakes with prefixes of their own; with ``insert`` one of the numbers is there already."""
+    """Creates lakes with prefixes of their own; with ``insert`` one of the numbers already exists."""
     numbers = itertools.count()
 
     def make(mode: str, place: str) -> TikvLake:
@@ -48,7 +48,7 @@ def make_lake(tikv: TikvCluster, tmp_path: Path) -> MakeLake:
 
 
 def crash_and_run(lake: TikvLake, crashes: Sequence[CrashAt]) -> int:
-    """Processes that die one after the other, then one that lives; returns how many died."""
+    """Run processes that die one after the other, then one that survives; returns how many died."""
     died = sum(not run_process(lake, SOURCE, number, crash) for number, crash in enumerate(crashes))
     assert run_process(lake, SOURCE, 99)
     assert verdict(lake, SOURCE, lake.existing) == []
@@ -84,7 +84,7 @@ def test_a_crash_around_an_epoch_that_the_cluster_lost_leaves_every_row_once(mak
 
 
 def test_a_crash_in_the_middle_of_writing_it_again_leaves_every_row_once(make_lake: MakeLake) -> None:
-    """The matrix means something: the process that takes over dies while it writes the lost epoch again."""
+    """Guards the matrix above: the process that takes over does die while it writes the lost epoch again."""
     for point in ("begun", "transaction-begun", "task-written", "written", "part-prepared", "primary-committed"):
         lake = make_lake("insert", BESIDE)
         lake.losses[0] = 2

@@ -1,4 +1,4 @@
-"""Epochs outlive the loss of PD and of the store, at every step, and regions that split under them."""
+"""Epochs survive the loss of PD and of the store, at every step, and splits of their regions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place(tikv: TikvCluster) -> Place:
 
 @pytest.fixture(scope="module")
 def splitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]:
-    """A cluster whose regions are split soon."""
+    """A cluster with small regions, which are split soon."""
     with or_absent(), tikv_cluster.running(tmp_path_factory.mktemp("splitting"), region_bytes=256 << 10) as running:
         yield running
 
@@ -53,7 +53,7 @@ def begun(place: Place, epoch: EpochRef) -> KeyedWriter:
 
 
 class Work:
-    """Something done in a thread while the test disturbs it."""
+    """A call in a thread while the test disturbs it."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -78,7 +78,7 @@ class Work:
 
 
 def prewriting_while(place: Place, disturb: Callable[[], None]) -> None:
-    """An epoch of many rows is prewritten, committed and whole, though it was disturbed in the middle of prewriting."""
+    """An epoch of many rows is committed and whole, despite a disturbance in the middle of its prewrites."""
     sink, epoch = place.sink(), ref(0)
     reports = [written(sink, epoch, rows([0]))]
     work = Work(lambda: reports.append(written(sink, epoch, rows(range(1, MANY), "x" * 50))))
@@ -161,7 +161,14 @@ def test_frozen_pd_delays_an_epoch_and_no_more(tikv: TikvCluster, place: Place) 
 
 
 def grow(cluster: TikvCluster, place: Place, epoch: int, ids: range) -> None:
-    """Commit rows by another job, until PD knows more regions than before."""
+    """Commit rows by another job, and wait until PD knows more regions than before.
+
+    Args:
+        cluster: has small regions.
+        place: prefix of the rows.
+        epoch: of the other job.
+        ids: of the rows.
+    """
     before = len(cluster.regions())
     committed(place.sink("another job"), ref(epoch), rows(ids, "y" * 200))
     wait_until(lambda: len(cluster.regions()) > before and cluster.is_whole(), "regions are split")
@@ -171,7 +178,7 @@ def test_regions_that_split_between_and_within_all_steps_lose_nothing(splitting:
     place = Place.in_(splitting)
     sink, epoch = place.sink(), ref(0)
     own, others = range(0, 40_000, 4), [range(number, 40_000, 8) for number in (1, 2, 3)]
-    # In halves that lie over each other, so that the second half meets regions that were split since the first.
+    # In interleaved halves, so that the second half finds regions that were split after the first.
     reports = [written(sink, epoch, rows(own[::2], "own"))]
     grow(splitting, place, 0, others[0])
     reports.append(written(sink, epoch, rows(own[1::2], "own")))

@@ -1,4 +1,4 @@
-"""Whole jobs with a TiKV target, by the command line: what users configure, see, and get back after a kill."""
+"""Whole jobs with a TiKV target, by the command line: job files, output, and rows after a kill."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_JVM = {"JAVA_HOME": "/nowhere"}
 
 @pytest.fixture
 def job(tmp_path: Path, tikv: TikvCluster) -> Iterator[TikvJob]:
-    """A hundred rows and two malformed lines for a table and a TiKV target; its job file is written."""
+    """A job with its job file: a hundred rows and two malformed lines for a table and a TiKV target."""
     job = TikvJob(tmp_path, tikv)
     job.write_job(job.target())
     job.append("a.jsonl", range(100), bad=2)
@@ -52,7 +52,7 @@ def ids(job: TikvJob, name: str | None = None) -> list[int]:
 
 
 def wait_until_rolled_back(job: TikvJob) -> None:
-    """Read as another client does, until that has cleared a dead writer's locks out of its way."""
+    """Read as another client does, until the read has rolled back a dead writer's transaction."""
     client = connected(job.cluster.pd)
 
     def read() -> None:
@@ -70,7 +70,7 @@ def wait_until_rolled_back(job: TikvJob) -> None:
     wait_until(is_read, "another client reads", 30)
 
 
-# What becomes of an epoch whose writer dies
+# Epochs whose writer dies
 
 
 def test_epoch_that_readers_rolled_back_is_told_by_recover_and_written_again_by_run(job: TikvJob) -> None:
@@ -82,7 +82,7 @@ def test_epoch_that_readers_rolled_back_is_told_by_recover_and_written_again_by_
         assert told.code == 9, told.err
         assert "tideline run CONF" in told.out and "was rolled back" in told.out
     assert job.rows() == [] and len(job.pending()) == 1
-    # Killed in the middle of that, once before and once behind the point from which readers see it.
+    # Killed while it writes the epoch again, before and after the point from which readers see it.
     for point in ("task-written", "part-prepared", "primary-committed"):
         job.killed_at(point)
     ended = job.tideline("run")
@@ -213,7 +213,7 @@ LEVELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_rows_that_clients_cannot_read_are_set_aside_alone_and_all_others_are_read(job: TikvJob, level: str) -> None:
-    """Rows of 1 MiB up to the limit, many of them, three above it, and a key above its own limit."""
+    """Many rows of 1 MiB up to the limit, three above the limit, and a key above the limit of keys."""
     (job.folder / "logs" / "a.jsonl").unlink()
     job.write_job(job.target(key=["word"], **LEVELS[level]), schema={"word": "string", "text": "string"})
     beside = len(job.prefix) + 1 + 9 + (7 + 1 + 4)  # prefix, flag, group; header, bitmap, end of the text
@@ -251,7 +251,7 @@ def test_rows_that_clients_cannot_read_are_set_aside_alone_and_all_others_are_re
 
 @pytest.mark.spark
 def test_targets_keep_what_their_rules_say_of_rows_that_several_tasks_read(job: TikvJob) -> None:
-    """One epoch, two tasks with the same keys, a target for each rule: counted in the manifest, shown, and right."""
+    """One epoch, two tasks with the same keys, a target for each rule: rows and counts are right."""
     count = 2_500
     (job.folder / "logs" / "a.jsonl").unlink()
     for name, at, gone in (("a.jsonl", "2024-05-02T00:00:00Z", 5), ("b.jsonl", "2024-05-01T00:00:00Z", count + 1)):
@@ -297,7 +297,7 @@ def test_targets_keep_what_their_rules_say_of_rows_that_several_tasks_read(job: 
     assert [json.loads(row["raw"])["id"] for row in job.quarantined()] == [0, 0]
 
 
-# What a wrong job file, or a wrong cluster, looks like
+# Wrong job files and wrong clusters
 
 
 def test_pd_that_does_not_answer_is_named_in_bounded_time_and_nothing_is_written(job: TikvJob) -> None:
@@ -357,7 +357,7 @@ def test_missing_packages_are_named_with_the_extra_that_brings_them(job: TikvJob
     assert "target type tikv needs a package that is not installed (grpc): pip install 'tideline[tikv]'" in failed.err
 
 
-# What `tideline read` shows
+# Output of `tideline read`
 
 
 def test_read_says_which_targets_there_are_and_shows_their_rows(job: TikvJob) -> None:
@@ -382,8 +382,8 @@ def test_read_says_which_targets_there_are_and_shows_their_rows(job: TikvJob) ->
 
 
 def test_nested_columns_are_read_from_tikv_as_they_are_in_the_delta_table_of_the_same_job(job: TikvJob) -> None:
-    """Random rows of random types from a Parquet file; those that the source refuses are in neither."""
-    random, rows = Random(20260101), 3000  # most hold a value that its type has not, or a key twice
+    """Random rows of random types from a Parquet file; rows that the source refuses are in neither target."""
+    random, rows = Random(20260101), 3000  # most have a value outside of its type, or a duplicate key
     drawn = [random_type(random) for _ in range(100)]
     kinds = [kind for form in ("array", "map", "struct") for kind in drawn if kind.startswith(form)][::4]
     schema = {"id": "bigint", **{f"c{place:02}": kind for place, kind in enumerate(kinds)}}

@@ -1,6 +1,6 @@
 """A job on Spark with a TiKV target, whose processes and servers are killed in the middle of its epochs.
 
-Regions are small, so that they are split while it runs, and another client reads snapshot after snapshot.
+Regions are small, so that they are split while the job runs, and another client reads snapshot after snapshot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark, pytest.mark
 PATIENCE_S = 180.0
 
 HELD = range(ROWS - 20, ROWS)
-"""Rows that another writer holds for as long as a test likes: some in each task, all in the last region."""
+"""Rows that another writer keeps locked during a test: some in each task, all in the last region."""
 
 KILLS = share(3, 10)
 
@@ -47,7 +47,7 @@ def splitting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]
 
 
 class GenerationsJob(TikvJob):
-    """Each file is an epoch: it has all rows twice, a copy for each task, under its own generation number."""
+    """A job in which each file is an epoch: all rows twice, a copy for each task, with the file's generation number."""
 
     def __init__(self, folder: Path, cluster: TikvCluster) -> None:
         super().__init__(folder, cluster)
@@ -66,14 +66,14 @@ class GenerationsJob(TikvJob):
         )
 
     def put_generation(self) -> int:
-        """The next epoch's file is there; its generation."""
+        """Create the next epoch's file; returns its generation."""
         number = next(self._next)
         rows = ({"id": n, "generation": number, "copy": copy} for copy in (1, 2) for n in range(ROWS))
         self.put(f"{number:03d}.jsonl", rows, pad=PAD)
         return number
 
     def drive(self, *options: str, **env: str) -> Command:
-        """Start the job; what it says goes to its log, which no pipe holds up."""
+        """Start the job; its output goes to its log file, because a full pipe would block it."""
         with self.log.open("ab") as log:
             streams = Streams(stdout=log.fileno(), stderr=log.fileno())
             process = start([*SPARK, "run", self.file, *options], cwd=self.folder, env=env, streams=streams)
@@ -90,7 +90,7 @@ class GenerationsJob(TikvJob):
         assert driver.poll() is None or self.epochs() >= count, self.log.read_text()
 
     def wait_until_writing(self, other: int, driver: Command) -> None:
-        """Return when the epoch has locked rows, beside those of another transaction."""
+        """Wait until the epoch has locked rows, beside those of the transaction `other`."""
 
         def is_writing() -> bool:
             return driver.poll() is not None or bool(set(self.row_locks()) - {other})
@@ -99,7 +99,7 @@ class GenerationsJob(TikvJob):
         assert driver.poll() is None, self.log.read_text()
 
     def kill_driver(self, later_s: float) -> None:
-        """Start the job, and kill it some time after its first epoch has begun."""
+        """Start the job, and kill it `later_s` after its first epoch has begun."""
         before = len(self.timeline()) if self.lake.exists() else 0
         driver = self.drive()
         wait_until(lambda: self.lake.exists() and len(self.timeline()) > before, "an epoch begins", PATIENCE_S)
@@ -130,7 +130,7 @@ def test_no_reader_sees_part_of_an_epoch_whatever_is_killed_or_writes_in_it(job:
     (job.folder / "passed").mkdir()
     job.configure(conf={"spark.python.daemon.module": "tests.real.dying_worker"})
     job.put_generation()
-    # Two tasks read and two write: the third that has written is one that has just locked its rows.
+    # Two tasks read and two write: the third to pass the point is a task that has just locked its rows.
     dies = f"task-written:3:{job.folder}/passed"
     driver = job.drive("--continuous", TIDELINE_WORKER_DIES_AT=dies)
     job.wait_for_epochs(1, driver)
@@ -161,7 +161,7 @@ def test_no_reader_sees_part_of_an_epoch_whatever_is_killed_or_writes_in_it(job:
     assert len(job.timeline().completed().by_action(Action.ROLLBACK)) > 0
     job.assert_exact(5)
     assert generation_of(onlooker.look(onlooker.now())) == 4
-    # What the watcher looks for is there to be seen by those who read without a snapshot.
+    # A read without a snapshot does see the part of an epoch that the watcher checks for.
     with pytest.raises(ValueError, match="part of an epoch"):
         generation_of(onlooker.look(earlier, onlooker.now()))
 

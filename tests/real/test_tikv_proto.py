@@ -1,4 +1,4 @@
-"""Tideline's own part of TiKV's protocol has kvproto's names, numbers and types; its Python is made from it."""
+"""Tideline's subset of TiKV's protocol has kvproto's names, numbers and types; its Python code is generated from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = ROOT / "sinks" / "tikv" / "tikv.proto"
 PACKAGE = "tideline.tikv"
 COUNTERPART = re.compile(r"^// kvproto: (?P<theirs>[\w.]+)\n(?P<kind>message|enum) (?P<ours>\w+)", re.MULTILINE)
 DECLARED = re.compile(r"^(?:message|enum) (\w+)", re.MULTILINE)
-# Name to number, type, label and group of alternatives; of an enum's values only the number.
+# Field name → number, type, type name, label and oneof; for values of an enum only the number.
 Shape = dict[str, tuple[object, ...]]
 
 
@@ -35,7 +35,7 @@ def protoc(*arguments: str) -> None:
 
 
 def shapes(files: descriptor_pb2.FileDescriptorSet) -> dict[str, Shape]:
-    """What every message and enum looks like on the wire, by full name."""
+    """Full name → shape of every message and enum."""
     found: dict[str, Shape] = {}
 
     def add_enum(enum: descriptor_pb2.EnumDescriptorProto, scope: str) -> None:
@@ -68,7 +68,7 @@ def read(path: Path) -> descriptor_pb2.FileDescriptorSet:
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> dict[str, Shape]:
-    """kvproto as the store of the tests is built with it."""
+    """Shapes of kvproto, in the version of the test store."""
     with or_absent():
         go = find_tool("go", "kvproto", "https://go.dev/dl")
     module = ["-m", "-f", "{{.Dir}}", "github.com/pingcap/kvproto"]
@@ -88,7 +88,7 @@ def ours(tmp_path: Path) -> dict[str, Shape]:
 
 
 def counterparts() -> dict[str, str]:
-    """Our messages and enums by full name, with the one in kvproto that the comment above names."""
+    """Full name of each of our messages and enums → its name in kvproto, from the comment above it."""
     return {f"{PACKAGE}.{match['ours']}": match["theirs"] for match in COUNTERPART.finditer(OURS.read_text())}
 
 
@@ -103,7 +103,7 @@ def test_messages_are_the_ones_of_kvproto(ours: dict[str, Shape], theirs: dict[s
     for name, fields in ours.items():
         known = theirs.get(names[name], {})
         for field, shape in fields.items():
-            # A message or an enum in use is ours; in kvproto the field has its counterpart.
+            # The type name is that of our message or enum; kvproto's field has the counterpart.
             mapped = tuple(names.get(part, part) if isinstance(part, str) else part for part in shape)
             if known.get(field) != mapped:
                 differences.append(f"{name}.{field}: {mapped}, but {names[name]} has {known.get(field)}")

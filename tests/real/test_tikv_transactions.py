@@ -1,4 +1,4 @@
-"""Percolator's promises on a real cluster: all of an epoch or nothing, whoever dies, sleeps or comes too late."""
+"""Percolator's guarantees on a real cluster: an epoch is visible whole or not at all, despite dead or late writers."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ TResponse = TypeVar("TResponse", bound=Message)
 
 
 def texts(place: Place) -> dict[int, str]:
-    """Each row's text, read once what is open is settled or over."""
+    """Id → text of each row; see `Reader.texts`."""
     return place.reader().texts()
 
 
 def encoded(place: Place, batch: pa.RecordBatch) -> Mutations:
-    """Rows as mutations, for a writer that goes by no rule."""
+    """Rows as mutations in the order of their keys, for writers without an epoch."""
     staged = place.sink().stager.stage(batch, "shard", pa.array(range(batch.num_rows), pa.int64())).rows
     ordered = pa.Table.from_batches([staged]).sort_by("key")
     keys, values = (ordered.column(name).combine_chunks() for name in ("key", "value"))
@@ -103,11 +103,11 @@ def begun(sink: object, epoch: EpochRef) -> KeyedWriter:
 
 
 class Died(BaseException):
-    """A process ended here, without a chance to clean up."""
+    """The simulated process died here, without clean-up."""
 
 
 class Watch:
-    """A reader that looks again and again at rows into which every epoch writes its own text."""
+    """A reader that is called repeatedly, for rows into which every epoch writes its own text."""
 
     def __init__(self, reader: Reader, ids: range) -> None:
         self._reader = reader
@@ -118,7 +118,7 @@ class Watch:
         try:
             found = self._reader.texts()
         except Exception as error:
-            # A living transaction's lock is in its way: it shows nothing then.
+            # A live transaction's lock blocks the read, which shows nothing.
             assert "resolve lock" in str(error), error
             return
         different = {found[number] for number in self._ids}
@@ -127,7 +127,14 @@ class Watch:
 
 
 def run_until(place: Place, epoch: EpochRef, batch: pa.RecordBatch, last: str) -> Part | None:
-    """An epoch by a process that dies at a step; its part, where it came so far."""
+    """Run an epoch in a process that dies at a step; returns its part if it was prepared.
+
+    Args:
+        place: the target.
+        epoch: the epoch.
+        batch: its rows.
+        last: crash point to die at; ``prepared``: end before the commit.
+    """
 
     def die(name: str) -> None:
         if name == last:
@@ -148,7 +155,7 @@ def run_until(place: Place, epoch: EpochRef, batch: pa.RecordBatch, last: str) -
 
 @pytest.fixture(scope="module")
 def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TikvCluster]:
-    """A cluster with small regions, and without epochs that tests have left open."""
+    """A cluster with small regions, and without open epochs of other tests."""
     with or_absent(), tikv_cluster.running(tmp_path_factory.mktemp("own"), region_bytes=64 << 10) as cluster:
         yield cluster
 
@@ -185,14 +192,14 @@ def test_reader_never_sees_part_of_an_epoch(split_place: Place, kind: type[Reade
             recovery.release(epoch, part, final=True)
             watch.look()
     assert set(watch.seen) == set(visible)
-    # In the order in which they were committed, and none of them comes back.
+    # In the order of their commits, and no epoch reappears.
     assert list(dict.fromkeys(watch.seen)) == visible
     assert min(regions) > 2
     assert place.locks() == []
 
 
 class DyingChannels(Channels):
-    """The process ends instead of sending a commit."""
+    """Channels of a process that dies instead of sending a commit."""
 
     def start(
         self, address: str, method: str, request: bytes, answer: type[TResponse], timeout_s: float
@@ -220,7 +227,7 @@ def test_nothing_of_an_epoch_is_visible_where_its_writer_dies_with_the_primary_u
 def test_epoch_whose_settling_stopped_halfway_is_visible_as_a_whole(split_place: Place) -> None:
     place, ids = split_place, range(0, 4000, 10)
     epoch = ref(100)
-    # A short life: tikv-client resolves what it meets only when that is past its TTL.
+    # A short TTL: tikv-client resolves a lock only past its TTL.
     part = prepared(place.sink(lock_ttl=1), epoch, rows(ids, "half settled"))
     commit_ts = commit(place.client, transaction_of(part))
     pieces = [span for call in settlings(place.client, 1, 1, place.spans(part)) for span in call.spans]
@@ -295,14 +302,13 @@ def test_decided_epoch_that_others_rolled_back_is_written_again_and_only_then_vi
         with pytest.raises(ReplayNeededError, match=r"Nothing of it is visible.*tideline run does that"):
             process.commit(lost)
         assert process.lookup(epoch) is Lookup.NOT_COMMITTED
-    for again in (place.sink(), sink):
-        part = prepared(again, epoch, rows(FEW, "again"))
-        again.commit(part)
-        assert again.lookup(epoch) is Lookup.COMMITTED
-        again.release(epoch, part, final=True)
-        assert texts(place) == dict.fromkeys(FEW, "again")
-        assert place.locks() == []
-        break
+    again = place.sink()
+    part = prepared(again, epoch, rows(FEW, "again"))
+    again.commit(part)
+    assert again.lookup(epoch) is Lookup.COMMITTED
+    again.release(epoch, part, final=True)
+    assert texts(place) == dict.fromkeys(FEW, "again")
+    assert place.locks() == []
 
 
 def test_zombie_cannot_commit_what_was_rolled_back(place: Place) -> None:
@@ -314,7 +320,7 @@ def test_zombie_cannot_commit_what_was_rolled_back(place: Place) -> None:
         zombie.commit(late)
     recovery.release(epoch, late, final=True)
     committed(place.sink(), ref(1), rows(range(10), "new"))
-    # A later epoch is in: whoever applied that one has settled this one.
+    # A later epoch is applied: its writer has settled this one.
     zombie.commit(late)
     assert texts(place) == dict.fromkeys(range(10), "new")
     assert place.locks() == []
@@ -354,7 +360,7 @@ def test_two_processes_that_race_with_a_commit_settle_at_the_same_timestamp(plac
                 for client in (one, other)
             ]
             together(race)
-            # Somebody who comes much later is told the same.
+            # A much later commit returns the same timestamp.
             found.append(commit(other, transaction))
             assert len(set(found)) == 1
             for call in settlings(other, transaction.start_ts, found[-1], [(batch.first_key, batch.last_key + b"\0")]):
@@ -396,7 +402,7 @@ def test_late_copy_of_a_task_of_a_rolled_back_epoch_is_cleaned_up_at_the_end(pla
     copy = begun(sink, epoch)
     sink.abort(epoch, None)
     sink.release(epoch, None)
-    # Its first attempt at these keys: nothing there says that the transaction is over.
+    # Its first writes to these keys: no record there says that the transaction is over.
     write_bucket(copy, rows(FEW, "late"))
     assert len(place.locks()) == len(FEW)
     assert place.sink().unreleased() == [epoch.instant]
@@ -462,7 +468,7 @@ def test_heartbeats_keep_an_epoch_alive_far_beyond_its_ttl_and_end_with_it(place
     transaction = transaction_of(part)
     end_s = time.monotonic() + 17.0
     while time.monotonic() < end_s:
-        # What a reader does that meets its locks: it may roll back what is past its TTL.
+        # As a reader does that finds a lock: it may roll back a transaction past its TTL.
         assert isinstance(met(place.client, transaction), OpenTxn)
         time.sleep(0.1)
     sink.commit(part)
@@ -472,7 +478,7 @@ def test_heartbeats_keep_an_epoch_alive_far_beyond_its_ttl_and_end_with_it(place
 
 
 def met(client: TikvClient, transaction: Transaction) -> object:
-    """What a reader is told that meets a lock now."""
+    """Status of a transaction, as for a reader that finds its lock now."""
     now = client.pd.timestamp()
     answer = client.ask(
         transaction.primary,
@@ -544,7 +550,7 @@ def test_versions_that_an_open_epoch_needs_are_kept_until_it_is_released(own_clu
     start_ts = transaction_of(part).start_ts
     (service,) = set(safe_points(own_cluster)) - before
     assert safe_points(own_cluster)[service] == start_ts
-    # The garbage collection wants to go on, and may not.
+    # The garbage collection cannot advance its safe point.
     assert place.client.pd.keep_safe_point("gc_worker", place.client.pd.timestamp(), FOREVER_S) == start_ts
     sink.commit(part)
     sink.release(epoch, part)
@@ -664,7 +670,7 @@ def small_writer(place: Place, **block: object) -> SelectiveWriter:
 
 
 def take(task: SelectiveBatchWriter, batch: pa.RecordBatch, first: int = 0) -> list[dict[str, Any]]:
-    """Give rows from an offset on to a task; those that it refuses."""
+    """Pass rows with offsets from `first` on to a task; returns the refused rows."""
     offsets = pa.array(range(first, first + batch.num_rows), pa.int64())
     refused: list[dict[str, Any]] = task.take(batch, "shard", offsets).to_pylist()
     return refused

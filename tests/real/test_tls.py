@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def _nothing_is_trusted_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where tests run, variables may name the authority of a proxy."""
+    """Remove variables of the environment that may name a proxy's authority."""
     for name in environment():
         if name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
             monkeypatch.delenv(name)
@@ -39,7 +39,7 @@ def on_s3(tmp_path: Path, s3_tls: S3Server) -> S3Job:
 
 
 def with_verify(job: S3Job, verify: object) -> None:
-    """Change whom the job trusts; None leaves it out."""
+    """Set the job's option `verify`; None removes the option."""
     change_storage(job, lambda client: client.pop("verify") if verify is None else client.update(verify=verify))
 
 
@@ -139,7 +139,14 @@ def test_refused_client_ends_the_job_with_the_options_to_check(
 def secured_source(
     kafka: KafkaServer, topic: str, listener: Listener, changes: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A source block for a listener with security; an option changed to nothing is left out."""
+    """A source block for a secured listener.
+
+    Args:
+        kafka: the broker.
+        topic: its name.
+        listener: one with security.
+        changes: librdkafka options to replace; an empty value removes the option.
+    """
     options = {**kafka.client_options(listener), **(changes or {})}
     address = options.pop("bootstrap.servers")
     given = {name: value for name, value in options.items() if value}

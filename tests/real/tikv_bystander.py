@@ -1,12 +1,12 @@
-"""Other clients of a cluster while a job writes to it: each a process of its own, which ends when its input does.
+"""Other clients of a cluster while a job writes to it: each a process of its own, which ends with its stdin.
 
 ::
 
-    watch     reads snapshot after snapshot, and each time looks whether it holds one whole epoch
-    rewrite   reads a few rows and writes the same back, over and over
+    watch     reads snapshot after snapshot, and checks that each holds one whole epoch
+    rewrite   reads a few rows and writes them back unchanged, over and over
 
-The job's epochs have generations: each one writes the rows ``[0, ROWS)`` with its number, so rows of two
-generations in one snapshot, or fewer rows than all, are part of an epoch. Both are tikv-client's transactions.
+The job's epochs have generations: each epoch writes the rows ``[0, ROWS)`` with its number, so rows of two
+generations in one snapshot, or missing rows, are part of an epoch. Both clients use tikv-client's transactions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.real.tikv_clients import connected
 
 ROWS = 4_500
 SCHEMA = {"copy": "bigint", "generation": "bigint", "id": "bigint"}
-"""Of the job; a job file that is dumped has its columns in the order of their names."""
+"""Columns of the job, in the order of their names, as a dumped job file has them."""
 
 _COLUMNS = pa.schema([pa.field(name, pa.int64()) for name in SCHEMA])
 _REWRITTEN = 3
@@ -40,7 +40,7 @@ _READY = "ready\n"
 
 
 class Onlooker:
-    """Reads a job's rows by tikv-client."""
+    """A tikv-client on a job's rows."""
 
     def __init__(self, pd: str, prefix: str) -> None:
         """Connect."""
@@ -58,7 +58,7 @@ class Onlooker:
         return self._client.current_timestamp()
 
     def look(self, *versions: Any) -> pa.Table:
-        """All rows: the first part of them from the first version, and so on; of one version it is a snapshot."""
+        """All rows, in one equal key range per version, each read at its version; one version gives a snapshot."""
         start, end = self._range
         cuts = [start, *(self.key(ROWS * part // len(versions)) for part in range(1, len(versions))), end]
         pairs: list[tuple[bytes, bytes]] = []
@@ -70,7 +70,7 @@ class Onlooker:
         return pa.Table.from_batches([self._stager.restore(table)])
 
     def write_back(self) -> None:
-        """Write some rows as they are, in one transaction."""
+        """Rewrite some rows unchanged, in one transaction."""
         transaction = self._client.begin(pessimistic=False)
         for number in range(_REWRITTEN):
             key = self.key(number)
@@ -81,10 +81,10 @@ class Onlooker:
 
 
 def generation_of(rows: pa.Table) -> int | None:
-    """The generation of a snapshot's rows; None where nothing is there yet.
+    """The generation of a snapshot's rows; None without rows.
 
     Raises:
-        ValueError: they are not exactly those of one epoch.
+        ValueError: the rows are not exactly those of one epoch.
     """
     if rows.num_rows == 0:
         return None
@@ -96,15 +96,15 @@ def generation_of(rows: pa.Table) -> int | None:
 
 
 class Bystander:
-    """One of these processes, seen from a test."""
+    """A watch or rewrite process, controlled by a test."""
 
     def __init__(self, role: str, pd: str, prefix: str) -> None:
-        """Start it; it is at work when this returns.
+        """Start the process; returns when it is connected.
 
         Args:
             role: ``watch`` or ``rewrite``.
-            pd: an endpoint.
-            prefix: the target's.
+            pd: a PD endpoint.
+            prefix: of the target.
         """
         command = [sys.executable, "-m", "tests.real.tikv_bystander", role, pd, prefix]
         self._process = subprocess.Popen(
@@ -115,14 +115,14 @@ class Bystander:
             raise RuntimeError(f"{role} ended with code {self._process.wait()}")
 
     def end(self) -> dict[str, Any]:
-        """What it has seen; it has ended then."""
+        """End the process and return its observations."""
         said, _ = self._process.communicate(timeout=60)
         assert self._process.returncode == 0
         found: dict[str, Any] = json.loads(said)
         return found
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process if it runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
@@ -130,7 +130,7 @@ class Bystander:
 
 @contextmanager
 def bystander(role: str, pd: Sequence[str], prefix: str) -> Iterator[Bystander]:
-    """A process that ends with the block at the latest."""
+    """A bystander process that ends with the block at the latest."""
     running = Bystander(role, pd[0], prefix)
     try:
         yield running
@@ -146,7 +146,7 @@ def _watch(onlooker: Onlooker, ended: threading.Event) -> dict[str, Any]:
     while not ended.wait(_BETWEEN_LOOKS_S):
         try:
             rows = onlooker.look(onlooker.now())
-        except Exception as error:  # all that tikv-client raises: a lock of an open epoch, or nobody answers
+        except Exception as error:  # any error of tikv-client: a lock of an open epoch, or no answer
             errors["locked" if "lock" in str(error) else "unreachable"] += 1
             continue
         looks += 1
@@ -167,7 +167,7 @@ def _rewrite(onlooker: Onlooker, ended: threading.Event) -> dict[str, Any]:
         try:
             onlooker.write_back()
             outcomes["written"] += 1
-        except Exception:  # all that tikv-client raises: the job was faster, or has the rows locked
+        except Exception:  # any error of tikv-client: the job was faster, or has locked the rows
             outcomes["refused"] += 1
     return outcomes
 
@@ -186,7 +186,7 @@ def main() -> None:
     onlooker = Onlooker(pd, prefix)
     print(_READY, end="", flush=True)
     print(json.dumps(act(onlooker, ended)), flush=True)
-    # tikv-client's threads do not outlive the interpreter in peace: it ends by SIGSEGV now and then.
+    # Without this, tikv-client's threads sometimes crash the interpreter at its end (SIGSEGV).
     os._exit(0)
 
 

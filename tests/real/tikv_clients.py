@@ -1,4 +1,4 @@
-"""tikv-client, through which others see what Tideline wrote, on a machine that may stand still."""
+"""tikv-client, the client of other programs, with retries for a machine that may stall."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _BETWEEN_S = 0.5
 
 
 def patiently(call: Callable[[], TResult]) -> TResult:
-    """What a call of tikv-client gives. It waits two seconds for PD, no longer on a slow machine, and is asked again.
+    """The result of a tikv-client call, with retries: its timeout for PD is two seconds, too short for a slow machine.
 
     Raises:
-        Exception: a lock is in the way, at once; or what the last try raised.
+        Exception: a lock blocks the call (raised without a retry), or the last try failed.
     """
     for _ in range(_TRIES - 1):
         try:
             return call()
-        except Exception as error:  # all that it raises, some of it a panic
+        except Exception as error:  # any error of tikv-client, panics included
             if "lock" in str(error):
                 raise
         time.sleep(_BETWEEN_S)
@@ -31,7 +31,7 @@ def patiently(call: Callable[[], TResult]) -> TResult:
 
 
 def connected(pd: Sequence[str]) -> tikv_client.TransactionClient:
-    """A client that PD has answered."""
+    """A client that has had an answer from PD."""
 
     def connect() -> tikv_client.TransactionClient:
         client = tikv_client.TransactionClient.connect(list(pd))

@@ -1,7 +1,7 @@
 """A TiKV-protocol cluster on loopback: a real PD and a store of our own, built once by the Go toolchain.
 
-Not a TiKV release: `tests/real/tikv/store` has unistore behind TiKV's gRPC protocol; its README says
-what differs and what stays untested. ``python -m tests.real.tikv_cluster`` builds both programs ahead of the tests.
+Not a TiKV release: `tests/real/tikv/store` has unistore behind TiKV's gRPC protocol; its README lists
+the differences and the untested parts. ``python -m tests.real.tikv_cluster`` builds both programs ahead of the tests.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _CHANNEL_S = 2.0
 
 
 class Member:
-    """One process of a cluster: ended and started again, ports and data stay."""
+    """One process of a cluster; a restart keeps ports and data."""
 
     def __init__(self, process: ServerProcess, port: int, is_ready: Callable[[], bool]) -> None:
-        """Not started yet.
+        """Do not start the process yet.
 
         Args:
-            process: its process.
-            port: where clients find it.
-            is_ready: whether the cluster can be used again as far as this member goes.
+            process: the member's process.
+            port: for clients.
+            is_ready: whether this member serves the cluster again.
         """
         self.process = process
         self.port = port
@@ -57,15 +57,15 @@ class Member:
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Start it, again after `stop` or `kill`; PD knows a leader for every region then."""
+        """Start or restart the member; returns when it is ready, and when the store runs, every region has a leader."""
         self.process.start(lambda: self.port in self.process.listening_ports and self._is_ready())
 
     def stop(self) -> None:
-        """End it in order; nothing happens where it does not run."""
+        """Stop the member gracefully; no effect if it does not run."""
         self.process.stop()
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does (SIGKILL)."""
+        """Kill the member (SIGKILL)."""
         self.process.kill()
 
 
@@ -74,10 +74,10 @@ class Region:
     """A region as PD knows it.
 
     Attributes:
-        id: its id; after a split the right part keeps it.
-        start: its first key as PD has it, memcomparable; empty for the first region.
-        end: the key after its last; empty for the last region.
-        has_leader: whether requests to it have somewhere to go.
+        id: PD's id of the region; after a split the right part keeps it.
+        start: first key in PD's encoding, memcomparable; empty for the first region.
+        end: end key, exclusive; empty for the last region.
+        has_leader: whether the region has a leader, which serves its requests.
     """
 
     id: int
@@ -87,10 +87,10 @@ class Region:
 
 
 class TikvCluster:
-    """PD and a store: where clients find them, and each one's process."""
+    """PD and a store: their addresses and processes."""
 
     def __init__(self, pds: Sequence[ServerProcess], store: ServerProcess, settings: Settings) -> None:
-        """Not started yet; `launch` and `running` make one that is."""
+        """Do not start the cluster yet; `launch` and `running` do."""
         self.certificates = settings.certificates
         self.region_bytes = settings.region_bytes
         self.pds = [
@@ -100,37 +100,37 @@ class TikvCluster:
 
     @property
     def pd(self) -> list[str]:
-        """PD's endpoints, as a job file has them."""
+        """PD's endpoints, as in a job file."""
         return [member.address for member in self.pds]
 
     @property
     def pd_process(self) -> Member:
-        """The first PD: the only one, where there are not several."""
+        """The first PD, or the only one."""
         return self.pds[0]
 
     @property
     def processes(self) -> list[ServerProcess]:
-        """All processes, the store's first."""
+        """All processes, the store's process first."""
         return [self.store.process, *(member.process for member in self.pds)]
 
     def start(self) -> None:
-        """Start what does not run; every region has a leader then."""
+        """Start the members that do not run; returns when every region has a leader."""
         pds = [member for member in self.pds if not member.process.is_running]
-        # Side by side: of three, the first one to come up waits for a second.
+        # In parallel: the first of three PDs to start waits for a second one.
         with ThreadPoolExecutor(len(self.pds)) as pool:
             list(pool.map(Member.start, pds))
         if not self.store.process.is_running:
             self.store.start()
 
     def stop(self) -> None:
-        """End all of it in order, the store first; nothing happens where it does not run."""
+        """Stop the whole cluster gracefully, the store first; no effect on members that do not run."""
         self.store.stop()
-        # Side by side: the last one of three cannot do without the others.
+        # In parallel: the last of three PDs cannot work without the others.
         with ThreadPoolExecutor(len(self.pds)) as pool:
             list(pool.map(Member.stop, self.pds))
 
     def regions(self) -> list[Region]:
-        """What PD knows, by first key.
+        """All regions known to PD, ordered by first key.
 
         Raises:
             OSError: no PD answers.
@@ -167,9 +167,9 @@ class TikvCluster:
         return next(member for member in self.pds if url.endswith(member.address))
 
     def move_pd_leader(self) -> None:
-        """Let PD's leader hand over to another one; returns when that one leads."""
+        """Make PD's leader resign; returns when another PD leads."""
         before = self.pd_leader()
-        # Once: asked again, leadership might come back.
+        # Only once: a second request might move leadership back.
         with suppress(TimeoutError):
             self._answer(before, "leader/resign", method="POST")
         wait_until(lambda: self._leader_or_none() not in (None, before), "another PD leads")
@@ -184,7 +184,7 @@ class TikvCluster:
         return self._leader_or_none() is not None and (self.is_whole() or not self.store.process.is_running)
 
     def _store_is_ready(self) -> bool:
-        # It listens before it has read its data, and PD still has its regions from before.
+        # The store listens before it has read its data, while PD still has its old regions.
         with self._channel(self.store.address) as channel:
             try:
                 grpc.channel_ready_future(channel).result(timeout=_CHANNEL_S)
@@ -200,7 +200,7 @@ class TikvCluster:
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(trust, client, client))
 
     def _ask(self, path: str) -> Any:
-        """PD's answer to a request over HTTP, from the first member that has one; waits while PD has no leader."""
+        """PD's answer to an HTTP request, from the first member that answers; retries while PD has no leader."""
         until = time.monotonic() + _ELECTION_S
         while True:
             problem: OSError = URLError("no PD runs")
@@ -231,11 +231,11 @@ class TikvCluster:
 
 @dataclass(frozen=True)
 class Programs:
-    """What a cluster is made of.
+    """The programs of a cluster.
 
     Attributes:
-        pd: the binary of PD.
-        store: the binary of the store.
+        pd: PD's binary.
+        store: the store's binary.
     """
 
     pd: Path
@@ -244,15 +244,15 @@ class Programs:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one cluster.
+    """Settings of one cluster.
 
     Attributes:
         pd_ports: for clients, one for each PD.
-        peer_ports: for PDs among each other, as many.
+        peer_ports: for the other PDs, one for each PD.
         store_port: of the store.
-        region_bytes: a region of more than one and a half times as many is split, within five seconds; it must
-            have room for many rows. Rows count when they are committed.
-        certificates: TLS with these, clients need one too; without TLS by default.
+        region_bytes: a region of more than 1.5 times this size is split within five seconds; it must have room for
+            many rows. Only committed rows count.
+        certificates: for TLS, also required of clients; without TLS by default.
     """
 
     pd_ports: Sequence[int]
@@ -263,12 +263,12 @@ class Settings:
 
 
 def build() -> Programs:
-    """Both programs, built in the cache if they are not there yet; about five minutes without Go's own cache.
+    """Paths of both programs, built into the cache if missing; about five minutes without Go's own cache.
 
     Raises:
         MissingToolchainError: there is no Go toolchain.
     """
-    # PD and unistore need other versions of the same modules: two builds, side by side.
+    # PD and unistore need different versions of the same modules: two builds, in parallel.
     with ThreadPoolExecutor(2) as pool:
         version = f"-X github.com/tikv/pd/pkg/versioninfo.PDReleaseVersion={PD_VERSION}"
         pd = pool.submit(_build, "pd", "github.com/tikv/pd/cmd/pd-server", ["-tags", "without_dashboard"], version)
@@ -299,19 +299,19 @@ def launch(
     region_bytes: int = REGION_BYTES,
     certificates: Certificates | None = None,
 ) -> TikvCluster:
-    """A started cluster over `folder`, with the data that is there already if there is any.
+    """A started cluster over `folder`, with existing data if there is any.
 
     Args:
         folder: takes data, settings and logs.
-        ports: on loopback: two for each PD (for clients, for other PDs), and the store's. Data that is there already
-            belongs to the same ones.
+        ports: on loopback: two for each PD (for clients, for other PDs), then the store's. Existing data needs the
+            same ports as before.
         region_bytes: see `Settings`.
         certificates: see `Settings`.
 
     Raises:
-        MissingToolchainError: it cannot be built here.
-        PortTakenError: someone listens on one of the ports.
-        ServerStartError: it does not start.
+        MissingToolchainError: the programs cannot be built here.
+        PortTakenError: another process listens on one of the ports.
+        ServerStartError: the cluster does not start.
     """
     programs = build()
     *pd_ports, store_port = ports
@@ -330,7 +330,7 @@ def _pd(program: Path, folder: Path, settings: Settings, number: int) -> ServerP
     name = f"pd-{number}"
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
-    # Lease and election are what a PD that comes after a killed one waits for: seconds in every test that ends one.
+    # Short lease and election: the successor of a killed PD waits for both, in every test that kills one.
     toml = ["lease = 2", 'tick-interval = "200ms"', 'election-interval = "1s"', "[replication]", "max-replicas = 1"]
     if settings.certificates is not None:
         pem = {"cacert-path": settings.certificates.authority}
@@ -381,7 +381,7 @@ def running(
 
     Args:
         folder: takes data, settings and logs.
-        pds: how many PDs; of three, one may be lost.
+        pds: number of PDs; of three, one may fail.
         region_bytes: see `Settings`.
         certificates: see `Settings`.
     """

@@ -1,4 +1,4 @@
-"""Epochs of a TiKV target against a running cluster, step by step, and what another client sees of them."""
+"""Epochs of a TiKV target on a running cluster, step by step, and their rows as read by another client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from timeline.epoch import EpochRef, Part, Plan, WriteReport
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
 
-# tikv-client takes answers of 4 MiB.
+# Keys per scan: tikv-client's limit for an answer is 4 MiB.
 _PAGE = 10_000
 
 _prefixes = (f"tepochs{number}_" for number in itertools.count())
@@ -38,12 +38,12 @@ _instants = itertools.count()
 
 
 def ref(epoch: int) -> EpochRef:
-    """An epoch with an instant of its own."""
+    """An epoch with a new instant."""
     return EpochRef(epoch, f"20240101{next(_instants):09d}", 1)
 
 
 def planned(epoch: EpochRef) -> Plan:
-    """A plan for an epoch, of ranges that the target does not look at."""
+    """A plan for an epoch, without ranges, which the target does not read."""
     return Plan(epoch, "job", "test", (), (), {}, "token")
 
 
@@ -67,7 +67,7 @@ class Place:
 
     @classmethod
     def in_(cls, cluster: TikvCluster) -> Place:
-        """The next one."""
+        """A place with the next unused prefix."""
         return cls(tuple(cluster.pd), next(_prefixes))
 
     def options(self, **block: Any) -> TikvOptions:
@@ -77,20 +77,20 @@ class Place:
         )
 
     def sink(self, app_id: str = "job", schema: pa.Schema = SCHEMA, **block: Any) -> TransactionSink:
-        """The target as a process that starts now sees it."""
+        """The target, opened as by a new process."""
         return TransactionSink.open(self.options(**block), SinkContext(app_id, schema))
 
     def minibatch(self, **block: Any) -> MinibatchSink:
-        """The same, with small transactions."""
+        """The target with small transactions, opened as by a new process."""
         return MinibatchSink.open(self.options(transaction="minibatch", **block), SinkContext("job", SCHEMA))
 
     @property
     def client(self) -> TikvClient:
-        """A connection."""
+        """A connection to the cluster."""
         return connection(Endpoint(self.pd, patience_s=30))
 
     def locks(self) -> list[bytes]:
-        """Every key that is locked."""
+        """All locked keys below the prefix."""
         start, end = own_range(self.prefix.encode())[0], row_range(self.prefix.encode())[1]
         return [lock.key for lock in locks_in(self.client, start, end)]
 
@@ -99,7 +99,7 @@ class Place:
         return bytes(self.sink().stager.keys.encode(rows([number]))[0].as_py())
 
     def spans(self, part: Part) -> list[Span]:
-        """Ranges of a part's rows."""
+        """Key ranges of a part's rows."""
         return [
             (bytes.fromhex(start), bytes.fromhex(end))
             for task in PREPARED.validate_python(part.detail).spans
@@ -107,12 +107,12 @@ class Place:
         ]
 
     def reader(self) -> Reader:
-        """Another client."""
+        """A reader that uses another client."""
         return Reader(self)
 
 
 class Reader:
-    """What tikv-client sees, each time in one snapshot."""
+    """A reader by tikv-client; each read is one snapshot."""
 
     def __init__(self, place: Place) -> None:
         """Nothing is read yet."""
@@ -120,10 +120,10 @@ class Reader:
         self._stager = place.sink().stager
 
     def texts(self) -> dict[int, str]:
-        """Each row's text now.
+        """Id → text of each row now.
 
         Raises:
-            Exception: a lock of a living transaction is in the way.
+            Exception: a lock of a live transaction blocks the read.
         """
         with closing(asyncio.new_event_loop()) as loop:
             pairs = patiently(lambda: loop.run_until_complete(self._pairs()))
@@ -144,19 +144,19 @@ class Reader:
 
 
 class PassingReader(Reader):
-    """Sees the same without waiting for an open transaction: it makes that commit behind its own timestamp."""
+    """A reader that does not wait for open transactions: it makes them commit after its own timestamp."""
 
     async def _pairs(self) -> list[tuple[bytes, bytes]]:
         return list(scan(self._place.client, *row_range(self._place.prefix.encode())))
 
 
 def staged(writer: KeyedWriter, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as they reach the task that writes them."""
+    """Rows as staged for the task that writes them."""
     return writer.stage(batch, "shard", pa.array(range(batch.num_rows), pa.int64())).rows
 
 
 def write_bucket(writer: KeyedWriter, batch: pa.RecordBatch) -> tuple[WriteReport, pa.RecordBatch]:
-    """Rows written by one task attempt: its report, and the rows that the target refused."""
+    """Write rows in one task attempt; returns its report, and the rows that the target refused."""
     bucket = writer.open(TaskAttempt(0, 0, 0))
     bucket.write(staged(writer, batch))
     refused = pa.concat_batches(list(bucket.settle()))
@@ -165,19 +165,19 @@ def write_bucket(writer: KeyedWriter, batch: pa.RecordBatch) -> tuple[WriteRepor
 
 
 def written(sink: TransactionSink, epoch: EpochRef, batch: pa.RecordBatch) -> WriteReport:
-    """Rows prewritten in the epoch's transaction, which is begun if it is not."""
+    """Prewrite rows in the epoch's transaction, which is begun if necessary."""
     writer = sink.begin(planned(epoch))
     assert isinstance(writer, KeyedWriter)
     return write_bucket(writer, batch)[0]
 
 
 def prepared(sink: TransactionSink, epoch: EpochRef, batch: pa.RecordBatch) -> Part:
-    """An epoch in its prepared state, written by one task."""
+    """Write and prepare an epoch with one task."""
     return sink.prepare(epoch, [written(sink, epoch, batch)])
 
 
 def committed(sink: TransactionSink, epoch: EpochRef, batch: pa.RecordBatch) -> Part:
-    """An epoch from begin to release."""
+    """Run an epoch from begin to release, with one task."""
     part = prepared(sink, epoch, batch)
     sink.commit(part)
     sink.release(epoch, part)
@@ -190,7 +190,7 @@ def transaction_of(part: Part) -> Transaction:
 
 
 def safe_points(cluster: TikvCluster) -> dict[str, int]:
-    """What services ask PD to keep, by their names; PD's own is there from the first of them on."""
+    """Service → its safe point in PD, without PD's own `gc_worker`, which appears with the first service."""
     with urllib.request.urlopen(f"http://{cluster.pd_leader().address}/pd/api/v1/gc/safepoint", timeout=10) as answer:
         found = json.load(answer)["service_gc_safe_points"] or []
     return {each["service_id"]: int(each["safe_point"]) for each in found if each["service_id"] != "gc_worker"}
@@ -223,7 +223,7 @@ def meanwhile(*actions: Callable[[], None]) -> Iterator[None]:
 
 
 def together(actions: Sequence[Callable[[], None]]) -> None:
-    """Run all at once; the first error is raised once all have ended."""
+    """Run all actions concurrently; the first error is raised after all have ended."""
     errors: list[BaseException] = []
     start = threading.Barrier(len(actions))
 

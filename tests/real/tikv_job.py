@@ -1,4 +1,4 @@
-"""A job with a TiKV target in a folder of its own, and what lies below its prefixes."""
+"""A job with a TiKV target in a folder of its own, and the rows and locks below its prefixes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.job import Job
 from tests.real.tikv_cluster import TikvCluster
 
 PAD = "x" * 1000
-"""Makes a line a kilobyte, and is no column: few rows are enough for two tasks."""
+"""Fills a line up to 1 kB without being a column: few rows are enough for two tasks."""
 
 _prefixes = (f"tjob{number}_" for number in itertools.count())
 
 
 class TikvJob(Job):
-    """Lines of JSON into a Delta table and below prefixes of their own in a cluster."""
+    """A job that writes JSON lines to a Delta table, and below prefixes of its own in a cluster."""
 
     def __init__(self, folder: Path, cluster: TikvCluster) -> None:
         super().__init__(folder)
@@ -39,7 +39,7 @@ class TikvJob(Job):
         self.prefix = next(_prefixes)
 
     def target(self, **options: Any) -> dict[str, Any]:
-        """A target's block; without `prefix` it lies below the job's own."""
+        """A target's block of the job file; its prefix is the job's own by default."""
         block = {"type": "tikv", "name": "keyed", "pd": self.cluster.pd, "prefix": self.prefix, "key": ["id"]}
         return block | {"patience": "20s"} | options
 
@@ -49,23 +49,23 @@ class TikvJob(Job):
         self.write(targets=[delta, *map(dict, targets)], **{"writer": {"lease_ttl": "1s"}} | changes)
 
     def put(self, name: str, rows: Iterable[Mapping[str, Any]], *, pad: str = "") -> None:
-        """A log file that is there whole at once."""
+        """Create a whole log file atomically."""
         more = {"pad": pad} if pad else {}
         (self.folder / "new").write_text("".join(json.dumps(dict(row) | more) + "\n" for row in rows))
         (self.folder / "new").rename(self.folder / "logs" / name)
 
     def place(self, name: str | None = None) -> TikvTable:
-        """A target as a process that starts now sees it."""
+        """A target, opened as by a new process."""
         sink = readable_target(open_timeline(load_config(self.file)), name)
         assert isinstance(sink, TikvTable)
         return sink
 
     def rows(self, name: str | None = None) -> list[dict[str, Any]]:
-        """A target's rows as another client sees them, by key."""
+        """A target's rows as another client reads them, ordered by key."""
         return [row for batch in read_rows(self.place(name)) for row in batch.to_pylist()]
 
     def quarantined(self) -> list[dict[str, Any]]:
-        """Rows of the quarantine, by place."""
+        """Rows of the quarantine, ordered by shard and offset."""
         table = self.table("lake_quarantine")
         rows = table.to_pyarrow_table().to_pylist() if table is not None else []
         return sorted(rows, key=lambda row: (row["shard"], row["offset"]))
@@ -76,7 +76,7 @@ class TikvJob(Job):
         return connection(Endpoint(tuple(self.cluster.pd), patience_s=20))
 
     def row_locks(self, prefix: str | None = None) -> list[int]:
-        """Transactions that hold rows below a prefix, once for each row."""
+        """Start timestamps of the transactions that lock rows below a prefix, one for each locked row."""
         start, end = row_range((prefix or self.prefix).encode())
         return [lock.lock_version for lock in locks_in(self.client, start, end)]
 
@@ -86,12 +86,12 @@ class TikvJob(Job):
         return [lock.key for lock in locks_in(self.client, own_range(whole)[0], row_range(whole)[1])]
 
     def is_settled(self) -> bool:
-        """Whether nothing is pending, and nothing is left that no reader sees."""
+        """Whether no instant is pending, and no stray data file or lock exists."""
         return super().is_settled() and not self.locks()
 
     @contextmanager
     def held(self, ids: Sequence[int]) -> Iterator[int]:
-        """Another writer's transaction holds rows as long as the block runs: tasks that write them wait for it."""
+        """Lock rows by another writer's transaction until the block ends: tasks that write these rows wait."""
         rows = pa.record_batch({name: pa.array(ids, pa.int64()) for name in ("id",)})
         keys = pa.array(sorted(self.place().stager.keys.encode(rows).to_pylist()), pa.binary())
         transaction = Transaction(self.client.pd.timestamp(), keys[0].as_py(), 120_000)

@@ -1,4 +1,4 @@
-"""A lake with a TiKV target, for processes that die at crash points: alone, or between a table and its quarantine."""
+"""A lake with a TiKV target, alone or beside a Delta table, for processes that die at crash points."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from timeline.stores.base import ObjectStore, Retry
 from timeline.stores.memory import MemoryStore
 
 TTL_S = 10
-"""Of locks. Nothing waits for it: whoever takes over ends what the dead left, and their hearts end with that."""
+"""TTL of locks. Nothing waits for it: a successor ends the transactions of dead processes, and so their heartbeats."""
 
 _TWO_DAYS_MS = 2 * 24 * 3600 * 1000
 
@@ -44,7 +44,7 @@ _prefixes = (f"tlake{number}_" for number in itertools.count())
 
 @dataclass
 class MortalTikv(TransactionSink):
-    """The target as one process has it: a dead one reaches no cluster any more. It may lose what it has prepared."""
+    """The target in one process: a dead process cannot reach the cluster. Its prepared transaction may be lost."""
 
     life: ObjectStore = field(default_factory=lambda: MemoryStore("memory://life"))
     losses: list[int] = field(default_factory=lambda: [0])
@@ -57,7 +57,7 @@ class MortalTikv(TransactionSink):
     def commit(self, part: Part, parallel: ParallelRunner = sequential) -> None:
         if part.rows and self.losses[0] and not self.is_applied(part.epoch):
             self.losses[0] -= 1
-            # As a reader does who meets its locks behind their TTL.
+            # As a reader does that finds the transaction's locks past their TTL.
             roll_back(self.client, PREPARED.validate_python(part.detail).transaction)
         super().commit(part, parallel)
 
@@ -69,10 +69,10 @@ class TikvLake:
     Attributes:
         pd: the cluster.
         mode: ``upsert`` or ``insert``.
-        existing: numbers that are there before the job starts; with ``insert`` their rows are refused.
+        existing: numbers in TiKV before the job starts; with ``insert`` their rows are refused.
         beside: tables that get the same epochs; None: TiKV is the job's only target.
-        is_first: whether TiKV's turn comes before the table's.
-        losses: how often the cluster loses what is decided.
+        is_first: whether TiKV comes before the table.
+        losses: one number, of decided transactions that the cluster still loses.
     """
 
     pd: tuple[str, ...]
@@ -94,7 +94,7 @@ class TikvLake:
 
     @property
     def keyed(self) -> MortalTikv:
-        """The target as a process that lives sees it."""
+        """The target in a live process."""
         options = TikvOptions.model_validate(
             {
                 "type": "tikv",
@@ -129,7 +129,7 @@ class TikvLake:
         return sorted(MemorySink("quarantine", "app", self.quarantine).read()["offset"].to_pylist())
 
     def keyed_rows(self) -> list[int]:
-        """Numbers in TiKV as another client sees them, sorted."""
+        """Numbers in TiKV as another client reads them, sorted."""
         return sorted(row for batch in read_rows(self.keyed) for row in batch.column("number").to_pylist())
 
     def orphans(self) -> Sequence[str]:
@@ -142,7 +142,7 @@ class TikvLake:
         return [f"lock on {lock.key!r}" for lock in locks_in(self.keyed.client, start, end)]
 
     def open_transactions(self) -> list[str]:
-        """Transactions that are recorded, and that somebody could still commit."""
+        """Recorded transactions that could still be committed."""
         client, attempts = self.keyed.client, self.keyed.records.attempts()
         statuses = {each: look_up(client, each.transaction.primary, each.start_ts) for each in attempts}
         return [
@@ -150,12 +150,12 @@ class TikvLake:
         ]
 
     def expire(self) -> None:
-        """Roll back what is open, as a reader does who meets its locks behind their TTL."""
+        """Roll back all recorded transactions, as a reader does that finds their locks past the TTL."""
         for attempt in self.keyed.records.attempts():
             roll_back(self.keyed.client, attempt.transaction)
 
     def clean_two_days_later(self) -> None:
-        """What a start does long after the last one: no task that may still write is alive any more."""
+        """Delete late files as a start two days later does, when no task can still write."""
         store = self.timeline_store()
         job = JobContext(
             name="numbers",
@@ -172,10 +172,10 @@ class TikvLake:
 
 @dataclass(frozen=True)
 class KeyedNumbers(NumberSource):
-    """Numbers of which a target keeps one of each.
+    """Numbers for a target that keeps one row of each.
 
     Attributes:
-        refused: those that the target has had before, and refuses.
+        refused: numbers that the target already has, and refuses.
     """
 
     refused: tuple[int, ...] = ()
@@ -192,12 +192,12 @@ class KeyedNumbers(NumberSource):
 
 
 def verdict(lake: TikvLake, source: NumberSource, refused: Sequence[int] = ()) -> list[str]:
-    """What is not as it has to be at the end, in words.
+    """Deviations from the expected final state, human-readable.
 
     Args:
-        lake: where the job wrote to.
-        source: what it read, to its end.
-        refused: numbers that TiKV refused because it had them.
+        lake: the job's targets.
+        source: the job's source, read to its end.
+        refused: numbers that TiKV refused because they existed.
     """
     is_table = lake.beside is not None
     expected = KeyedNumbers(source.shards, source.most, source.bad_every, tuple(refused), is_table)
@@ -212,7 +212,7 @@ def verdict(lake: TikvLake, source: NumberSource, refused: Sequence[int] = ()) -
 
 
 def unchained(store: ObjectStore) -> list[str]:
-    """Where committed epochs leave a gap, overlap, or lose count of what they read, in words."""
+    """Gaps, overlaps and wrong counts of rows in committed epochs, human-readable."""
     found: list[str] = []
     reached: Counter[str] = Counter()
     for instant in ActiveTimeline.load(store).completed().by_action(Action.COMMIT):

@@ -1,4 +1,4 @@
-"""What servers are made of: tools that have to be installed, and results of long builds, kept in the user's cache."""
+"""Toolchain of the servers: tools that have to be installed, and results of long builds, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ INSTALL_S = 900
 
 
 class MissingToolchainError(Exception):
-    """A server cannot be made here; the message says what is missing."""
+    """A required program is missing; the message says which."""
 
 
 def find_tool(name: str, needed_for: str, advice: str) -> str:
     """The path of an installed program.
 
     Raises:
-        MissingToolchainError: it is not on the path.
+        MissingToolchainError: the program is not on the path.
     """
     path = shutil.which(name)
     if path is None:
@@ -32,10 +32,10 @@ def find_tool(name: str, needed_for: str, advice: str) -> str:
 
 
 def apt_install(package: str, needed_for: str) -> None:
-    """Install one of Debian's packages, where this process may.
+    """Install a Debian package, if this process is root.
 
     Raises:
-        MissingToolchainError: it may not, or apt-get does not find it.
+        MissingToolchainError: there is no apt-get, this process is not root, or the installation failed.
     """
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
@@ -67,13 +67,13 @@ def find_java(needed_for: str) -> str:
 def kept(name: str, recipe: str, make: Callable[[Path], None]) -> Path:
     """A folder in the user's cache that `make` has filled, once for each recipe.
 
-    Of any number of processes that need it at a time each one makes it and the first one's stays: a folder
-    under its final name is always whole.
+    Concurrent processes each make the folder, and the first result stays: a folder under its final name is always
+    whole.
 
     Args:
-        name: what it is, with its version, for people who look into the cache.
-        recipe: everything that the content follows from; a digest of it is part of the folder's name.
-        make: fills the empty folder that it is given.
+        name: readable name of the content, with its version.
+        recipe: all inputs of the content; a digest of the recipe is part of the folder's name.
+        make: fills the given empty folder.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tideline" / "servers"
     folder = cache / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
@@ -84,7 +84,7 @@ def kept(name: str, recipe: str, make: Callable[[Path], None]) -> Path:
             make(making)
             making.rename(folder)
         except OSError:
-            # A folder with content is never replaced by a rename: someone else was first.
+            # A rename never replaces a folder with content: another process was first.
             if not folder.is_dir():
                 raise
         finally:
@@ -102,11 +102,11 @@ class Artifact:
 
 
 def fetch_jars(name: str, artifacts: Sequence[Artifact], *, with_dependencies: bool) -> Path:
-    """A folder of jars, fetched by Maven from the repository that its own settings name.
+    """A folder of jars, fetched by Maven from the repository in Maven's settings.
 
     Raises:
         MissingToolchainError: there is no Maven.
-        CalledProcessError: Maven did not find them.
+        CalledProcessError: Maven did not find the artifacts.
     """
     maven = find_tool("mvn", name, "apt-get install maven, or https://maven.apache.org")
     pom = _pom(artifacts, with_dependencies)

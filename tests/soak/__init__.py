@@ -1,4 +1,4 @@
-"""A real job under random faults for minutes: in the end, source = target + quarantine, and nothing is left over.
+"""A real job under random faults for minutes: in the end, source = target + quarantine, without orphans.
 
 ::
 

@@ -1,4 +1,4 @@
-"""``python -m tests.soak --seed S --minutes M``: the last line tells how it went, exit code 1 that it went wrong."""
+"""``python -m tests.soak --seed S --minutes M``: the last line has the result; exit code 1 means problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `tideline` commands of a soak: how they are started, and what they must not say or end with."""
+"""The `tideline` commands of a soak: their start, their signals, and checks of their exit codes and logs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.waiting import wait_until
 
 TIDELINE = (sys.executable, "-m", "ingest")
 ARMED = (sys.executable, "-m", "tests.cli.local_tideline")
-"""The same, on Spark like the other; it does something to itself at a step of the protocol."""
+"""The same, on Spark too; it crashes or freezes itself at a step of the protocol."""
 
 ORDERLY_CODES = frozenset({0, 3, 5, 6, 7, 8})
-"""Exit codes that faults may bring about: not 1 and 2, and not 4, as nothing of the source is ever lost."""
+"""Exit codes that faults may cause: not 1 and 2, and not 4, as no source data is ever lost."""
 
 STORE_ERRORS = frozenset({"StoreUnavailableError", "HaltError", "CommitRejectedError", "CommitUnknownError"})
-"""Errors behind the codes 5 and 6 that say that a store does not answer; others say that something is wrong."""
+"""Errors with exit codes 5 and 6 of a store that does not answer; any other is a problem."""
 
 _OUR_LOGGERS = ("timeline", "sinks", "ingest")
 
@@ -36,14 +36,14 @@ class Command:
     def __init__(
         self, name: str, arguments: Collection[str], job: Path, log: Path, arms: Mapping[str, str] | None = None
     ) -> None:
-        """Start it.
+        """Start the command.
 
         Args:
-            name: for the diary.
+            name: its name in the diary.
             arguments: the command and its options, without the job file.
             job: the job file.
-            log: takes its log.
-            arms: what it does to itself, see `tests.cli.local_tideline`.
+            log: file for its log.
+            arms: faults that it causes itself, see `tests.cli.local_tideline`.
         """
         self.name = name
         self._log = log
@@ -64,68 +64,68 @@ class Command:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Process id."""
         return self._process.pid
 
     @property
     def code(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Exit code; None while the command runs."""
         return self._process.poll()
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """The processes of this name that it has started, and those that they have."""
+        """Descendants of the command that have a name beginning with `name`."""
         return [process for process in self._below() if _name(process).startswith(name)]
 
     def kill(self) -> None:
-        """SIGKILL, to its own process alone: what it has started finds out by itself."""
+        """Send SIGKILL to the command's own process alone: its children notice by themselves."""
         self._is_killed = True
         self._left = self._below()
         self._process.kill()
         self._process.wait()
 
     def kill_all(self) -> None:
-        """SIGKILL, to it and to all that it has started."""
+        """Send SIGKILL to the command and all its descendants."""
         self._is_killed = True
         kill_tree(self._psutil)
         self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self._is_told_to_stop = True
         self._process.terminate()
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is stopped (SIGSTOP)."""
+        """Whether the command is stopped (SIGSTOP)."""
         try:
             return self.code is None and self._psutil.status() == psutil.STATUS_STOPPED
         except psutil.NoSuchProcess:
             return False  # it has ended in between
 
     def freeze(self) -> None:
-        """SIGSTOP, to its own process alone: its JVM and its tasks go on."""
+        """Send SIGSTOP to the command's own process alone: its JVM and its tasks go on."""
         self._process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT to the command's own process."""
         self._process.send_signal(signal.SIGCONT)
 
     def freeze_all(self) -> None:
-        """SIGSTOP, to it and to all that it has started."""
+        """Send SIGSTOP to the command and all its descendants."""
         self.freeze()
         for process in self._below():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()
 
     def wake_all(self) -> None:
-        """SIGCONT, to it and to all that it has started."""
+        """Send SIGCONT to the command and all its descendants."""
         for process in self._below():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
         self.wake()
 
     def has_ended_within(self, timeout_s: float) -> bool:
-        """Wait for its end, at most so long."""
+        """Wait up to `timeout_s` seconds for the command's end; whether it has ended."""
         try:
             wait_until(lambda: self.code is not None, f"{self.name} ends", timeout_s)
         except TimeoutError:
@@ -133,16 +133,16 @@ class Command:
         return True
 
     def has_left(self) -> list[int]:
-        """What it had started when it was killed, and still runs."""
+        """Ids of its descendants at the time of `kill` that still run."""
         return [process.pid for process in self._left if process.is_running() and _name(process)]
 
     def complaint(self) -> str | None:
-        """What is wrong with the way it has ended; None if nothing is."""
+        """Complaint about the command's exit code or log; None if both are in order."""
         allowed = set(ORDERLY_CODES)
         if self._is_killed:
             allowed.add(-signal.SIGKILL)
         if self._is_told_to_stop:
-            allowed.add(-signal.SIGTERM)  # it was not further than its imports
+            allowed.add(-signal.SIGTERM)  # its imports had not ended
         assert self.code is not None
         found = complaint_about(self.code, allowed, self._log.read_text(errors="replace"))
         return None if found is None else f"{self.name}: {found}; see {self._log}"
@@ -155,7 +155,7 @@ class Command:
 
 
 def _name(process: psutil.Process) -> str:
-    """Of its program; empty where it has ended."""
+    """Name of the process's program; empty if the process has ended."""
     try:
         return "" if process.status() == psutil.STATUS_ZOMBIE else process.name()
     except psutil.NoSuchProcess:
@@ -163,12 +163,12 @@ def _name(process: psutil.Process) -> str:
 
 
 def complaint_about(code: int, allowed: Collection[int], log: str) -> str | None:
-    """What is wrong with a command that has ended; None if nothing is.
+    """Complaint about the exit code or log of a command; None if both are in order.
 
     Args:
         code: its exit code.
         allowed: exit codes that are in order.
-        log: what it logged, one JSON object a line; a killed process may have left half of one.
+        log: its log, one JSON object a line; a killed process may have left half a line.
     """
     lines = log.splitlines()
     records: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Random orders in which nothing waits for long."""
+"""Random orders in which no item waits for long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def deck(cards: Iterable[T], draw: random.Random) -> Iterator[T]:
-    """Cards for ever, each once before any comes again, shuffled anew each time."""
+    """Cards without end: shuffled rounds, each with every card once."""
     cards = list(cards)
     while True:
         yield from draw.sample(cards, len(cards))

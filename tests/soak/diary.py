@@ -1,4 +1,4 @@
-"""What happened when: one line in a file for everything that a soak does and sees."""
+"""Diary of a soak: one line in a file for each action and observation, with its time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fills a topic with transactions of unique JSON records; some are aborted, one record in a hundred is malformed.
 
-``python -m tests.soak.producer BOOTSTRAP_SERVERS TOPIC SEED`` goes on until SIGTERM, whatever becomes of the broker: a
-transaction that fails is left to the next producer of the same transactional id, which aborts it.
+``python -m tests.soak.producer BOOTSTRAP_SERVERS TOPIC SEED`` goes on until SIGTERM, through broker failures: the next
+producer with the same transactional id aborts a failed transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REQUEST_S = 10.0
 
 
 def records(draw: random.Random) -> Iterator[bytes]:
-    """Values of records, each with an id of its own, for ever."""
+    """Values of records, each with a unique id, without end."""
     number = 0
     while True:
         value = json.dumps({"id": number, "text": draw.randbytes(draw.randrange(20, 120)).hex()}).encode()
@@ -32,7 +32,14 @@ def records(draw: random.Random) -> Iterator[bytes]:
 
 
 def produce(bootstrap_servers: str, topic: str, seed: int, stop: threading.Event) -> None:
-    """Produce until `stop` is set."""
+    """Produce until `stop` is set.
+
+    Args:
+        bootstrap_servers: the broker.
+        topic: an existing topic.
+        seed: of the records.
+        stop: ends the producer.
+    """
     draw = random.Random(f"{seed} records")
     values = records(draw)
     while not stop.is_set():
@@ -61,7 +68,7 @@ def _produce_until_failure(
         for _ in range(_RECORDS_A_TRANSACTION):
             producer.produce(topic, next(values))
         if draw.random() < _ABORTED:
-            producer.flush(_REQUEST_S)  # so that they are in the log, and have to be skipped
+            producer.flush(_REQUEST_S)  # so that the records are in the log, and have to be skipped
             producer.abort_transaction(_REQUEST_S)
         else:
             producer.commit_transaction(_REQUEST_S)

@@ -29,15 +29,15 @@ _SETTLE_S = 600.0
 
 
 class Soak:
-    """A job, a seed, and the time for which there are faults."""
+    """A job, a seed, and the duration of faults."""
 
     def __init__(self, folder: Path, seed: int, minutes: float) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
         Args:
-            folder: takes everything.
-            seed: of all that is drawn.
-            minutes: for which there are faults.
+            folder: for all data and logs.
+            seed: of all random choices.
+            minutes: duration of faults.
         """
         self._folder = folder
         self._seed = seed
@@ -46,7 +46,7 @@ class Soak:
         self._faults = 0
 
     def run(self) -> bool:
-        """Returns whether all is as it has to be; the last line printed says it in numbers."""
+        """Run the soak; whether there were no problems. The last line printed has the counts."""
         diary = Diary(self._folder / "faults.log")
         diary.note(f"seed {self._seed}, {self._minutes:g} minutes")
         commands = self._folder / "commands"
@@ -77,7 +77,7 @@ class Soak:
         return not self._problems
 
     def _endure(self, scene: Scene) -> None:
-        """The time of faults."""
+        """Run the job under faults until their time is over."""
         stop = threading.Event()
         with ThreadPoolExecutor(2) as pool:
             supervising = pool.submit(scene.supervisor.run, stop)
@@ -110,10 +110,10 @@ class Soak:
                 epochs = self._wait_for_more_than(epochs, scene)
 
     def _wait_for_more_than(self, epochs: int, scene: Scene) -> int:
-        """Let the job get on with its work, however slow this machine is; the weather goes on. Returns the new number.
+        """Wait for more completed epochs, however slow this machine is; the weather goes on. Returns the new number.
 
         Raises:
-            StrikeError: it does not.
+            StrikeError: no further epoch was completed in `_BREATH_S` seconds.
         """
         deadline = time.monotonic() + _BREATH_S
         while (completed := _completed_epochs(scene.world)) <= epochs and not scene.supervisor.complaints:
@@ -131,7 +131,7 @@ class Soak:
         )
 
     def _settle(self, scene: Scene) -> None:
-        """After faults and producer the driver is killed once more; a recovery and a run bring all to its end."""
+        """Stop the producer and kill the driver once more; a recovery and a run without faults finish the work."""
         world, supervisor = scene.world, scene.supervisor
         world.producer.stop()
         supervisor.pause()
@@ -147,7 +147,7 @@ class Soak:
         scene.diary.note("settled")
 
     def _draw(self, of: str) -> random.Random:
-        """A generator of its own for each thread, so that none depends on the others' speed."""
+        """A separate generator for each thread, so that none depends on the speed of the others."""
         return random.Random(f"{self._seed} {of}")
 
 

@@ -17,20 +17,20 @@ _START_S = 60.0
 
 
 class Supervisor:
-    """All commands of a soak. `run` looks after them in a thread; every other method may be called from any."""
+    """All commands of a soak. `run` supervises them in a thread; any thread may call the other methods."""
 
     def __init__(self, job: Path, folder: Path, diary: Diary) -> None:
-        """Nothing is started yet.
+        """Start nothing yet.
 
         Args:
             job: the job file.
             folder: takes the commands' logs.
-            diary: is told what starts and how it ends.
+            diary: records starts and ends of commands.
         """
         self.complaints: list[str] = []
-        """What was wrong with commands that have ended."""
+        """Complaints about commands that have ended."""
         self.codes: Counter[int] = Counter()
-        """How often commands ended with each code."""
+        """Number of ended commands by exit code."""
         self._job = job
         self._folder = folder
         self._diary = diary
@@ -62,7 +62,7 @@ class Supervisor:
             return self._start(*arguments, arms=arms)
 
     def replace_driver(self, arms: Mapping[str, str]) -> Command:
-        """Kill the driver, and let the next one do something to itself; returns the next one."""
+        """Kill the driver and start the next one with `arms`, see `Command`; returns the next one."""
         killed = self.driver()
         with self._lock:
             self._arms = arms
@@ -71,13 +71,13 @@ class Supervisor:
         return self.driver()
 
     def driver(self) -> Command:
-        """The driver that runs now; waited for where there is none."""
+        """The running driver; waits for one where there is none."""
         wait_until(lambda: self._driver is not None, "a driver runs", _START_S)
         driver = self._driver
         return driver if driver is not None else self.driver()
 
     def set_aside(self, driver: Command) -> None:
-        """Take a driver for gone: the next one is started though this one runs."""
+        """Treat a driver as ended: the next one is started though this one runs."""
         with self._lock:
             if self._driver is driver:
                 self._driver = None
@@ -93,10 +93,10 @@ class Supervisor:
         self._is_paused = False
 
     def kill_drivers(self) -> None:
-        """Kill what runs, and wait until nothing of it and of all that was killed before is left.
+        """Kill all running commands, and wait for the descendants of all killed commands to end.
 
         Raises:
-            TimeoutError: something that a killed command had started goes on.
+            TimeoutError: a descendant of a killed command goes on.
         """
         with self._lock:
             for command in self._running:
@@ -105,7 +105,7 @@ class Supervisor:
         wait_until(lambda: not any(command.has_left() for command in self._ended), "what killed drivers started ends")
 
     def kill_all(self) -> None:
-        """End everything that runs."""
+        """Kill all commands and their descendants, and start no more drivers."""
         self.pause()
         with self._lock:
             for command in self._running:

@@ -1,4 +1,4 @@
-"""Source = target + quarantine, record by record, and nothing left over; read from the topic and from S3 themselves."""
+"""Source = target + quarantine, record by record, without orphans; read from the topic and from S3 directly."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SHOWN = 5
 
 @dataclass
 class Verdict:
-    """What a soak has come to.
+    """Result of a soak.
 
     Attributes:
         rows: committed records of the topic.
-        lost: of these, how often one is missing, in any table.
-        duplicate: how often one is there once more.
-        wrong: rows that are not what the topic has there, in words.
-        orphans: what is left over.
+        lost: missing rows, summed over the tables.
+        duplicate: surplus copies of rows, summed over the tables.
+        wrong: messages about rows that differ from the topic's record.
+        orphans: see `orphans`.
     """
 
     rows: int
@@ -42,14 +42,14 @@ class Verdict:
 
     @property
     def problems(self) -> list[str]:
-        """Everything that should not be, in words."""
+        """All problems as messages."""
         counts = {"records lost": self.lost, "records too many": self.duplicate, "rows wrong": len(self.wrong)}
         found = [f"{count} {what}" for what, count in counts.items() if count]
         return [*found, *self.wrong[:_SHOWN], *(f"left over: {path}" for path in self.orphans)]
 
 
 def judge(world: World) -> Verdict:
-    """Compare the topic with the tables and look for what is left over; nothing may be at work any more."""
+    """Compare the topic with the tables, and list orphans; no command may run any more."""
     records = committed_records(world.kafka)
     accepted = {place: row for place, value in records.items() if (row := decoded(value)) is not None}
     rejected = {place: value for place, value in records.items() if place not in accepted}
@@ -68,13 +68,13 @@ def judge(world: World) -> Verdict:
 def compare(
     name: str, expected: Mapping[Place, object], found: Sequence[tuple[Place, object]], verdict: Verdict
 ) -> None:
-    """Take one table into a verdict.
+    """Check one table, and add the result to a verdict.
 
     Args:
-        name: the table's.
-        expected: what it has to hold.
-        found: what it holds.
-        verdict: is added to.
+        name: the table's name.
+        expected: rows that it has to hold.
+        found: rows that it holds.
+        verdict: takes the result.
     """
     times = Counter(place for place, _ in found)
     verdict.lost += len(expected.keys() - times.keys())
@@ -87,7 +87,7 @@ def compare(
 
 
 def committed_records(kafka: KafkaServer) -> dict[Place, bytes]:
-    """Every committed record of the topic, by a consumer that knows nothing of Tideline."""
+    """Every committed record of the topic, read by a consumer without any code of Tideline."""
     options = {
         **kafka.client_options(),
         "group.id": "verdict",
@@ -113,7 +113,7 @@ def committed_records(kafka: KafkaServer) -> dict[Place, bytes]:
 
 
 def decoded(value: bytes) -> tuple[int, str] | None:
-    """The row that a record has to become; None where it belongs into the quarantine."""
+    """The row that a record has to become; None if the record belongs in the quarantine."""
     try:
         record: dict[str, Any] = json.loads(value)
     except json.JSONDecodeError:
@@ -122,7 +122,7 @@ def decoded(value: bytes) -> tuple[int, str] | None:
 
 
 def orphans(world: World) -> list[str]:
-    """What nobody will read and nobody will remove, unfinished uploads and pending instants included."""
+    """Orphans: files that are never read and never removed, unfinished uploads, and pending instants."""
     tables = [table for name in (*TABLES, QUARANTINE) if (table := world.table(name)) is not None]
     visible = {uri.rpartition("/")[2] for table in tables for uri in table.file_uris()}
     left = [info.path for info in world.bucket.list("", recursive=True) if is_left_over(info.path, visible)]
@@ -131,15 +131,15 @@ def orphans(world: World) -> list[str]:
 
 
 def is_left_over(path: str, visible: Collection[str]) -> bool:
-    """Whether an object should not be there any more.
+    """Whether an object should have been deleted.
 
     Args:
-        path: in the bucket.
-        visible: names of the data files that tables name.
+        path: key in the bucket.
+        visible: names of the data files that tables list.
     """
     name = path.rpartition("/")[2]
     if _MARKERS in path:
-        # Markers of files that were never reported stay for a day, in case a frozen task writes them yet.
+        # Markers of unreported files stay for a day, in case a frozen task still writes those files.
         return name.removesuffix(".marker.CREATE") in visible
     return name.endswith(".parquet") and "/_delta_log/" not in path and name not in visible
 

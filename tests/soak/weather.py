@@ -1,4 +1,4 @@
-"""Spells of bad weather between the job and its object store, made by the fault proxy; strikes go on meanwhile."""
+"""Weather: spells of faults between the job and its object store, made by the fault proxy while strikes go on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Spell: TypeAlias = Callable[[random.Random], Sequence[Rule]]
 
 
 def _some(fault: Fault, most: float, longest_s: float = 0.0, status: int = 500) -> Spell:
-    """A fault that happens to a part of all requests, drawn anew for each spell."""
+    """A fault on a share of all requests, drawn anew for each spell."""
 
     def spell(draw: random.Random) -> Sequence[Rule]:
         probability, seconds = draw.uniform(most / 4, most), draw.uniform(0.1, max(0.1, longest_s))
@@ -46,11 +46,18 @@ SPELLS: Mapping[str, Spell] = {
     "narrow": _narrow,
     "silence": _some(Fault.HANG, 0.3),
 }
-"""What each spell does to requests."""
+"""Faults of each spell."""
 
 
 def run(proxy: FaultProxy, draw: random.Random, diary: Diary, stop: threading.Event) -> int:
-    """Let spells follow each other, with fair weather between, until `stop` is set; returns how many there were."""
+    """Run spells, with fair weather between them, until `stop` is set; returns their number.
+
+    Args:
+        proxy: makes the faults.
+        draw: for order, rules and durations.
+        diary: records spells.
+        stop: ends the weather.
+    """
     spells = 0
     for name in deck(SPELLS, draw):
         if stop.wait(draw.uniform(1.0, 5.0)):

@@ -1,4 +1,4 @@
-"""What a soak runs in: a real broker, a real S3 server behind a proxy, a producer, and one job."""
+"""Environment of a soak: a real broker, a real S3 server behind a proxy, a producer, and one job."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _RECORDS_AN_EPOCH = 4_000
 
 @dataclass(frozen=True)
 class World:
-    """Servers and places of a soak; what is asked of S3 here does not go through the proxy.
+    """Servers and stores of a soak; its own requests to S3 do not go through the proxy.
 
     Attributes:
         kafka: the broker.
         s3: the S3 server.
-        proxy: what the job takes for the S3 server.
+        proxy: S3 endpoint of the job.
         producer: fills the topic.
         job: the job file.
-        bucket: all that the job has written.
+        bucket: all objects that the job has written.
         timeline: the folder of its timeline.
     """
 
@@ -54,7 +54,7 @@ class World:
     timeline: ObjectStore
 
     def table(self, name: str) -> DeltaTable | None:
-        """A table as it is now; None where there is none."""
+        """The newest version of a table; None where there is no table."""
         options = delta_storage_options(_url(name), self.s3.options)
         return (
             DeltaTable(_url(name), storage_options=options) if DeltaTable.is_deltatable(_url(name), options) else None
@@ -63,7 +63,7 @@ class World:
 
 @contextmanager
 def opened(folder: Path, seed: int) -> Iterator[World]:
-    """A world below a folder until the block ends; the topic is there, the producer works.
+    """A world below a folder until the block ends; the topic exists, the producer runs.
 
     Args:
         folder: takes the data and logs of all servers.
@@ -104,7 +104,7 @@ def _settings(kafka: KafkaServer, s3: S3Server, proxy: FaultProxy) -> dict[str, 
         "targets": [{"type": "delta", "name": name, "path": _url(name)} for name in TABLES],
         "epoch": {"interval": "0s"},
         "writer": {"lease_ttl": f"{LEASE_TTL_S}s"},
-        # Impatient, so that what takes minutes elsewhere happens within seconds.
+        # Short timeouts, so that retries take seconds instead of minutes.
         "storage": s3.options | {"client_kwargs": client, "config_kwargs": {"read_timeout": 2, "connect_timeout": 2}},
         "spark": {"master": "local[2,4]", "small_epochs": "executors", "conf": {"spark.driver.memory": "512m"}},
     }

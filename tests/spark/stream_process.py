@@ -1,7 +1,7 @@
-"""Streaming queries in a driver of their own: its session has the jars that a test needs, and it can be killed.
+"""Streaming queries in a separate driver, which has the jars that a test needs and can be killed.
 
 ``python -m tests.spark.stream_process [JAR...]`` starts a session, runs one query to its end for each line on stdin,
-and answers each with a line on stdout. ``TIDELINE_CRASH_AT`` kills it at a crash point of the protocol.
+and answers each with a line on stdout. ``TIDELINE_CRASH_AT`` kills the driver at a crash point of the protocol.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Query:
-    """A query that reads all that is there and ends.
+    """A query that reads all available data and ends.
 
     Attributes:
         conf: the job file.
@@ -36,8 +36,8 @@ class Query:
         source: Spark's name of the source.
         options: the source's options.
         columns: SQL expressions of its columns.
-        schema: of the records, where the source is told one.
-        begins_at_timeline: whether Kafka's ``startingOffsets`` are what `starting_offsets` says.
+        schema: of the records, where the source needs one.
+        begins_at_timeline: whether `starting_offsets` supplies Kafka's ``startingOffsets``.
     """
 
     conf: str
@@ -51,7 +51,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a query ended: class and message of its error, "" where there was none."""
+    """Result of a query: class and message of its error, "" if there was none."""
 
     error: str = ""
     message: str = ""
@@ -64,7 +64,7 @@ class StreamDriver:
     process: subprocess.Popen[str] = field(repr=False)
 
     def run(self, query: Query) -> Answer | None:
-        """The query's end; None where the driver was killed before."""
+        """Result of a query; None if the driver was killed before its end."""
         assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(asdict(query)) + "\n")
@@ -75,7 +75,7 @@ class StreamDriver:
 
 @contextlib.contextmanager
 def stream_driver(jars: Sequence[Path] = (), crash_at: str | None = None) -> Iterator[StreamDriver]:
-    """Start a driver; afterwards nothing of it is left, its JVM and tasks included."""
+    """Start a driver; on exit kill it with its JVM and tasks."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}
     environment |= {"PYTHONPATH": str(ROOT)} | ({"TIDELINE_CRASH_AT": crash_at} if crash_at else {})
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Rows with keys go through Spark's shuffle: a worker that is killed, a task that fails, calls that are spread.
+"""Rows with keys go through Spark's shuffle: a worker that is killed, a task that fails, parallel calls.
 
 The session lives in a process of its own: `SparkRunner` owns its session, and this process has another one.
 """
@@ -55,7 +55,7 @@ def run(specs: Sequence[TaskSpec]) -> list[TaskReport]:
 
 
 def run_and_stop(specs: Sequence[TaskSpec], at: str) -> list[tuple[int, int]]:
-    """In the driver's process: run tasks until a file is there, then stop; the progress that was told."""
+    """In the driver's process: run tasks until a file exists, then stop; returns the progress."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -71,7 +71,7 @@ def run_and_stop(specs: Sequence[TaskSpec], at: str) -> list[tuple[int, int]]:
 
 
 def parallel(calls: Sequence[Callable[[], None]]) -> None:
-    """In the driver's process: spread calls."""
+    """In the driver's process: run calls in parallel."""
     _runners[0].parallel(calls)
 
 
@@ -181,7 +181,7 @@ def test_a_stop_cancels_buckets_that_are_being_written(tmp_path: Path) -> None:
 def test_a_machine_that_is_lost_with_what_its_tasks_had_sent_leaves_every_row_once(
     spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
-    """Its reading tasks are run again: what they wrote is there twice until the epoch is prepared."""
+    """Its reading tasks run again: their files exist twice until the epoch is prepared."""
     conf = spark_cluster.conf | {
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": str(ROOT),

@@ -1,4 +1,4 @@
-"""The job files in `conf/` that read local files, run over the real logs, and their tables compared with the files."""
+"""The job files in `conf/` that read local files, run over the real logs; the tables are compared with the logs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ROOT = Path(__file__).parents[2]
 JOB_FILES = sorted(
     path.name
     for path in (ROOT / "conf").glob("*.yaml")
-    # The one to TiKV needs a cluster: tests/real/test_tikv_job.py.
+    # The job file to TiKV needs a cluster: tests/real/test_tikv_job.py.
     if "path: ${LOGS}/" in path.read_text() and "type: tikv" not in path.read_text()
 )
 ON_SPARK = ("access-log.yaml", "nginx-json.yaml")
-"""Also by Spark's tasks, though their logs are small: text, and JSON with every kind of nesting."""
+"""Job files run by Spark's tasks too, despite small logs: text, and JSON with every kind of nesting."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def expected_rows(job_file: Path, logs: Path) -> tuple[list[dict[str, Any]], int]:
-    """Rows by the decoder alone (`tests/unit/ingest/sources/test_real_logs.py` compares those with a plain reading)."""
+    """Rows of the decoder alone, which `tests/unit/ingest/sources/test_real_logs.py` checks, and the rejected count."""
     config = load_config(job_file, {"LOGS": str(logs)})
     assert config.arrow_schema is not None
     source = open_source(config)

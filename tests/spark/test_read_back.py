@@ -38,7 +38,7 @@ def sink(path: Path, schema: pa.Schema, *by: str) -> DeltaSink:
 
 
 def commit(target: DeltaSink, epoch: int, *files: Sequence[Mapping[str, Any]]) -> None:
-    """One epoch, one task for each list of rows."""
+    """Commit one epoch, with one task for each list of rows."""
     reference = EpochRef(epoch, f"20240101{epoch:09d}", 1)
     reports = []
     for task, rows in enumerate(files):
@@ -64,7 +64,7 @@ def read_delta_rs(path: Path, where: str = "true") -> list[dict[str, Any]]:
 
 
 def ids_and_files(frame: DataFrame) -> tuple[list[int], int]:
-    """The ids, and how many files the scan opened by Spark's own count (which a second run resets)."""
+    """Ids, and the number of files that the scan opened, by Spark's own metric (a second run resets it)."""
     ids = sorted(row.id for row in frame.collect())
     plan = frame._jdf.queryExecution().executedPlan()
     return ids, int(_scan(plan).metrics().apply("numFiles").value())
@@ -273,7 +273,7 @@ def test_spark_reads_one_file_of_ten_and_finds_the_row(spark: SparkSession, skip
 
 @pytest.mark.parametrize("where", FILTERS)
 def test_delta_rs_skips_files_and_finds_the_row(skip_table: Path, where: str, tmp_path: Path) -> None:
-    """Files that no row of the answer is in are taken away: who opens one fails."""
+    """Files without a row of the answer are deleted: a reader that opens one fails."""
     copy = tmp_path / "t"
     shutil.copytree(skip_table, copy)
     for action in pa.table(DeltaTable(copy).get_add_actions(flatten=True)).to_pylist():
@@ -467,7 +467,7 @@ def test_a_job_follows_a_checkpoint_that_spark_has_made(
     assert len(list((path / "_delta_log").glob("*4.checkpoint*.parquet"))) == parts
     later = sink(path, ROW_SCHEMA)
     if parts == 1:
-        monkeypatch.delattr("sinks.delta.log.open_table")  # it has no need of delta-rs
+        monkeypatch.delattr("sinks.delta.log.open_table")  # the sink does not need delta-rs
     assert later.lookup(EpochRef(5, "x", 1)) is Lookup.COMMITTED
     assert later.lookup(EpochRef(6, "x", 1)) is Lookup.NOT_COMMITTED
     commit(later, 6, [{"id": 6}])

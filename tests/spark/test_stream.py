@@ -36,7 +36,7 @@ from timeline.stores.opening import open_store
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    # Spark's own `collect` leaves the closing of its socket to the collector.
+    # Spark's own `collect` leaves its socket to the garbage collector.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
@@ -65,7 +65,7 @@ class World:
         write_job(self.conf, settings | changes)
 
     def feed(self, *files: range) -> None:
-        """A file for each range of ids, which appears whole."""
+        """Add a complete file for each range of ids."""
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         for ids in files:
@@ -75,17 +75,17 @@ class World:
             number = len(list(logs.iterdir()))
             path = self.folder / f"{number:03}.json"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            # Spark reads files by their time.
+            # Spark orders files by modification time.
             os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
             path.rename(logs / path.name)
 
     def rows(self) -> DataFrame:
-        """Each file is a micro-batch."""
+        """Streaming rows; each file is a micro-batch."""
         reader = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
         return reader.json(f"{self.folder}/logs")
 
     def start(self, rows: DataFrame | None = None, checkpoint: str = "checkpoint") -> StreamingQuery:
-        """A query that ends once it has read all that is there."""
+        """Start a query that ends after all available data."""
         writer = stream(self.rows() if rows is None else rows, self.conf)
         return writer.option("checkpointLocation", f"{self.folder}/{checkpoint}").trigger(availableNow=True).start()
 
@@ -99,7 +99,7 @@ class World:
         return Timeline.load(open_store(f"{self.folder}/lake"))
 
     def forget_commit(self, batch: int) -> None:
-        """As a crash leaves the checkpoint before Spark has logged a batch's end."""
+        """Remove a batch's commit, as if Spark crashed before logging the batch's end."""
         for name in (str(batch), f".{batch}.crc"):
             (self.folder / "checkpoint" / "commits" / name).unlink(missing_ok=True)
 
@@ -242,7 +242,7 @@ def test_a_row_that_spark_cannot_make_fails_the_query_and_the_next_start_goes_on
 
 
 def slow(world: World) -> DataFrame:
-    """Rows whose tasks say that they have begun, and then wait for a word."""
+    """Rows whose tasks create ``begun``, then wait for ``go-on`` to exist."""
     begun, go_on = str(world.folder / "begun"), str(world.folder / "go-on")
 
     def wait(number: int) -> int:
@@ -341,7 +341,7 @@ def test_a_timeline_of_another_source_is_refused_and_released(world: World) -> N
 
 CRASHES = ("manifest", "decided", "part-released:3")
 """Between a batch's rows and Spark's log of its end. The next start commits the first epoch and completes the second;
-of the third (behind the two parts that this recovery releases) nothing is left to do."""
+the third (``:3`` follows the two parts that this recovery releases) needs nothing more."""
 
 
 @pytest.mark.timeout(900)

@@ -1,4 +1,4 @@
-"""What a task raises on a real Spark comes back as what it was, and a foreign error without its text."""
+"""Errors of Spark tasks: a Tideline error keeps class and message, a foreign error loses its text."""
 
 from __future__ import annotations
 

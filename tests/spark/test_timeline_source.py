@@ -1,4 +1,4 @@
-"""A timeline as a table in Spark: the same rows as everywhere else, in DataFrames and in SQL."""
+"""A timeline as a table in Spark: the rows of `Timeline.to_arrow`, in DataFrames and in SQL."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = [
 
 
 def keep_past(store: ObjectStore) -> None:
-    """An epoch committed, one rolled back, one that is open; with rejected rows and a hole."""
+    """Write a committed, a rolled-back and an open epoch, with rejected rows and a hole."""
     past = Past()
     past.committed(0, 1)
     past.rolled_back(1, 4, until=State.COMPLETED)
@@ -181,7 +181,7 @@ def test_no_filter_is_applied_to_rows_that_come_from_several_instants() -> None:
 
 
 def test_without_pushdown_the_reader_takes_no_filters() -> None:
-    """Spark refuses one that does while its setting is off, which it is by default."""
+    """Spark refuses a filtering reader while its setting is off, which is the default."""
     reader = TidelineSource({"path": str(SAMPLE)}).reader(TidelineSource({"path": str(SAMPLE)}).schema())
     assert type(reader) is TimelineReader
 

@@ -1,4 +1,4 @@
-"""A job with a query, on Spark: which queries there can be, and that each record's row is there once."""
+"""A job with a query, on Spark: the queries allowed, and each record's row exactly once."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_query_that_is_none_of_single_rows_is_refused_and_says_why(
         "date(decode(unhex('6e6f77'), 'utf-8'))",
         "hour('now')",
         "size(transform(tags, t -> ts > 'today'))",
-        # Spark takes today's date where there is none.
+        # Without a date, Spark takes today's.
         "timestamp'12:30'",
         "CAST('T12:30:00Z' AS TIMESTAMP)",
         "to_timestamp(concat('12', ':30'))",
@@ -231,7 +231,7 @@ def test_a_query_that_is_none_of_single_rows_is_refused_and_says_why(
         "uniform(0, 10)",
         "size(shuffle(tags))",
         "try_reflect('java.util.UUID', 'randomUUID')",
-        # Spark calls it deterministic, and draws an initialization vector.
+        # Deterministic for Spark, with a random initialization vector.
         "aes_encrypt(host, '0000111122223333')",
         "aes_encrypt(host, '0000111122223333', 'CBC', 'DEFAULT', '')",
     ],
@@ -279,7 +279,7 @@ def test_a_value_that_does_not_follow_from_the_row_is_refused_however_it_is_writ
         "parse_url(host, 'HOST', 'x')",
         "tags[5] || CAST(host::int AS STRING)",
         "CASE WHEN id = 0 THEN id / 0 ELSE id END",
-        # Texts of the row are converted as they are; constants have a date, or a format.
+        # Strings of the row are cast as they are; constants have a date, or a format.
         "CAST(concat(host, ' 12:30') AS TIMESTAMP)",
         "transform(tags, t -> CAST(concat(t, ' 12:30') AS TIMESTAMP))",
         "CAST(concat(date(ts), ' 12:30') AS TIMESTAMP)",
@@ -369,7 +369,7 @@ def test_a_value_that_follows_from_the_row_is_taken(spark: SparkSession, express
         ("pmod(id, 0)", "pmod(id, 0)", "REMAINDER_BY_ZERO"),
         ("CAST(id AS DECIMAL(20, 2)) / 0", "/ 0", "DIVIDE_BY_ZERO"),
         ("make_date(2020, 13, CAST(id AS INT))", "make_date(2020, 13,", "DATETIME_FIELD_OUT_OF_BOUNDS"),
-        # These give null for each row, and no error.
+        # These give null for each row instead of an error.
         (
             "from_json(host, 'a timestamp', map('timestampFormat', 'qqq')).a",
             "from_json(host",
@@ -392,7 +392,7 @@ def test_a_constant_that_fails_is_refused_with_the_expression_and_spark_s_condit
 )
 def test_a_condition_that_every_row_fails_is_refused(spark: SparkSession, condition: str, is_taken: bool) -> None:
     query = f"SELECT id / 0 AS x FROM source WHERE {condition}"
-    if is_taken:  # the rows that the first condition leaves may be none
+    if is_taken:  # the first condition may leave no rows
         look(spark, query)
     else:
         with pytest.raises(ConfigError, match=f"{condition[:6]} fails whatever a row has"):
@@ -440,7 +440,7 @@ def test_spark_lays_a_table_out_as_our_own_writer_does(
 
 @dataclass
 class Session:
-    """A runner on the session of all these tests; see `ingest.transform.session.SessionRunner`."""
+    """A runner on the shared session; see `ingest.transform.session.SessionRunner`."""
 
     spark: SparkSession
     slots: int = 2
@@ -479,7 +479,7 @@ class Losing(Session):
 
 
 def run_loop(opened: TimelineHandle, spark: SparkSession) -> Summary:
-    """One run of a job to the end of its source."""
+    """Run a job to the end of its source."""
     return IngestLoop(opened, lambda: Session(spark), mode=Mode.ONCE, stop=threading.Event()).run()
 
 
@@ -526,7 +526,7 @@ class Job:
         return sorted(path for path in self.lake.iterdir() if path.name[0] not in "_.")
 
     def is_settled(self) -> bool:
-        """Whether nothing is pending, and nothing is there that no epoch has."""
+        """Whether nothing is pending, and no file without an epoch exists."""
         store = open_store(str(self.lake))
         found = check(open_timeline(load_config(self.folder / "job.yaml", {})), is_deep=True)
         return found.is_clean and not ActiveTimeline.load(store).pending().instants
@@ -679,7 +679,7 @@ def test_partition_values_that_readers_do_not_take_are_quarantined(job: Job) -> 
     job.write(partition_by=["q", "day", "date(at)", "least"], lineage=False)
     job.append(range(16))
     summary = job.run()
-    kept = {0, 8}  # of others a fourth of id is no whole number, or a day is beyond 9999
+    kept = {0, 8}  # the others have a negative fraction, or a day beyond 9999
     rows = {row["id"]: row for row in job.rows()}
     assert set(rows) == kept
     assert (rows[8]["q"], rows[8]["day"]) == (Decimal("-2.00"), date(9999, 12, 30))

@@ -1,4 +1,4 @@
-"""A number beside a plural noun is `timeline.units.count`'s to write: "1 rows" is never shown."""
+"""A number before a plural noun is formatted by `timeline.units.count`, so that "1 rows" is never shown."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ALWAYS_SEVERAL = {
     ("sinks/tikv/staged.py", "key_bytes[index]"),
     ("sinks/tikv/staged.py", "row_bytes[index]"),
 }
-"""Numbers that are above 1 wherever they are written: the text is that of a second one, or of too many bytes."""
+"""Numbers that are always above 1: their message is about a duplicate, or about too many bytes."""
 
 
 def uncounted(text: str) -> Iterator[tuple[int, str]]:
-    """Lines and values of a module that stand before a plural noun without `count`."""
+    """Line and expression of each number of a module that precedes a plural noun without `count`."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _FORMATTED.search(node.value):
             yield node.lineno, node.value
@@ -47,7 +47,7 @@ def uncounted(text: str) -> Iterator[tuple[int, str]]:
             if not isinstance(value, ast.FormattedValue) or not isinstance(after, ast.Constant):
                 continue
             shown = ast.unparse(value.value)
-            # A constant, in capitals, is what it is.
+            # The value of a constant, in capitals, is known.
             if _PLURAL.match(str(after.value)) and not re.fullmatch(r"[A-Z_]+", shown):
                 yield value.lineno, shown
 

@@ -1,4 +1,4 @@
-"""What the pages on guarantees and faults call a proof is there."""
+"""Every test that the pages on guarantees and faults name as a proof exists."""
 
 from __future__ import annotations
 

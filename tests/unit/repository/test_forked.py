@@ -37,7 +37,7 @@ def test_a_fork_is_a_process_that_signals_end(tmp_path: Path) -> None:
     fork.kill()
     assert fork.wait(60) == -signal.SIGKILL
     fork.communicate(timeout=60)
-    fork.send_signal(signal.SIGTERM)  # nobody's any more: not sent
+    fork.send_signal(signal.SIGTERM)  # no signal is sent to a process that has ended
 
 
 def test_a_fork_reads_and_writes_what_it_is_given(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ MODULES = sorted(
     for path in (ROOT / package).rglob("*.py")
 )
 
-# Runs in a fresh interpreter: imports every module named on the command line and reports what that did beyond reading
-# code. Threads and sockets of libraries count as well: a command that only prints a timeline pays for them too.
+# Runs in a fresh interpreter: imports the modules named on the command line, asserts that the imports have no side
+# effects, and prints the loaded packages. Threads and sockets of libraries count: a command that only prints a timeline
+# pays for them too.
 _WATCH = """
 import importlib, os, sys, threading
 opened = []
@@ -36,7 +37,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 
 
 ON_DEMAND = ("timeline.stores.s3", "timeline.history.arrow", "timeline.hudi.lsm")
-"""Modules of the timeline that are imported by who asks for what they do, and by nobody else."""
+"""Modules of the timeline that are imported only when they are used."""
 
 
 def loaded_by(*modules: str) -> set[str]:
@@ -46,7 +47,7 @@ def loaded_by(*modules: str) -> set[str]:
 
 
 def test_imports_point_down_and_engines_stay_where_they_belong() -> None:
-    # A process of its own: the linter turns off every logger that there is.
+    # In a process of its own, because the linter disables all loggers.
     program = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     done = subprocess.run(program, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""Outside of its package nobody asks for the class of a sink, its options, its writer, or a store (docs/adr/0027)."""
+"""No module tests for the class of another package's sink, options, writer or store (docs/adr/0027)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 FOREIGN = {"ingest": ("sinks", "timeline.stores"), "sinks": ("timeline.stores",), "timeline": ("timeline.stores",)}
-"""Of whose classes a package's modules do not ask; those of `timeline.stores` may ask for their own."""
+"""Packages whose classes a package's modules do not test for; modules of `timeline.stores` may test for their own."""
 
 VALUES = {"DeletedFiles"}
-"""Events that listeners tell apart: neither a sink nor a part of one."""
+"""Events that listeners distinguish: neither a sink nor a part of one."""
 
 
 def asked_classes(source: str, foreign: tuple[str, ...]) -> Iterator[str]:
-    """Classes of foreign packages that a module asks for, by isinstance, issubclass or a pattern."""
+    """Classes of foreign packages that a module tests for, by isinstance, issubclass or a match pattern."""
     tree = ast.parse(source)
     imported = {
         alias.asname or alias.name

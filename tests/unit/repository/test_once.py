@@ -1,4 +1,4 @@
-"""What workers share is started by one of them, and outlives the others' use of it."""
+"""A resource that test workers share is started by one of them, and ends after the last use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run draws is repeated by its seed, and twenty runs cover what one run of all does."""
+"""A seed repeats the random draws of a run, and twenty sampled runs cover as much as one full run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs, timeline and quarantine show of a foreign error its class and place, and never its text."""
+"""Logs, timeline and quarantine show the class and the code location of a foreign error, never its text."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ COMMANDS = "ingest/cli/"
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    """Path below the root and content of each module of the packages."""
+    """Path below the root and syntax tree of each module of the packages."""
     for package in ("timeline", "sinks", "ingest", "tideline"):
         for path in sorted((ROOT / package).rglob("*.py")):
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A soak that sees nothing proves nothing: what it is there to find, it finds."""
+"""The checks of the soak test find lost, repeated and wrong records, unreferenced files and failed commands."""
 
 from __future__ import annotations
 

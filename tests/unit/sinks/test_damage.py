@@ -1,4 +1,4 @@
-"""`fsck --deep` finds data files that hold other bytes than were written."""
+"""`fsck --deep` finds data files whose bytes differ from those that were written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def flipped(body: bytes, at: int) -> bytes:
 
 
 def ends(body: bytes) -> list[int]:
-    """Where each column chunk ends, and with it the data of its last page."""
+    """End offset of each column chunk, and with it of the chunk's last page."""
     metadata = pq.read_metadata(pa.BufferReader(body))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = [group.column(number) for group in groups for number in range(metadata.num_columns)]

@@ -1,4 +1,4 @@
-"""Beyond the sink contract: which of the two commit errors the memory sink raises, and what an aborted task leaves."""
+"""Beyond the sink contract: which of the two commit errors the memory sink raises, and clean-up of an aborted task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that is built in Python is the job that its YAML says, and its mistakes are told in the same words."""
+"""A job built in Python equals the job of its YAML, and its mistakes give the same error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A memory store that counts what it is asked and can be told to fail."""
+"""A store that counts its calls and raises scripted faults, and the faults."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ AT_ONCE = Retry(attempts=4, first_pause_s=0.0, sleep=lambda pause_s: None)
 Call = Callable[[], None]
 
 Fault = Callable[[Call], None]
-"""Runs in the place of a write, which it is given and may let through; before a read, given nothing to do."""
+"""Runs in place of a write, which it receives and may let through; before a read, it receives a call without effect."""
 
 
 class ScriptedStore(BaseStore):
-    """Counts calls by name, and objects listed; faults queued for a call have their way with the next, one each."""
+    """Counts calls by name, and listed objects; each call takes the next fault that is queued for its name."""
 
     url = ""
 
@@ -86,16 +86,16 @@ class ScriptedStore(BaseStore):
 
 
 def nothing() -> None:
-    """What a read does to the store."""
+    """A call without effect, for the fault of a read."""
 
 
 def no_answer(call: Call) -> None:
-    """A fault: the call does not reach the store, and its caller cannot know."""
+    """A fault: the call does not reach the store; the caller gets no answer."""
     raise StoreUnavailableError("no answer")
 
 
 def lost_reply(call: Call) -> None:
-    """A fault: the call takes effect, and its caller cannot know."""
+    """A fault: the call takes effect, and its reply is lost."""
     call()
     raise StoreUnavailableError("the reply is lost")
 

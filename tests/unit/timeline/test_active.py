@@ -1,4 +1,4 @@
-"""What a timeline shows, and what it costs to look."""
+"""The contents of the active timeline, and the number of calls that load it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_empty_timeline_is_asked_for_its_layout_once_and_for_nothing_else() -
 
 
 def test_another_writers_instants_are_never_taken_for_ones_to_settle() -> None:
-    """Recovery settles pending commits and rollbacks; all else is someone else's, however far it is."""
+    """Recovery settles pending commits and rollbacks; all other instants, in any state, belong to other writers."""
     foreign = [action for action in Action if action not in (Action.COMMIT, Action.ROLLBACK)]
     instants = [Instant(T[number], action, State.INFLIGHT) for number, action in enumerate(foreign)]
     timeline = view(*instants)

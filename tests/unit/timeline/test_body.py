@@ -1,4 +1,4 @@
-"""JSON bodies: what a reader takes, and what it refuses."""
+"""JSON bodies: those that a reader accepts, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EPOCHS = 250
 
 
 def decision(epoch: int) -> Decision:
-    """Every seventh epoch is rolled back; the others move the shard ``a``, and bring a new shard each."""
+    """Every seventh epoch is rolled back; each of the others moves the shard ``a`` and adds a new shard."""
     time, completed = format_time(epoch * 1000), format_time(epoch * 1000 + 1)
     if epoch % 7 == 6:
         return Decision(epoch, Outcome.ROLLBACK, time, completed, 1, "test", "why", f"token {epoch}")
@@ -29,7 +29,7 @@ def decision(epoch: int) -> Decision:
 
 
 def history(epochs: int, *, snapshots: tuple[int, ...] = (), completed_to: int | None = None) -> ScriptedStore:
-    """A timeline's objects after so many epochs; commits are completed up to `completed_to` (default: all)."""
+    """A timeline's objects after `epochs` epochs; commits are completed up to `completed_to` (default: all)."""
     store = ScriptedStore()
     chain = Chain()
     for epoch in range(epochs):
@@ -77,7 +77,7 @@ def test_positions_are_those_of_all_decisions_however_they_are_read(
 def test_a_start_reads_the_decisions_since_the_last_snapshot_and_two_objects_more(epochs: int, decisions: int) -> None:
     store = history(epochs, snapshots=(99, 199, 299))
     assert load(store).next_epoch == epochs
-    # The newest completed body, the first epoch that is open, one snapshot, the decisions; the newest one always.
+    # The newest completed body, the first open epoch's decision, one snapshot, the decisions (at least the newest).
     assert store.calls["get"] == 1 + 1 + 1 + decisions
     assert store.calls["list"] == 1
     assert store.calls["put"] == 0

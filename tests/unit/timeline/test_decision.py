@@ -1,4 +1,4 @@
-"""A decision, once created, never changes; nobody takes an error for a loss or for a win."""
+"""A decision, once created, never changes; no decider takes an error for a lost or a won race."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_absence_is_told_from_silence(store: ScriptedStore) -> None:
 
 
 class Patience:
-    """A monotonic clock that only sleeping and working move."""
+    """A monotonic clock that only pauses and attempts move."""
 
     def __init__(self, work_s: float = 0.0) -> None:
         self.now_s = 0.0

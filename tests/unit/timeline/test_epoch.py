@@ -1,4 +1,4 @@
-"""Plans, manifests and decisions: their words, their numbers and their stored form."""
+"""Plans, manifests and decisions: their message texts, their counts and their stored form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crash points do nothing unless armed, and kill for certain when armed from outside."""
+"""Crash points do nothing unless armed, and always kill the process when armed by `arm_from`."""
 
 from __future__ import annotations
 

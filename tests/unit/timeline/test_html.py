@@ -18,7 +18,7 @@ def test_a_string_is_always_text() -> None:
 def test_html_is_taken_as_it_is_and_only_that() -> None:
     assert element("b", element("i", "x"), Html("<br>")) == "<b><i>x</i><br></b>"
     assert text("<br>") == "&lt;br&gt;"
-    # What is put together with a plain string is a plain string again.
+    # Html joined with a plain string is a plain string again.
     assert text(Html("<br>") + HOSTILE).startswith("&lt;br&gt;")
 
 

@@ -1,4 +1,4 @@
-"""Who waits, who takes over, and who notices: leases under fake monotonic clocks."""
+"""Leases under fake monotonic clocks: waiting, takeover, and detection of a takeover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def process(number: int) -> ProcessId:
 
 @dataclass
 class World:
-    """One store, one monotonic clock, and what is known of dead processes."""
+    """One store, one monotonic clock, and the processes that are known to have ended."""
 
     store: ScriptedStore = field(default_factory=ScriptedStore)
     now_s: float = 1000.0
@@ -119,7 +119,7 @@ def test_no_observer_trusts_what_happened_before_it_looked(world: World) -> None
 
 
 def test_a_store_that_answers_slowly_does_not_make_a_writer_look_silent(world: World) -> None:
-    """The record is only known to be unchanged up to the moment of the question."""
+    """The record is known to be unchanged only up to the start of the request."""
     lease, observer = world.take(1), world.observer()
     observer.look()
     world.now_s += 1
@@ -312,7 +312,7 @@ def test_a_store_that_never_answers_is_no_expiry(world: World) -> None:
 
 
 class ListsNothing(ScriptedStore):
-    """Holds what is put, and shows none of it in a listing: as a server does that takes ``a//b`` for ``a/b``."""
+    """Stores objects and lists none of them, like a server that takes ``a//b`` for ``a/b``."""
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         return []

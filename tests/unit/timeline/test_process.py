@@ -1,4 +1,4 @@
-"""A process is called gone only when it certainly is."""
+"""A process is reported as ended only when it certainly has ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def child() -> Iterator[tuple[subprocess.Popen[str], ProcessId]]:
-    """Another process, and who it says it is."""
+    """Another process, and the `ProcessId` that it reports."""
 
     root = str(Path(__file__).parents[3])
     process = subprocess.Popen(
@@ -84,7 +84,7 @@ def test_a_process_without_a_start_time_is_never_gone() -> None:
 
 
 def test_a_live_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With /proc mounted with hidepid, a process of another user shows nothing and answers EPERM."""
+    """With /proc mounted with hidepid, a process of another user is not listed, and a signal to it fails with EPERM."""
     hidden = 2**22 + 1  # above the kernel's highest process id, so /proc has nothing
 
     def refuse(pid: int, signal: int) -> None:

@@ -1,4 +1,4 @@
-"""The settled mark: a start looks behind it only, and what is before it all the same is found in the end."""
+"""The settled mark: a start lists instants from the mark on; a full listing finds late instants before the mark."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def store() -> ScriptedStore:
 
 @pytest.fixture(autouse=True)
 def every_third(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots every third epoch, and so the mark."""
+    """Write a snapshot, and so the mark, every third epoch."""
     monkeypatch.setattr(chains, "SNAPSHOT_EVERY", 3)
 
 
 def make_job(store: ScriptedStore, *, now_ms: int = 2**41) -> JobContext:
-    """A new process's job on one table beside its timeline; wall clocks stand still."""
+    """The job of a new process, on one table beside its timeline; the wall clock stands still."""
     sinks = (MemorySink("table", "app", store, AT_ONCE), EmptySink())
     clock = InstantClock(lambda: now_ms)
     return JobContext("numbers", store, IDENTITY, sinks, "quarantine", None, "a test", clock=clock, retry=AT_ONCE)
@@ -57,13 +57,13 @@ def lease(job: JobContext, generation: int = 1) -> WriterLease:
 
 
 def start(job: JobContext, generation: int = 1) -> Chain:
-    """What a writer does before its first plan."""
+    """Recover and load the chain, like a writer before its first plan."""
     recover(job, lease(job, generation))
     return load_chain(job.store, ActiveTimeline.recent(job.store, AT_ONCE), AT_ONCE, repair=True)
 
 
 def ingest(job: JobContext, epochs: int) -> Chain:
-    """So many epochs, as the loop runs them."""
+    """Run `epochs` epochs, like the ingest loop."""
     chain = start(job)
     for _ in range(epochs):
         ranges = SOURCE.plan(chain.positions).ranges
@@ -78,7 +78,7 @@ def commits(store: ScriptedStore) -> list[str]:
 
 
 def late_instant(store: ScriptedStore, *, files: tuple[str, ...] = ()) -> str:
-    """What a writer leaves before the mark that was frozen in its first epoch, woke up now, and was killed then."""
+    """Leave an instant before the mark, as by a writer that froze in its first epoch, resumed now and was killed."""
     mark = read_settled(store, AT_ONCE)
     assert mark is not None
     time = format_time(2**41 - 1000)

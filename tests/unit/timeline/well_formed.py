@@ -1,4 +1,4 @@
-"""HTML that is parsed strictly, and a text that must never be taken for it."""
+"""A strict parser of HTML, and a text that must never be parsed as HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VOID = {"meta", "img", "br", "link"}
 
 
 class WellFormed(HTMLParser):
-    """Fails where an element is not closed, or another one is."""
+    """Fails if an element is not closed, or a different one is closed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Each check of `tideline check-store` sees the fault that it is for."""
+"""Each check of `tideline check-store` detects its fault."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from timeline.stores.opening import open_store
 
 
 class Forgetful(MemoryStore):
-    """Creates what exists once more."""
+    """Overwrites an existing object on create."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         self.put(path, body)
 
 
 class Blending(MemoryStore):
-    """Makes an object of what all its creators sent."""
+    """Creates an object with a body that no creator sent."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         super().put_if_absent(path, body[:-1] + b"?")
 
 
 class Stale(MemoryStore):
-    """Shows the last but one body of an object, and an object that was deleted."""
+    """Keeps the first body of an object, and deleted objects."""
 
     def put(self, path: str, body: bytes) -> None:
         if path not in self.objects:
@@ -43,14 +43,14 @@ class Stale(MemoryStore):
 
 
 class Lagging(MemoryStore):
-    """Lists what was there before the last create."""
+    """Omits the last object of each listing."""
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         return super().list(folder, recursive=recursive, after=after, limit=limit)[:-1]
 
 
 class Remembering(MemoryStore):
-    """Lists what was deleted."""
+    """Keeps deleted objects."""
 
     def delete(self, paths: Collection[str]) -> None: ...
 
@@ -65,7 +65,7 @@ class Tearing(MemoryStore):
 
 
 class Paging(MemoryStore):
-    """Lists one page."""
+    """Lists the first page of 1,000 objects only."""
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         return super().list(folder, recursive=recursive, after=after, limit=limit)[:1000]

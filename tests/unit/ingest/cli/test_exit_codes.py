@@ -1,4 +1,4 @@
-"""One table of exit codes: in code, in the docs, for every error, and the same wherever its cause is met."""
+"""One table of exit codes for all errors, in code and docs; a cause has the same code in driver and tasks."""
 
 from __future__ import annotations
 

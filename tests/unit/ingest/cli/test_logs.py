@@ -1,4 +1,4 @@
-"""What the command line logs: the project's own records, and libraries' with details only."""
+"""Log records of the command line: the project's own always, those of libraries with details only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timeline.formatting import amount, shortened
 
 
 def log_as_a_library() -> None:
-    """py4j does it where Spark's JVM dies in a call, beside the error that it raises."""
+    """py4j logs this record when Spark's JVM dies in a call, besides the error that it raises."""
     try:
         raise ConnectionResetError("reset by peer")
     except ConnectionResetError:
@@ -46,7 +46,7 @@ def test_with_details_a_library_has_its_say_in_json(capsys: pytest.CaptureFixtur
 
 
 def test_a_warning_of_python_is_a_record(capsys: pytest.CaptureFixture[str]) -> None:
-    """PySpark warns so where its JVM has died; a line that is no JSON would break who reads the others."""
+    """PySpark emits this warning when its JVM has died; a line that is not JSON would break readers of the log."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         configure_logging(Console(stderr=True), as_json=True, verbose=False)

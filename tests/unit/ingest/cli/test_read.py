@@ -1,4 +1,4 @@
-"""What `tideline read` shows people of rows that Python has no values for."""
+"""Output of `tideline read` for values that Python cannot represent."""
 
 from __future__ import annotations
 

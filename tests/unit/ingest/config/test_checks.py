@@ -1,4 +1,4 @@
-"""Job files whose targets have no path, and what they may not be combined with."""
+"""Job files whose targets have no path, and their refused combinations."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_global_transaction_takes_the_whole_source() -> None:
 def test_executors_need_what_the_target_imports() -> None:
     needed = needed_modules(job(DeltaOptions(type="delta", path="a")))
     assert not {"grpc", "google.protobuf"} & needed.keys()
-    # Only the type is looked at: whether its class can be imported here is asked when the job file is read.
+    # Only the type counts: whether its class can be imported here is checked when the job file is read.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ingest.execution.spark.cluster.load_sink", lambda name: DeltaOptions)
         assert {"grpc", "google.protobuf"} <= needed_modules(job(tikv("a"))).keys()
@@ -178,7 +178,7 @@ PLACES = {"LOGS": "source.path", "LAKE": "targets[0].path", "BAD": "quarantine.p
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("added", ["\\n", "\\t", "\\x00", " ", "\\u2028", "\\x85"])
 def test_a_path_with_control_characters_or_blanks_around_it_is_refused(tmp_path: Path, place: str, added: str) -> None:
-    """Delta's own client takes such a path for another one, or for none: the epoch would stay pending for ever."""
+    """Delta's own client takes the path for another one, or for none: the epoch would stay pending for ever."""
     text = WITH_PATHS
     for name in PLACES:
         text = text.replace(name, f'"{tmp_path}/{name.lower()}{added if name == place else ""}"')

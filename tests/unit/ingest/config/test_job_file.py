@@ -15,7 +15,7 @@ TEXT = SMALL.replace("json", "text, pattern: '%s'")
 
 
 class Counting(Mapping[str, str]):
-    """An environment that counts how often it is asked: once for each value that is built."""
+    """An environment that counts its lookups: one for each value that is built."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""Unknown keys are told with their place and hide nothing; a reference may stand for a value of any kind."""
+"""Unknown keys are reported with their right place and hide no problem; a reference may hold a value of any kind."""
 
 from __future__ import annotations
 

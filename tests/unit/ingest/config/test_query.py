@@ -1,4 +1,4 @@
-"""A job with a query: what its job file may say, and what its timeline keeps."""
+"""A job with a query: settings that its job file may have, and the schema that its timeline keeps."""
 
 from __future__ import annotations
 

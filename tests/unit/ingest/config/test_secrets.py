@@ -90,5 +90,5 @@ def test_objects_that_hold_secrets_do_not_show_them(tmp_path: Path) -> None:
 
 
 def shown_by_traceback(error: pytest.ExceptionInfo[BaseException]) -> str:
-    """What a log shows of an error: its words, and those of its causes."""
+    """The text that a log shows of an error and its causes."""
     return "".join(traceback.format_exception(error.value))

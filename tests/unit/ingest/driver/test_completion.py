@@ -1,4 +1,4 @@
-"""Epochs are completed while the next one is planned: none is left over, and none is lost where that fails."""
+"""Epochs are completed while the next one is planned; a failed completion leaves its epoch pending, never lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def result_of(epoch: int) -> EpochResult:
 
 @dataclass
 class Told:
-    """What was told: the epoch, and whether it is completed."""
+    """A listener that records each epoch, and whether it was completed or left pending."""
 
     events: list[tuple[int, bool]] = field(default_factory=list)
 

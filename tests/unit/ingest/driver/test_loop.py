@@ -1,4 +1,4 @@
-"""What the epoch loop does about its targets: replays, targets that are busy, and those that take the whole source."""
+"""The epoch loop and its targets: replays, retries of busy targets, and targets that take the whole source."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from timeline.stores.opening import open_store
 
 
 class Waits(threading.Event):
-    """Waits for nothing, and remembers for how long it should have."""
+    """An event that never waits, and records each timeout."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Waits(threading.Event):
 
 @dataclass
 class Bench:
-    """A job in a folder, and runs of its loop; every run is a new process as far as the job can tell."""
+    """A job in a folder, and runs of its loop; each run starts like a new process."""
 
     folder: Path
     listener: Listener = no_listener

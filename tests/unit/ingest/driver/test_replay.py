@@ -1,4 +1,4 @@
-"""An epoch that is decided and that a target has lost is written to that target again, exactly once."""
+"""A decided epoch that a target has lost is written to that target again, exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
     quarantine: MemoryStore
 
     def job(self, source: NumberSource = SOURCE, *, drops: int = 0, reads: bool = True) -> JobContext:
-        """The job in a new process; one that does not read has no pipeline, as `tideline recover`."""
+        """The job in a new process; without `reads` it has no pipeline, like `tideline recover`."""
         job = JobContext(
             name="numbers",
             store=self.table,
@@ -64,7 +64,7 @@ class World:
         return [instant.time for instant in ActiveTimeline.load(self.table).pending().by_action(Action.COMMIT)]
 
     def check(self, epochs: int) -> None:
-        """Every row of the first epochs is everywhere once, and nothing is left over."""
+        """Check that targets have each row of the first epochs once, and nothing is pending or unreleased."""
         numbers = [number for number in range(2 * epochs) if number % 2]
         assert committed(self.keyed) == numbers
         assert sorted(MemorySink("t", "app", self.table).read()["number"].to_pylist()) == numbers
@@ -93,14 +93,14 @@ def chain_of(job: JobContext) -> Chain:
 
 
 def run_one(job: JobContext, source: NumberSource = SOURCE) -> None:
-    """The next epoch, by its own writer."""
+    """Run the next epoch, as a new writer."""
     chain = chain_of(job)
     ranges = source.plan(chain.positions).ranges
     run_epoch(job, pipeline(source), NextEpoch(chain, ranges), lease_of(job), stop=threading.Event())
 
 
 def decide_and_lose(world: World, source: NumberSource = SOURCE) -> str:
-    """An epoch that is decided, and lost by its target; the process that could write it again is gone."""
+    """Decide an epoch that its target loses, in a process that cannot replay it; returns its instant."""
     tell(world.keyed, LOSE, 1)
     with pytest.raises(ReplayNeededError):
         run_one(world.job(source, reads=False), source)
@@ -202,7 +202,7 @@ def test_a_part_that_does_not_hold_what_tasks_wrote_is_not_decided(
 
 
 def test_recovery_settles_what_does_not_wait_for_it(world: World) -> None:
-    """Targets before the one that lost it are committed, an undecided instant behind it is rolled back."""
+    """Targets before the one that lost the epoch are committed, and a later undecided instant is rolled back."""
     lost = decide_and_lose(world)
     job = world.job(reads=False)
     chain = chain_of(job)

@@ -1,4 +1,4 @@
-"""`tideline recover`: what it looks at, and that what it says is pending is what it settles."""
+"""`tideline recover`: the instants that it checks, and that it settles the instants it reports as pending."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OLD, MARK, NEW = (format_time(1_700_000_000_000 + number) for number in range(3)
 
 @pytest.fixture
 def opened(tmp_path: Path) -> TimelineHandle:
-    """A timeline of a job with one Delta target, born and empty, whose last writer has released its lease."""
+    """The empty timeline of a job with one Delta target; it has had no writer."""
     settings = {
         "name": "takeover",
         "source": {"type": "files", "path": f"{tmp_path}/logs/*.jsonl", "format": "json"},
@@ -70,7 +70,7 @@ def put_requested(opened: TimelineHandle, time: str, epoch: int) -> None:
 
 
 def put_completed(opened: TimelineHandle, time: str, completion_time: str) -> None:
-    """A commit of another writer, in all of its states."""
+    """Put a commit of another writer, in all of its states."""
     for path in (commit_requested(time).path, commit_inflight(time).path):
         opened.store.put(path, b"")
     opened.store.put(commit_completed(time, completion_time).path, commit_body((), {}))
@@ -116,7 +116,7 @@ def test_rollback_that_is_pending_before_the_mark_is_finished(opened: TimelineHa
 
 @dataclass(frozen=True)
 class Asked(MemorySink):
-    """Remembers of which instants it was asked to look for the files."""
+    """Records the instants whose files it verified."""
 
     asked: list[str] = field(default_factory=list)
 
@@ -148,7 +148,7 @@ def test_files_of_an_epoch_are_asked_for_once_by_a_process_that_knows_its_manife
 
 @dataclass
 class TakenOver(MemoryStore):
-    """Before a writer decides its epoch, the next writer settles it."""
+    """A store in which the next writer settles an epoch right before its writer decides it."""
 
     settle: Callable[[], object] | None = None
 
@@ -194,7 +194,7 @@ def test_a_rollback_says_whether_a_crash_ended_the_epoch(cause: Cause, is_crash:
 
 @dataclass
 class SlowPlans(MemoryStore):
-    """Takes its time to put a plan, and notes what else has come meanwhile."""
+    """A store that puts plans slowly, and records the objects that are created meanwhile."""
 
     meanwhile: list[str] = field(default_factory=list)
 
@@ -211,7 +211,7 @@ class SlowPlans(MemoryStore):
 
 
 def test_an_instant_is_inflight_only_once_it_is_requested() -> None:
-    """Recovery deletes what an inflight file without a plan announces, and asks for no decision."""
+    """Recovery deletes the files that an inflight file without a plan announces, without a decision."""
     store = SlowPlans()
     sink = MemorySink("table", "app", store, AT_ONCE)
     job = JobContext("numbers", store, IDENTITY, (sink, EmptySink()), "quarantine", None, "a test", retry=AT_ONCE)

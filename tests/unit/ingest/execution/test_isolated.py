@@ -1,4 +1,4 @@
-"""Decoding in a child: one record that ends its decoder costs that record, and none of its neighbours."""
+"""Decoding in a child process: a record that crashes or blocks the decoder is rejected alone."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_record_that_ends_its_decoder_is_rejected_alone(poison: str, how: str)
 
 @dataclass(frozen=True)
 class DiesOnce(PoisonedDecoder):
-    """Is killed by something else than its records, in the first child that looks at one alone."""
+    """Killed once, for no reason in the record, in the first child process that decodes a single record."""
 
     flag: Path
 

@@ -1,4 +1,4 @@
-"""What keeps exactness is raised, and not asserted: ``python -O`` takes asserts out."""
+"""Checks of exactly-once delivery raise errors instead of asserting: ``python -O`` removes asserts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_that_come_to_another_bucket_are_refused_without_asserts_too() -> N
 
 
 def test_asserts_only_tell_types() -> None:
-    """An assert with a message is a check of something that can happen."""
+    """Asserts only narrow types: a check of a condition that can fail raises an error."""
     said = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in ("timeline", "sinks", "ingest", "tideline")

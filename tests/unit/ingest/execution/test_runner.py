@@ -20,7 +20,7 @@ from timeline.epoch import OffsetRange
 
 @dataclass
 class Engine(LocalRunner):
-    """Remembers what it was asked."""
+    """A local runner that records its calls."""
 
     ran: list[int] = field(default_factory=list)
     spreads: int = 0
@@ -68,7 +68,7 @@ class Counting:
 
 @dataclass
 class World:
-    """A runner over an engine that is started at most once; both are observed."""
+    """Started engines, and writes of one epoch through a runner."""
 
     engines: list[Engine] = field(default_factory=list)
 

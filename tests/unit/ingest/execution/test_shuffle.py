@@ -155,7 +155,7 @@ def test_rows_written_dropped_and_rejected_add_up_however_many_buckets_there_are
 
 
 def test_buckets_with_rows_of_several_attempts_at_a_task_add_up(world: World) -> None:
-    # A task that is run again may read the same records in other blocks, and so drop others before they travel.
+    # A retried task may read the same records in other blocks, and so drop other duplicates before the shuffle.
     shuffle, ranges = ShuffleConfig(3), ([(0, 30), (30, 100)], [(0, 100)])
     first, second = ([*send(world.specs(each)[0], attempt(0, 0), 0, shuffle)] for each in ranges)
     reports = [content.report for place, content in first if isinstance(content, TaskOutcome)]
@@ -213,7 +213,7 @@ def test_an_error_in_settle_that_a_retry_may_mend_is_raised_for_the_engine(tmp_p
 
 @dataclass
 class Witness:
-    """A writer that remembers what was asked of it."""
+    """A writer that records its calls."""
 
     said: list[str] = field(default_factory=list)
 
@@ -247,11 +247,10 @@ def test_a_reading_task_that_is_given_up_removes_what_it_wrote(world: World) -> 
 def test_what_a_reading_task_writes_is_durable_before_it_reports(world: World) -> None:
     *chunks, (place, outcome) = send(world.specs([(0, 10)])[0], attempt(0, 4), 4, ShuffleConfig(2))
     assert place == 2 and isinstance(outcome, TaskOutcome) and outcome.task == 4
-    assert outcome.report.reports == {
-        "plain": outcome.report.reports["plain"] if outcome.report.reports else None,
-        "quarantine": WriteReport(0, 0),
-        "keyed": WriteReport(0, 0),
-    }
+    assert outcome.report.reports is not None
+    plain = outcome.report.reports["plain"]
+    assert outcome.report.reports == {"plain": plain, "quarantine": WriteReport(0, 0), "keyed": WriteReport(0, 0)}
+    assert plain.rows == 10
     assert len(world.files("plain")) == 1
     assert all(isinstance(content, Chunk) for _, content in chunks)
 
@@ -281,7 +280,7 @@ class SkewedWriter(FakeKeyedWriter):
 
 
 def most_allocated(shuffle: ShuffleConfig) -> int:
-    """Bytes that Arrow holds at most while a task sends 50 blocks of about 35 kB each."""
+    """Peak of Arrow's memory, in bytes, while a task sends 50 blocks of about 35 kB each."""
     witness = Witness()
     outputs = Outputs((), ("quarantine", witness), (("keyed", SkewedWriter(witness, KeyRules(keys=10**6))),))
     ranges = tuple(OffsetRange("a", start, start + 1000) for start in range(0, 50_000, 1000))
@@ -362,7 +361,7 @@ def test_a_stop_ends_the_exchange_before_its_next_task(world: World) -> None:
 
 @dataclass
 class SpecRunner(LocalRunner):
-    """Remembers the tasks that it was given."""
+    """A local runner that records its tasks."""
 
     specs: list[TaskSpec] = field(default_factory=list)
 
@@ -373,7 +372,7 @@ class SpecRunner(LocalRunner):
 
 @dataclass(frozen=True)
 class AskedSource(NumberSource):
-    """Remembers whether offsets were asked for."""
+    """Records for each decoder whether offsets were requested."""
 
     asked: list[bool] = field(default_factory=list)
 

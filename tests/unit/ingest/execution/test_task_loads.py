@@ -1,4 +1,4 @@
-"""What a task loads besides what the driver has sent: a new worker of Spark pays for it before its first row."""
+"""Modules that a task loads: a new Spark worker loads them before its first row."""
 
 from __future__ import annotations
 

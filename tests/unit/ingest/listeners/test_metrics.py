@@ -1,4 +1,4 @@
-"""What metrics count and how many series they can make; dashboard and alerts name only metrics that there are."""
+"""Values of metrics and the bound on their series; dashboard and alerts name only metrics that exist."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def names_in(expression: str) -> set[str]:
 
 
 def labels_in(expression: str) -> Iterator[tuple[str, set[str]]]:
-    """Each selector's metric, and the labels that it or its aggregation asks for."""
+    """The metric of each selector, and the labels that the selector matches."""
     for name, selector in re.findall(r"\b(tideline_[a-z_]+)\{([^}]*)\}", expression):
         yield name, set(re.findall(r"([a-z_]+)(?:=~|!=|=|!~)\"", selector))
 

@@ -1,4 +1,4 @@
-"""Callbacks: delivered through a server's moods, never waited for, given up within bounds, secrets unseen."""
+"""Callbacks: retried while a server fails, never waited for by the loop, given up within bounds; no secret is shown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ INSTANT = "20260301101530123"
 
 @dataclass
 class Heard:
-    """What a server was sent, and how it answers: status codes in turn, the last one again and again."""
+    """Requests that a server received, and its answers: status codes in turn, the last one repeatedly; 0: no answer."""
 
     answers: list[int] = field(default_factory=lambda: [200])
     bodies: list[dict[str, object]] = field(default_factory=list)
@@ -128,7 +128,14 @@ def call(epoch: int = 7) -> Call:
 def through(
     transport: CallbackTransport, *, retries: int = 3, epochs: tuple[int, ...] = (7,), wait_s: float = 20.0
 ) -> Counts:
-    """Deliver calls to the end, as a job does."""
+    """Deliver calls to the end, as a job does.
+
+    Args:
+        transport: delivers one call.
+        retries: retries of each call.
+        epochs: one call for each.
+        wait_s: longest wait at the end.
+    """
     counts = Counts()
     deliveries = Deliveries("hook", transport, retries=retries, counter=counts, first_wait_s=0.01)
     for epoch in epochs:
@@ -333,7 +340,7 @@ class TestCommand:
 
 
 def is_over(pid: int) -> bool:
-    """Whether a process has ended; one that nobody waits for stays as a zombie for a while."""
+    """Whether a process ends within 10 s; a zombie has ended."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
@@ -347,7 +354,7 @@ def is_over(pid: int) -> bool:
 
 @dataclass
 class Held:
-    """A transport that holds the first call until it is cut."""
+    """A transport that holds its first call until `cut`."""
 
     began: threading.Event = field(default_factory=threading.Event)
     was_cut: threading.Event = field(default_factory=threading.Event)

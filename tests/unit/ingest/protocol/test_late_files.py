@@ -1,4 +1,4 @@
-"""What late tasks left is removed; what belongs to someone else, or is committed, is not."""
+"""Late files of tasks are deleted; files of another job and committed files are not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def commit(of: JobContext) -> None:
 
 
 def write_unprepared(of: JobContext) -> tuple[Plan, str]:
-    """An epoch whose task has closed its file, and whose writer has done nothing since."""
+    """Open an epoch and write its file without preparing it; the plan, and the path of the file."""
     chain = load_chain(of.store, ActiveTimeline.load(of.store, AT_ONCE), AT_ONCE)
     plan = open_instant(of, chain, lease(of), SOURCE.plan(chain.positions).ranges)
     return plan, write_file(of, plan).files[0].path

@@ -43,17 +43,17 @@ PLANS: dict[str, Plan | None] = {"there": Plan(REF, "web", "w", (), ("table",), 
 ANY = "any"
 
 TABLE: Sequence[tuple[str, str, str, str, str, StepKind]] = [
-    # decision, plan, lease, manifest, force, answer: the first row that fits holds.
+    # decision, plan, lease, manifest, force, answer: the first matching row holds.
     ("unknown", ANY, ANY, ANY, ANY, StepKind.HALT),
     ("commit this", ANY, ANY, "unknown", ANY, StepKind.HALT),
     ("commit this", ANY, ANY, ANY, ANY, StepKind.RECOMMIT),
     ("commit another", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
     ("rollback this", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
     ("rollback another", ANY, ANY, ANY, ANY, StepKind.ROLLBACK),
-    # The requested file goes last of all in a rollback, which is decided first: here a person deleted it.
+    # A rollback is decided first and deletes the requested file last: here a person deleted it.
     ("none", "gone", ANY, "good", ANY, StepKind.HALT),
     ("none", "gone", ANY, "damaged", ANY, StepKind.HALT),
-    # What a writer that woke up late left of an instant that is gone.
+    # A late writer put these files of a deleted instant.
     ("none", "gone", ANY, ANY, ANY, StepKind.ROLLBACK),
     ("none", "there", "live", ANY, "no", StepKind.WAIT),
     ("none", "there", "unknown", ANY, "no", StepKind.HALT),

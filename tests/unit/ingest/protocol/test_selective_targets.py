@@ -1,4 +1,4 @@
-"""A target that writes rows where they are read and refuses some: those are quarantined, the others are written."""
+"""A target that writes rows in the reading task and refuses some: refused rows are quarantined, others written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANGES = (OffsetRange("a", 0, 30), OffsetRange("b", 0, 20))
 
 
 class Placeless(NumberSource):
-    """Gives the places of records to those who ask for them."""
+    """A source whose decoder has to be asked for offsets."""
 
     def decoder(self, schema: pa.Schema, *, lineage: bool) -> NumberDecoder:
         assert lineage, "rows that a target refuses need their places"
@@ -39,9 +39,9 @@ class OddOnly:
     """Takes odd numbers.
 
     Attributes:
-        taken: the numbers, by whichever attempt.
+        taken: numbers that any attempt took.
         stops_at: a number that stops the job.
-        ended: what became of the attempts.
+        ended: "closed" or "aborted", for each attempt.
     """
 
     taken: list[int] = field(default_factory=list)
@@ -82,7 +82,7 @@ class OddOnlyBatches:
 
 @dataclass(frozen=True)
 class World:
-    """A plain target, one that refuses even numbers, perhaps one with keys, and a quarantine."""
+    """A plain target, one that refuses even numbers, optionally one with keys, and a quarantine."""
 
     folder: Path
     has_keyed: bool
@@ -96,7 +96,7 @@ class World:
         return Plan(REF, "job", "me", RANGES, (), {}, "token")
 
     def run(self) -> list[TaskReport]:
-        """An epoch of two shards, in which multiples of 10 cannot be decoded."""
+        """Write an epoch of two shards, in which multiples of 10 cannot be decoded."""
         begun: dict[str, PartitionWriter | SelectiveWriter | KeyedWriter] = {
             "plain": self.sink("plain").begin(self.plan),
             "odd": self.odd,

@@ -1,4 +1,4 @@
-"""How colours look in grey, and to people who see no green: published matrices, nothing of our own."""
+"""Colours in grey, and as a deuteranope sees them, by published matrices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def linear(colour: str) -> Rgb:
 
 
 def lightness(colour: str) -> float:
-    """CIE L* of a colour, 0 (black) to 100 (white): what is left of it in a grey copy."""
+    """CIE L* of a colour, 0 (black) to 100 (white): its grey in a copy without colours."""
     return _lab(linear(colour))[0]
 
 

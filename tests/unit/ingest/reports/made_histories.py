@@ -20,7 +20,7 @@ RESCUER = "process 4712 on web-1"
 
 @dataclass(frozen=True)
 class Pace:
-    """How long an epoch's states take, ms."""
+    """Duration of an epoch's states, ms."""
 
     write_ms: int = 1500
     decide_ms: int = 200
@@ -80,7 +80,19 @@ def committed(
     file_bytes: int = 5_000_000,
     why_rejected: str = "malformed JSON",
 ) -> Entry:
-    """An epoch that is in every target."""
+    """A completed epoch.
+
+    Args:
+        epoch: its number.
+        start_ms: time of its request, milliseconds since 1970.
+        pace: duration of its states.
+        by: the process that decided it.
+        reason: the decision's reason.
+        shards: number of shards, of 100 records each.
+        rejected: rejected records of each shard.
+        file_bytes: size of its one file.
+        why_rejected: reason of the rejected records.
+    """
     took = pace or Pace()
     planned = plan(epoch, start_ms, shards)
     decided_ms = start_ms + took.write_ms + took.decide_ms
@@ -96,7 +108,14 @@ def committed(
 
 
 def rolled_back(epoch: int, start_ms: int, *, after_ms: int = 3000, reason: str = "not prepared") -> Entry:
-    """What is left of an epoch that was rolled back: its plan is gone, its rollback tells of it."""
+    """The completed rollback of an epoch, whose own files are deleted.
+
+    Args:
+        epoch: its number.
+        start_ms: time of the epoch's request, milliseconds since 1970.
+        after_ms: from the epoch's request to the rollback's.
+        reason: the rollback's reason.
+    """
     planned = plan(epoch, start_ms)
     undone_ms = start_ms + after_ms
     return Entry(
@@ -110,7 +129,14 @@ def rolled_back(epoch: int, start_ms: int, *, after_ms: int = 3000, reason: str 
 
 
 def pending(epoch: int, start_ms: int, *, is_prepared: bool = False, is_decided: bool = False) -> Entry:
-    """An epoch that is not at its end."""
+    """A pending epoch.
+
+    Args:
+        epoch: its number.
+        start_ms: time of its request, milliseconds since 1970.
+        is_prepared: whether it has a manifest.
+        is_decided: whether it is decided to be committed.
+    """
     planned = plan(epoch, start_ms)
     state = Instant(planned.ref.instant, Action.COMMIT, State.INFLIGHT)
     return Entry(
@@ -134,12 +160,19 @@ def hudi(action: Action, start_ms: int, *, took_ms: int | None = 900) -> Entry:
 
 
 def steady(epochs: int, *, every_ms: int = 2500, shards: int = 1, start_ms: int = START_MS) -> list[Entry]:
-    """Epoch after epoch without a fault."""
+    """Completed epochs from 0 on.
+
+    Args:
+        epochs: their number.
+        every_ms: from one request to the next.
+        shards: number of shards.
+        start_ms: time of the first request, milliseconds since 1970.
+    """
     return [committed(epoch, start_ms + epoch * every_ms, shards=shards) for epoch in range(epochs)]
 
 
 def eventful() -> History:
-    """Commits, rejected rows, a rollback, one that another process finished, and one that is pending."""
+    """Commits, rejected rows, a rollback, a commit that another process finished, and a pending one."""
     entries = steady(4)
     entries.append(committed(4, START_MS + 10_000, rejected=7))
     entries.append(rolled_back(5, START_MS + 13_000))

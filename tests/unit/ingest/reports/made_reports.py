@@ -41,7 +41,20 @@ def report(
     job: str = "web-logs",
     at: datetime = AT,
 ) -> JobReport:
-    """A report on a job with these instants; by default one that has ended well."""
+    """A report on a job; by default the job has ended well.
+
+    Args:
+        *entries: its instants.
+        shards: offsets of its shards, in records.
+        found: pending instants, and their recovery steps.
+        lease: state of the latest writer's lease.
+        released: whether the latest writer has released its lease.
+        offsets: take the place of `shards`.
+        unknown: the parts that could not be read.
+        unreadable: files in the timeline's folder that are no instants.
+        job: its name.
+        at: time of the report.
+    """
     return JobReport(
         job=job,
         place="memory://lake",
@@ -57,6 +70,6 @@ def report(
 
 
 def pending(kind: StepKind, reason: str = "not prepared", epoch: int = 7) -> tuple[Evidence, RecoveryStep]:
-    """A pending instant, and what recovery would do with it."""
+    """The evidence of a pending instant, and its recovery step."""
     plan = made.plan(epoch, made.START_MS + 60_000)
     return Evidence(plan.ref.instant, plan, None, LeaseState.EXPIRED, None), RecoveryStep(kind, reason)

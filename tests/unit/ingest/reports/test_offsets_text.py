@@ -1,4 +1,4 @@
-"""The page of `tideline offsets`: every number whole at any width, and what needs a look first."""
+"""The page of `tideline offsets`: every number whole at any width, and shards with problems first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page says, without a browser."""
+"""Content of the report page, without a browser."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_reasons_are_added_up_over_committed_epochs() -> None:
         made.committed(0, made.START_MS, rejected=3, shards=2),
         made.committed(1, made.START_MS + 5000, rejected=9, why_rejected="id: not bigint"),
         made.rolled_back(2, made.START_MS + 9000),
-        # Counted once it is committed: a rollback would take them back.
+        # Its rejected rows count once it is committed: a rollback would delete them.
         undecided,
     ]
     assert rejected_by_reason(report(*entries).history) == [
@@ -177,7 +177,7 @@ def test_the_page_is_well_formed_needs_no_script_and_names_no_other_place() -> N
     for data in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', shown):
         drawn = base64.b64decode(data).decode()
         assert "<script" not in drawn
-        # Names of XML's own vocabularies are not asked for; nothing else is referred to.
+        # Names of XML namespaces are never fetched; nothing else is referenced.
         assert not re.findall(r'href="(?!#)', drawn)
 
 
@@ -209,7 +209,14 @@ def test_a_page_of_10_000_epochs_stays_small() -> None:
 
 
 def replay_of(epoch: int, before: int, *, read: int, rejected: int) -> Entry:
-    """A committed replay of what was rejected before an epoch."""
+    """A committed replay of records that were rejected before an epoch.
+
+    Args:
+        epoch: the replay's epoch.
+        before: the first epoch whose rejected records are not replayed.
+        read: number of replayed records.
+        rejected: how many of them were rejected again.
+    """
     done = made.committed(epoch, made.START_MS + 5000 * epoch)
     assert done.plan is not None and done.manifest is not None
     ranges = (OffsetRange(QUARANTINE_SHARD, 0, before),)

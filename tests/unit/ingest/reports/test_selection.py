@@ -1,4 +1,4 @@
-"""Which instants are wanted, and which one is meant."""
+"""Selection of instants, and lookup of one instant by the beginning of its time."""
 
 from __future__ import annotations
 

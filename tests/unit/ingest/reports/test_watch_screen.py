@@ -1,4 +1,4 @@
-"""The picture of a frame: what a person sees of a job at one moment, at any size of the terminal."""
+"""The screen of `tideline watch`: one frame of a job, at any size of the terminal."""
 
 from __future__ import annotations
 

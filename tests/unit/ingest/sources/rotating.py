@@ -23,12 +23,12 @@ class Mode:
 
     Attributes:
         how: create, nocreate, copy, copytruncate or renamecopy.
-        ending: of compressed files; "" where nothing is compressed.
+        ending: file ending of compressed files; "" without compression.
         delays: the youngest rotated file is not compressed yet (delaycompress).
         dated: names have a date in place of a number (dateext).
         extension: names keep this ending (extension), such as app.1.log.
         olddir: rotated files go into this folder.
-        keep: so many rotated files are kept.
+        keep: number of rotated files that are kept.
     """
 
     how: str = "create"
@@ -42,7 +42,7 @@ class Mode:
 
 @dataclass
 class Log:
-    """One log and what rotations made of it; `written` are its lines."""
+    """One log and its rotated files; `written` are its lines."""
 
     folder: Path
     mode: Mode
@@ -55,14 +55,14 @@ class Log:
         return self.folder / self.name
 
     def append(self, lines: int, text: str = "line") -> None:
-        """Write lines that are like no others."""
+        """Append unique lines."""
         new = [f'{{"n": {len(self.written) + at}, "s": "{text}"}}'.encode() for at in range(lines)]
         self.written += new
         with self.path.open("ab") as file:
             file.write(b"".join(line + b"\n" for line in new))
 
     def rotate(self) -> Iterator[str]:
-        """One rotation, step by step; between two steps anything may look at the files."""
+        """One rotation, step by step; between two steps a test may list or read the files."""
         if not self.path.exists():
             return
         self.rotations += 1

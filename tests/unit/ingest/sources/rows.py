@@ -1,4 +1,4 @@
-"""What tests of the files source share: options, whole reads, and the plain definition of lines."""
+"""Shared by tests of the files source: options, whole reads, and the plain definition of lines."""
 
 from __future__ import annotations
 
@@ -22,14 +22,21 @@ NOW_S = 2_000_000_000.0
 
 
 def schema_of(columns: Mapping[str, str]) -> pa.Schema:
-    """A schema from Spark's names."""
+    """A schema from Spark's names of types."""
     return pa.schema([(name, parse_type(kind)) for name, kind in columns.items()])
 
 
 def source_of(
     path: Path | str, *, now_s: float = NOW_S, on_unknown_field: UnknownField = UnknownField.DROP, **options: Any
 ) -> FilesSource:
-    """A source with these options; JSON unless they say otherwise."""
+    """A source of JSON lines, unless the options have another format.
+
+    Args:
+        path: of the source.
+        now_s: the source's clock, seconds since 1970.
+        on_unknown_field: see `UnknownField`.
+        **options: of the source.
+    """
     return FilesSource(
         FilesOptions(**{"path": str(path), "format": "json", **options}),
         on_unknown_field=on_unknown_field,
@@ -43,7 +50,7 @@ class Reading:
 
     Attributes:
         after: committed positions.
-        lines: of every shard, what was read: offset and bytes of each line.
+        lines: offset and bytes of each line that was read, by shard.
     """
 
     source: FilesSource
@@ -51,7 +58,7 @@ class Reading:
     lines: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def epoch(self, split: int = 1 << 40) -> int:
-        """Plan, read and commit one epoch; how many rows it had."""
+        """Plan, read and commit one epoch; the number of its rows."""
         plan = self.source.plan(self.after)
         rows = 0
         for offsets in plan.ranges:
@@ -59,13 +66,13 @@ class Reading:
             self.lines.setdefault(offsets.shard, []).extend(found)
             rows += len(found)
             before = self.after.get(offsets.shard)
-            # A new shard begins at 0, or, of an unpacked file, behind what was read of the archive.
+            # A new shard begins at 0, or, for an unpacked file, behind the bytes that were read from the archive.
             assert before is None or offsets.start == before.offset
             self.after[offsets.shard] = offsets.end
         return rows
 
     def all(self) -> None:
-        """Epochs until there is nothing more."""
+        """Run epochs until nothing is left to read."""
         while self.source.plan(self.after).ranges:
             self.epoch()
 
@@ -87,7 +94,7 @@ def read_lines(source: FilesSource, pieces: Sequence[OffsetRange]) -> list[tuple
 
 
 def plain_lines(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
-    """Lines by definition: without their ends, blank ones left out."""
+    """Lines by definition: without their ends, and without blank lines."""
     found = []
     for line in data.splitlines(keepends=True) if b"\r" not in data else _split_keeping(data):
         text = line.removesuffix(b"\n").removesuffix(b"\r")

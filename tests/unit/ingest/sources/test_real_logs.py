@@ -80,7 +80,7 @@ def test_every_line_of_the_access_log_is_taken_but_the_broken_one(logs: Path) ->
     assert accepted == [(offset, row) for offset, row in expected if row]
     assert [offset for offset, _, _ in rejected] == [offset for offset, row in expected if not row]
     assert (len(accepted), len(rejected)) == (9_999, 1)
-    # Its agent breaks off before the closing quote.
+    # The agent of the rejected line breaks off before the closing quote.
     assert rejected[0][2].endswith(b"http://www.google.com/bot.html")
     first = accepted[0][1]
     assert (first["host"], first["status"], first["bytes"]) == ("83.149.9.216", 200, 203023)

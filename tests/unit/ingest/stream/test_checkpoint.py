@@ -1,4 +1,4 @@
-"""From a checkpoint's files to a batch with a beginning and an end."""
+"""Start and end of a batch, read from a checkpoint's files."""
 
 from __future__ import annotations
 

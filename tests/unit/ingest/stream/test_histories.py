@@ -1,7 +1,7 @@
 """Queries that crash, lose checkpoints and get old ones back, in any order: no row twice, none lost, or a refusal.
 
 The model is Spark as seen from a sink: a checkpoint plans batches, a batch may be run again, and a checkpoint may be
-lost, or replaced by an older copy. What is judged to be ingested goes into a table; the table is compared with the log.
+lost, or replaced by an older copy. Batches judged to be ingested go into a table; the table is compared with the log.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Log = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A query's places: where it began, and where each of its batches ended."""
+    """A query's positions: its beginning, and the end of each of its batches."""
 
     places: tuple[StreamPosition, ...]
     reads: tuple[Log, ...]
-    """What the records of the places are, whatever their offsets say."""
+    """The records that are read up to each position, whatever its offsets say."""
 
     @property
     def batch(self) -> Batch:
-        """The newest one."""
+        """The newest batch."""
         return Batch(len(self.places) - 2, self.places[-2], self.places[-1])
 
 
@@ -67,7 +67,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_refused)
     @rule(data=st.data())
     def run_batch(self, data: st.DataObject) -> None:
-        """Spark plans a batch up to anywhere and runs it."""
+        """Spark plans a batch up to any offset and runs it."""
         begun = self.checkpoint.reads[-1]
         until: Log = {}
         for topic, partitions in self.log.items():
@@ -83,7 +83,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_refused and len(self.checkpoint.places) > 1)
     @rule()
     def run_again(self) -> None:
-        """Spark has not logged the end of its newest batch."""
+        """Spark runs its newest batch again, as it has not logged the batch's end."""
         self.run_newest()
 
     @rule()
@@ -162,7 +162,7 @@ class LogHistories(Histories):
     @precondition(lambda self: self.committed is not None)
     @rule()
     def lose_checkpoint_and_begin_where_the_timeline_stands(self) -> None:
-        """What `starting_offsets` gives; Spark wants partitions that came since to be named, at their beginning."""
+        """The result of `starting_offsets`; Spark requires new partitions to be named too, at their beginning."""
         assert self.committed is not None and self.committed.logs is not None
         (known,) = self.committed.logs
         self.begin_at(

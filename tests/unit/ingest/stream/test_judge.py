@@ -1,4 +1,4 @@
-"""Which micro-batches are taken, left out and refused."""
+"""Micro-batches that are ingested, skipped and refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INGEST, SKIP, REFUSE = BatchVerdict.INGEST, BatchVerdict.SKIP, BatchVerdict.REFU
 
 
 def judged(committed: LogOffsets, start: LogOffsets, end: LogOffsets) -> Judgement:
-    """A batch of another query than the one that has committed: ids, times and numbers are all different."""
+    """Judgement on a batch of another query than the committed one: ids, times and numbers all differ."""
     done = StreamPosition("old", 1, (_json(committed),))
     return judge(done, Batch(0, StreamPosition("new", None, (_json(start),)), StreamPosition("new", 2, (_json(end),))))
 
@@ -146,7 +146,7 @@ def test_rows_of_a_query_with_state_are_never_matched_by_the_offsets_of_its_logs
     assert judge(committed, Batch(4, same, committed)).verdict is SKIP
     no_new_records = StreamPosition(
         "q", 8, ({"a": {"0": 5}},), is_stateful=True
-    )  # its watermark has moved: rows come out
+    )  # its watermark has moved: the query emits rows
     assert judge(committed, Batch(5, committed, no_new_records)).verdict is INGEST
     for is_stateful in (True, False):
         start = StreamPosition("new", None, ({"a": {"0": 5}},), is_stateful)
@@ -168,7 +168,7 @@ def test_a_query_of_more_sources_than_the_timeline_is_refused() -> None:
 
 @pytest.mark.parametrize("start", [{}, {"b": {"0": 70}}], ids=["from the beginning", "where the topic stood"])
 def test_sources_in_another_order_are_refused(start: Any) -> None:
-    """By its place in the query each topic would be new."""
+    """By its index in the query each topic would be new."""
     a: Any = {"a": {"0": 50}}
     b: Any = {"b": {"0": 70}}
     done = StreamPosition("old", 1, (a, b))

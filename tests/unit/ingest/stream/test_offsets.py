@@ -1,4 +1,4 @@
-"""What Spark 4.1 writes into a checkpoint, and what is understood of it."""
+"""Files that Spark 4.1 writes into a checkpoint, and the values parsed from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METADATA = (
     '{"batchWatermarkMs":0,"batchTimestampMs":1795262625545,"conf":{"spark.sql.streaming.stateStore.providerClass":'
     '"org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider","spark.sql.shuffle.partitions":"2"}}'
 )
-"""As Spark 4.1.3 writes it, with fewer settings; `tests/spark/test_stream.py` reads what a query has just written."""
+"""As Spark 4.1.3 writes it, with fewer settings; `tests/spark/test_stream.py` reads a running query's checkpoint."""
 
 
 @pytest.mark.parametrize(

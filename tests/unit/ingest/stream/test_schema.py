@@ -1,4 +1,4 @@
-"""Columns of a query as columns of a job, and Spark's Arrow batches as rows of one."""
+"""Columns of a query as columns of a job, and Spark's Arrow batches as rows of a job."""
 
 from __future__ import annotations
 

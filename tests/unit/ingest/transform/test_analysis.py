@@ -1,4 +1,4 @@
-"""Which queries a job may have, on plans as Spark analyzes them."""
+"""Queries that a job may have, checked on plans as Spark analyzes them."""
 
 from __future__ import annotations
 

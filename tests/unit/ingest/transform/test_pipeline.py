@@ -1,4 +1,4 @@
-"""How many rows a query gave: Spark tells it, fails to, or never does."""
+"""The observed number of a query's rows: Spark reports it, fails, or never answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timeline.errors import SparkJobError
 
 
 class Told:
-    """Stands in for what Spark observes; see `pyspark.sql.Observation`."""
+    """A fake of `pyspark.sql.Observation`."""
 
     def __init__(self, ask: Callable[[], Mapping[str, int]]) -> None:
         self._ask = ask

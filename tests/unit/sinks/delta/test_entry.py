@@ -1,4 +1,4 @@
-"""The text of a Delta log entry is JSON that every reader takes, whatever its texts are."""
+"""A Delta log entry is JSON that every reader accepts, whatever strings it contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which epochs a table still has, from its log's entries alone."""
+"""The epochs that a table still has, determined from its log entries alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def restore(version: int | None, at_ms: int | None = None) -> EntryFacts:
 
 
 def held(*log: EntryFacts | None, known: Base | None = None, markers: Mapping[int, int] | None = None) -> Held:
-    """The epochs of a table with these entries, as delta-rs would give its marker: the newest one that was ever put."""
+    """The epochs of a table with these log entries; its marker is the newest one ever put, as in delta-rs."""
     applied = max((seen.marker for seen in log if seen is not None and seen.marker is not None), default=None)
 
     def entry(version: int) -> EntryFacts | None:

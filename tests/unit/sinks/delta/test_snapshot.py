@@ -1,4 +1,4 @@
-"""A table's log says the same to a job as to delta-rs, and nothing is read of its files."""
+"""A job reads the same snapshot from a table's log as delta-rs, without reading data files."""
 
 from __future__ import annotations
 

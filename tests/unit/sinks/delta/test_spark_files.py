@@ -1,4 +1,4 @@
-"""A folder of files that Spark writes: announced, taken stock of, and removed, whatever was left in it."""
+"""A folder of files that Spark writes is announced, reported and deleted, whatever files are left in it."""
 
 from __future__ import annotations
 

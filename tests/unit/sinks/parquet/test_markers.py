@@ -1,4 +1,4 @@
-"""Markers name every file that can appear; what is given up ends its upload before it is deleted."""
+"""Markers name every file that can appear; the upload of an abandoned file ends before the file is deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPOCH = EpochRef(0, INSTANT, 1)
 
 @dataclass
 class Recording(MemoryStore):
-    """Remembers in which order data files were given up."""
+    """Records the order in which data files are abandoned and deleted."""
 
     given_up: list[str] = field(default_factory=list)
 
@@ -158,7 +158,7 @@ def test_last_release_behind_an_abort_drops_late_files_and_all_markers(store: Re
 
 
 class BeginsAgain(Recording):
-    """Gives each listing from its beginning, wherever it was to begin."""
+    """Ignores `after`: every listing starts from the beginning."""
 
     def list(self, folder: str, *, recursive: bool = False, after: str = "", limit: int = 0) -> list[ObjectInfo]:
         return super().list(folder, recursive=recursive, limit=limit)
@@ -174,7 +174,7 @@ def test_a_store_whose_listings_begin_again_is_not_listed_for_ever() -> None:
 
 
 def test_abort_leaves_files_of_another_instant_that_a_part_names_again() -> None:
-    """A replay of lost epochs that is rolled back must not take their data files with it."""
+    """The rollback of a replay must not delete the data files of the lost epochs."""
     markers = Markers(MemoryStore(), "app", AT_ONCE)
     files = [WrittenFile(f"x-0_0-0-0_{instant}.parquet", 1, 1) for instant in ("20240101000000003", INSTANT)]
     for file in files:

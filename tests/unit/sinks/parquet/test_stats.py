@@ -24,7 +24,7 @@ UTC = datetime.UTC
 
 
 def statistics(rows: list[dict[str, Any]], schema: pa.Schema, *, group_rows: int = 1_000) -> dict[str, Any]:
-    """Statistics of a file with these rows, after a way through JSON."""
+    """Statistics of a file with these rows, after a round trip through JSON."""
     table = pa.Table.from_pylist(rows, schema=schema)
     footers: list[pq.FileMetaData] = []
     with pq.ParquetWriter(io.BytesIO(), schema, metadata_collector=footers, store_decimal_as_integer=True) as writer:
@@ -38,7 +38,7 @@ def statistics(rows: list[dict[str, Any]], schema: pa.Schema, *, group_rows: int
 
 
 def one(values: list[Any], kind: pa.DataType, *, group_rows: int = 1_000) -> tuple[Any, Any, int]:
-    """Lower bound, upper bound (None: there is none) and null count of one column."""
+    """Lower bound, upper bound (None: no bound) and null count of one column."""
     found = statistics([{"c": value} for value in values], pa.schema([("c", kind)]), group_rows=group_rows)
     assert found["numRecords"] == len(values)
     return found["minValues"].get("c"), found["maxValues"].get("c"), found["nullCount"]["c"]

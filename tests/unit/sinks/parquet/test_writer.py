@@ -1,4 +1,4 @@
-"""The Parquet writer: every row once, files cut where they should be, memory bounded, nothing half-written."""
+"""The Parquet writer: every row once, files within their limits, bounded memory, no partial files."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def data_files(store: ObjectStore) -> list[str]:
 
 @dataclass
 class CountingStore(MemoryStore):
-    """Counts open uploads, and keeps the order of what happens."""
+    """Counts open uploads, and records the order of calls."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
     most_open: int = 0
     open_now: int = 0
     fail_after_bytes: int | None = None
-    fail_on_close: str | None = None  # a part of the paths that fail
+    fail_on_close: str | None = None  # text within the paths that fail
     meet_on_close: threading.Barrier | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -326,7 +326,7 @@ def test_a_file_of_many_that_cannot_be_closed_leaves_none_of_them_behind() -> No
     open_writer = writer(store, "key", max_open_files=4, waiting_bytes=1).open(ATTEMPT)
     for key in range(10, 30):
         open_writer.write(batch(range(2), str(key)))
-    # Files that were closed to make room for others are there already.
+    # Files that were closed to make room for others exist already.
     store.fail_on_close = "key=27"
     with pytest.raises(StoreUnavailableError, match="no answer"):
         open_writer.close()

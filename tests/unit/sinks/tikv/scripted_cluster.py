@@ -1,7 +1,7 @@
-"""A cluster that says what a test tells it to: PD and stores as gRPC servers of this process, on free ports.
+"""A cluster with scripted replies: PD and stores as gRPC servers of this process, on free ports.
 
-For answers that a real store gives rarely. Requests are recorded; a store says what its script holds, and
-yes when that is at its end.
+For replies that a real store gives rarely. Requests are recorded; a store replies from its script, and with success
+after the end of the script.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ ANSWERS: dict[str, type[Message]] = {
 }
 
 Reply: TypeAlias = Message | grpc.StatusCode | Callable[[Message], Message]
-"""What a store says: a message, an error of the connection, or whatever a function makes of the request."""
+"""A reply of a store: a message, a connection error, or a function from the request to a message."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a store was asked.
+    """A request to a store.
 
     Attributes:
-        store: its id.
-        name: of the method.
-        body: the request.
-        region: that it was sent to.
-        epoch: that the sender took the region for.
+        store: id of the store.
+        name: name of the method.
+        body: the message.
+        region: id of the region that the request is for.
+        epoch: the region's epoch as known to the sender: configuration version, version.
     """
 
     store: int
@@ -72,7 +72,15 @@ class Request:
 def region(
     number: int, start: bytes = b"", end: bytes = b"", *, version: int = 1, stores: Sequence[int] = (1, 2)
 ) -> pb.Region:
-    """A region with a replica at each of some stores, as PD and stores describe it."""
+    """A region as PD and stores describe it.
+
+    Args:
+        number: id of the region.
+        start: first key; empty: from the lowest key on.
+        end: key after the last one; empty: without end.
+        version: version of the region's epoch.
+        stores: ids of the stores with a replica.
+    """
     return pb.Region(
         id=number,
         start_key=memcomparable(start) if start else b"",
@@ -89,20 +97,20 @@ def peer(number: int, store: int) -> pb.Peer:
 
 @dataclass
 class ScriptedCluster:
-    """What PD knows, and what stores say.
+    """The state of PD, and the scripts of the stores.
 
     Attributes:
-        addresses: of stores, by id.
-        regions: as PD describes them now; each one's first replica leads.
-        script: what stores say next, for each method.
-        requests: what stores were asked.
-        asked_pd: what PD was asked.
-        leaders: PDs that answer, the leader's address first.
-        timestamps: given out so far.
-        cluster_id: what PD says.
-        starting: how often PD still says that it has not started.
-        tso_fails: how many streams of timestamps break at their next request.
-        suffix_bits: of timestamps, for the number of the PD that gives them out; that number is 1.
+        addresses: addresses of the stores, by id.
+        regions: the regions as PD reports them; the first replica of each leads.
+        script: the next replies of the stores, by method.
+        requests: all requests to stores.
+        asked_pd: methods of all requests to PD.
+        leaders: addresses of the PDs, the leader first.
+        timestamps: number of timestamps issued so far.
+        cluster_id: the id that PD reports.
+        starting: number of member requests that PD still answers with "server not started".
+        tso_fails: number of timestamp streams that break at their next request.
+        suffix_bits: bits of a timestamp for the number of the PD that issues it; that number is 1.
     """
 
     addresses: dict[int, str] = field(default_factory=dict)
@@ -118,15 +126,15 @@ class ScriptedCluster:
     suffix_bits: int = 0
 
     def says(self, name: str, *replies: Reply) -> None:
-        """Put replies to a method's next requests into the script, whatever store they reach."""
+        """Add replies to the script of a method, for its next requests to any store."""
         self.script.setdefault(name, deque()).extend(replies)
 
     def asked(self, name: str) -> list[Request]:
-        """The requests of a method, in order."""
+        """The requests to stores by a method, in order."""
         return [request for request in self.requests if request.name == name]
 
     def answer_store(self, store: int, name: str, body: bytes, context: grpc.ServicerContext) -> bytes:
-        """One request to a store."""
+        """Answer a request to a store."""
         request = REQUESTS[name].FromString(body)
         at: pb.Context = request.context  # type: ignore[attr-defined]
         epoch = (at.region_epoch.conf_ver, at.region_epoch.version)
@@ -138,7 +146,7 @@ class ScriptedCluster:
         return (reply if isinstance(reply, Message) else reply(request)).SerializeToString()
 
     def answer_pd(self, name: str, body: bytes, own: str) -> bytes:
-        """One request to a PD."""
+        """Answer a request to a PD."""
         self.asked_pd.append(name)
         header = pb.ResponseHeader(cluster_id=self.cluster_id)
         answer: Message
@@ -173,7 +181,7 @@ class ScriptedCluster:
         return answer.SerializeToString()
 
     def answer_timestamps(self, requests: Iterator[bytes], own: str, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """One stream of timestamps."""
+        """Answer a stream of timestamp requests."""
         for body in requests:
             if own != self.leaders[0]:
                 context.abort(grpc.StatusCode.UNKNOWN, "not leader")
@@ -219,11 +227,11 @@ _OPTIONS = [("grpc.max_send_message_length", 10 << 20)]
 
 @contextmanager
 def scripted(*, stores: Sequence[int] = (1, 2), pds: int = 1) -> Iterator[ScriptedCluster]:
-    """A cluster until the block ends.
+    """A cluster that runs until the block ends.
 
     Args:
-        stores: their ids.
-        pds: how many PDs; the first one leads.
+        stores: ids of the stores.
+        pds: number of PDs; the first one leads.
     """
     cluster = ScriptedCluster()
     servers = []

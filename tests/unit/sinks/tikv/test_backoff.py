@@ -1,4 +1,4 @@
-"""Waits are bounded, grow by what went wrong, and end in words."""
+"""Back-off is bounded, grows for each retry reason, and ends in an error message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timeline.errors import StoreUnavailableError
 
 
 class Clock:
-    """Time that passes by sleeping alone."""
+    """A clock that only sleeping moves."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

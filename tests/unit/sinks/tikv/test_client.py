@@ -1,4 +1,4 @@
-"""What a store says is wrong leads to the right next request, or within bounded time to words that name it."""
+"""An error of a store leads to the right next request, or within bounded time to a message that names the error."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def locked(number: int) -> pb.PrewriteResponse:
 
 
 def test_many_locks_of_a_dead_writer_are_resolved_by_their_region(cluster: ScriptedCluster, client: TikvClient) -> None:
-    """A store may name one lock at a time, where a dead writer has left a hundred thousand."""
+    """A store may report one lock at a time, where a dead writer has left a hundred thousand."""
     left = list(range(1000))
 
     def next_lock(_: Message) -> Message:
@@ -440,13 +440,13 @@ LARGE = b"x" * (4 << 20)
 
 
 def few(*, inserts: bool = False) -> Mutations:
-    """Small changes of five keys."""
+    """Small mutations of five keys."""
     keys = pa.array([b"t-%06d" % number for number in range(5)], pa.binary())
     return Mutations.of(keys, pa.array([b"small"] * 5, pa.binary()), inserts=inserts)
 
 
 def test_rows_that_exist_are_found_however_large_they_are(cluster: ScriptedCluster, client: TikvClient) -> None:
-    """Five small rows whose keys have 4 MiB each: the store sends 10 MiB in a message at most."""
+    """Five small rows whose keys exist with values of 4 MiB: the store sends 10 MiB in a message at most."""
     existing = pb.PrewriteResponse(errors=[pb.KeyError(already_exist=pb.AlreadyExist(key=b"t-000000"))])
 
     def found(request: Message) -> Message:

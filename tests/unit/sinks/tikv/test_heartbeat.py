@@ -1,4 +1,4 @@
-"""A heart beats while its transaction is open, and no longer."""
+"""A heartbeat runs while its transaction is open, and no longer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_heart_that_is_stopped_beats_no_more() -> None:
             assert has_beaten.acquire(timeout=60)
         heartbeat.stop()
         while has_beaten.acquire(blocking=False):
-            pass  # it was heard before
+            pass  # sent before the stop
         under_way = [has_beaten.acquire(timeout=0.3) for _ in range(BEATS)]
         assert sum(under_way) <= 1
 

@@ -1,4 +1,4 @@
-"""The bytes that docs/tikv-layout.md shows are the bytes that are written."""
+"""The bytes in docs/tikv-layout.md are the bytes that the sink writes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ EPOCH = EpochRef(0, "20260101000000000", 1)
 @pytest.fixture
 def cluster() -> Iterator[ScriptedCluster]:
     with scripted() as cluster:
-        # Each transaction is found committed.
+        # Every status check reports a committed transaction.
         cluster.says("KvCheckTxnStatus", *[pb.CheckTxnStatusResponse(commit_version=1 << 60)] * 100)
         yield cluster
 
@@ -54,7 +54,7 @@ def take(task: SelectiveBatchWriter, batch: pa.RecordBatch, first: int = 0) -> l
 
 
 def written(cluster: ScriptedCluster) -> list[list[bytes]]:
-    """The keys of each transaction, in order; the text behind prefix and flag."""
+    """The keys of each transaction, in order, without prefix and flag."""
     transactions: dict[int, list[bytes]] = {}
     for request in cluster.asked("KvPrewrite"):
         body = request.body

@@ -1,4 +1,4 @@
-"""Mutations are protobuf's own bytes, and slices of them keep to regions and sizes."""
+"""Mutations have the bytes of protobuf's own encoding, and their slices keep to regions and sizes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_head_is_the_longest_that_fits(
         return is_inside and number <= most_rows and len(left[:number].body) <= most_bytes
 
     assert 1 <= count <= len(left)
-    # One row has to go, however large it is, and wherever its region ends by now.
+    # At least one row is sent, however large it is, and wherever its region ends.
     assert count == 1 or fits(count)
     assert count == len(left) or not fits(count + 1)
 
@@ -84,7 +84,7 @@ def test_head_is_the_longest_that_fits(
 def test_head_counts_from_the_slice_on_even_at_the_end_of_a_large_buffer() -> None:
     last = (1 << 31) - 1
     ends = np.array([last - 30, last - 20, last - 10, last], np.int32)
-    # 2 GiB of zeros that take no memory: nothing looks at them.
+    # 2 GiB of zeros that take no memory, because they are never read.
     with mmap.mmap(-1, last) as zeros:
         frames = pa.Array.from_buffers(pa.binary(), 3, [None, pa.py_buffer(ends), pa.py_buffer(zeros)])
         count = Mutations(pa.array([b"a", b"b", b"c"], pa.binary()), frames).head(b"", 4096, 1 << 20)

@@ -1,4 +1,4 @@
-"""A TiKV target's block: what contradicts is refused with what is allowed, and secrets are not shown."""
+"""A TiKV target's block: contradictions are refused with the allowed values, and secrets are not shown."""
 
 from __future__ import annotations
 

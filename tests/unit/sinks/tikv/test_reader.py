@@ -1,4 +1,4 @@
-"""Rows of any size that a client can read are read, in their order, in answers that are not too large for it."""
+"""Rows of any size within the client's limit are read, in order, in answers within the limit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BESIDE_A_ROW = 30
 
 @dataclass
 class Snapshot:
-    """Rows of some sizes behind the limits of tikv-client and of TiKV.
+    """Rows of given sizes, with the message limits of tikv-client and of TiKV.
 
     Attributes:
-        sizes: of rows, key and value together; their keys are numbers.
-        asked: how many rows each scan asked for.
-        refused: how many of them were answered by more than a message holds.
-        broken: what every scan fails with; None: nothing.
+        sizes: bytes of each row, key and value together; a row's key is its number.
+        asked: row limit of each scan.
+        refused: number of scans whose answer was larger than a message may be.
+        broken: error message of every scan; None: no error.
     """
 
     sizes: Sequence[int]
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 def read(snapshot: Snapshot, limit: int | None = None) -> list[tuple[bytes, int]]:
-    """Each row's key and its size."""
+    """Key and size in bytes of each row that is read."""
 
     async def collect() -> list[tuple[bytes, int]]:
         rows: list[tuple[bytes, int]] = []
@@ -60,7 +60,7 @@ def read(snapshot: Snapshot, limit: int | None = None) -> list[tuple[bytes, int]
             rows += [(key, len(key) + len(value)) for key, value in zip(keys, values, strict=True)]
         return rows
 
-    # asyncio.run would leave this thread without a loop, which tikv-client wants in the tests that follow.
+    # asyncio.run would leave this thread without an event loop, which tikv-client needs in later tests.
     with closing(asyncio.new_event_loop()) as loop:
         return loop.run_until_complete(collect())
 

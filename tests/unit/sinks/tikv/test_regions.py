@@ -1,4 +1,4 @@
-"""The cache of regions never holds two answers for one key, and never one that nobody gave."""
+"""The region cache never holds two regions for one key, and only regions that PD or a store reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def place(number: int, start: bytes, end: bytes, version: int = 1) -> CachedRegi
 
 
 class Directory:
-    """PD: regions that cover all keys, and stores."""
+    """A fake PD: regions that cover all keys, and addresses of stores."""
 
     def __init__(self) -> None:
         self.places = [place(1, b"", b"")]
@@ -83,7 +83,7 @@ class RegionCacheAgainstModel(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def store_contradicts(self, key: bytes) -> None:
-        """What `locate` says after the store has refused is what PD says now."""
+        """After a store has refused a region, `locate` returns PD's current region."""
         found = self.cache.locate(key)
         assert found is not None
         self.cache.forget(found)

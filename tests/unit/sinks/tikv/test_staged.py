@@ -89,7 +89,7 @@ def test_row_of_exactly_the_limit_is_staged_and_one_byte_more_is_refused_alone(k
 
 
 def test_nested_row_is_measured_by_its_text_and_not_by_its_columns() -> None:
-    """A list of 3 MB of numbers in Arrow is 8 MB of text, and a name in each of many structs counts every time."""
+    """A list of 300,000 structs is 0.3 MB in Arrow and over 5 MB of text: the field's name counts in every struct."""
     schema = pa.schema([("id", pa.int64()), ("n", pa.list_(pa.struct([("a_long_name", pa.int8())])))])
     stager = Stager.of(schema, prefix=b"p_", key=["id"], rule=Rule())
     rows = [{"id": 1, "n": [{"a_long_name": 1}] * 300_000}, {"id": 2, "n": [{"a_long_name": 1}] * 100_000}]
@@ -99,7 +99,7 @@ def test_nested_row_is_measured_by_its_text_and_not_by_its_columns() -> None:
 
 
 def test_keys_of_exactly_the_limit_are_staged_and_longer_ones_are_refused() -> None:
-    """A text of 8 bytes more is a key of 9 bytes more."""
+    """8 more bytes of text make a key 9 bytes longer."""
     schema = pa.schema([("a", pa.string()), ("b", pa.string())])
     stager = Stager.of(schema, prefix=b"p" * 26, key=["a", "b"], rule=Rule())
     fits, longer = ("x" * 8 * 225, "y" * 8 * 225), ("x" * 8 * 225, "y" * 8 * 226)

@@ -1,4 +1,4 @@
-"""Timestamps: many in a request, several requests under way, none twice, and a broken stream is nobody's end."""
+"""Timestamps: many in a request, several requests in flight, none twice, and a broken stream is replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_S = 30.0
 
 
 class Wire:
-    """The other end of a stream: requests are taken and answered when the test says so."""
+    """The server end of a stream: the test decides when a request is taken and answered."""
 
     def __init__(self) -> None:
         self._requests: Iterator[Message] = iter(())
@@ -35,7 +35,7 @@ class Wire:
         return self
 
     def take(self) -> int:
-        """How many timestamps the next request asks for."""
+        """Take the next request; returns the number of timestamps that it asks for."""
         request = next(self._requests)
         assert isinstance(request, pb.TsoRequest)
         return request.count
@@ -180,7 +180,7 @@ def test_timestamps_are_unique_and_increase_for_each_of_many_threads() -> None:
         channels.close()
     assert all(each == sorted(set(each)) for each in drawn)
     assert len({timestamp for each in drawn for timestamp in each}) == 32 * 50
-    # Four requests are under way, and each thread waits for its own: the next one holds what the others ask for.
+    # Four requests are in flight, and each thread waits for its own: the next one carries those of the other threads.
     assert cluster.asked_pd.count("Tso") < 32 * 50 / 2
 
 

@@ -1,4 +1,4 @@
-"""Timelines that Apache Hudi wrote: what is read of them, and what is said of the rest."""
+"""Timelines that Apache Hudi wrote: the entries that are read, and the messages about all others."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_merge_on_read_table_shows_its_delta_commits_and_the_compaction_that_w
 
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
 def test_both_layouts_tell_the_same_story_of_the_same_writes(kind: str) -> None:
-    # Not in the order of times: before 1.0 a write took its time before it rolled back what had failed.
+    # Order is ignored: before Hudi 1.0, a write took its instant time before it rolled back failed writes.
     first, second = (load(f"{kind}_layout{layout}") for layout in (1, 2))
     kinds = [Counter((each.action, each.state) for each in timeline) for timeline in (first, second)]
     assert kinds[0] == kinds[1]

@@ -1,4 +1,4 @@
-"""What a Tideline timeline tells about its past, row by row, and what it says of bodies that it cannot read."""
+"""The history of a Tideline timeline, row by row, and the messages about unreadable bodies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FILES = (WrittenFile("day=1/a.parquet", 100, 7, {"day": "1"}), WrittenFile("b.pa
 
 
 class Past:
-    """A timeline whose writer did what a test needs."""
+    """A timeline with the epochs that a test writes."""
 
     def __init__(self) -> None:
         self.store = ScriptedStore()
@@ -89,7 +89,7 @@ class Past:
         return ref
 
     def rolled_back(self, epoch: int, at: int, *, until: State) -> None:
-        """Decided to roll back; its rollback instant has come so far, and the commit's files are gone by its end."""
+        """Write a rollback decision and its instant up to `until`; a completed one deletes the commit's files."""
         ref = self.writing(epoch, at)
         self.decided(ref, Outcome.ROLLBACK, at + 1, "writer gone")
         plan = RollbackPlan(T[at], epoch, T[at + 3], "writer gone", "decider", "token")

@@ -1,4 +1,4 @@
-"""One epoch's instants, found by what bodies say."""
+"""The instants of one epoch, found by their bodies."""
 
 from __future__ import annotations
 

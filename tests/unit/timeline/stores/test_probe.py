@@ -1,4 +1,4 @@
-"""The probe tells a store without put-if-absent apart, whatever gets lost on the way."""
+"""The probe recognizes a store without put-if-absent, whatever calls and replies are lost."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from timeline.stores.probe import PROBE, probe_exclusive_creation
 
 
 def let_through(call: Call) -> None:
-    """No fault."""
+    """A fault that lets the call through."""
     call()
 
 
 def killed(call: Call) -> None:
-    """The call arrives, and its caller is no more."""
+    """A fault: the call takes effect, and its caller is killed."""
     with contextlib.suppress(AlreadyExistsError):
         call()
     raise KeyboardInterrupt
 
 
 class Forgetful(MemoryStore):
-    """Replaces what exists, as a store does that does not know the condition."""
+    """Replaces existing objects, like a store that ignores the condition."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         self.put(path, body)
 
 
 class Pretending(MemoryStore):
-    """Says that the object exists, and replaces it all the same."""
+    """Reports that the object exists, and still replaces it."""
 
     def put_if_absent(self, path: str, body: bytes) -> None:
         exists = size_of(self, path) is not None
@@ -88,7 +88,7 @@ def test_lost_calls_and_replies_change_no_verdict(inner: type[MemoryStore], faul
 
 
 def test_refusal_is_not_concluded_from_silence() -> None:
-    # The second creator is never heard: its body is not there, which looks like a refusal.
+    # The second creator gets no answer; its body is not stored, which looks like a refusal.
     store = ScriptedStore(Forgetful())
     store.fail("put_if_absent", let_through, *[no_answer] * AT_ONCE.attempts)
     with pytest.raises(StoreUnavailableError):

@@ -1,4 +1,4 @@
-"""Sizes of many keys: few requests where they lie together, hardly more than one each elsewhere, no wrong absence."""
+"""Sizes of many keys: few requests for adjacent keys, about one each for others, no existing key called absent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = 1000
 
 
 class Bucket:
-    """Answers as S3 does; counts what it is asked."""
+    """Answers like S3, and counts calls by method."""
 
     def __init__(self, keys: Mapping[str, int], *, order: bool = True) -> None:
         self.objects = dict(keys)

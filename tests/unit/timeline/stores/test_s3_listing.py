@@ -1,4 +1,4 @@
-"""A server that gives one page of a listing for ever is told, by a server that does just that."""
+"""A listing fails on a server that repeats one page for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is not trusted is asked once, and delta-rs trusts whom s3fs trusts for as long as it needs to."""
+"""An untrusted server gets no retry; delta-rs trusts the same authorities as s3fs, for the time of a call only."""
 
 from __future__ import annotations
 

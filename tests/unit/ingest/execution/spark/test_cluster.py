@@ -1,4 +1,4 @@
-"""What a job on a cluster is told before anything starts."""
+"""Problems of a job on a cluster are reported before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of this machine are forked with their modules loaded; those modules start nothing that a fork would share."""
+"""Workers of this machine are forked with preloaded modules; preloading starts no thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(gc.get_freeze_count() > 1000, len([name for name in threads if name != "je
 
 
 def test_what_tasks_need_is_loaded_without_a_thread_and_what_is_not_there_is_left_to_them() -> None:
-    """Of threads there are the main one, and jemalloc's, which has handlers of its own for forks."""
+    """The only threads are the main one and jemalloc's, which has its own fork handlers."""
     as_spark_starts_it = os.environ | {"OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=as_spark_starts_it

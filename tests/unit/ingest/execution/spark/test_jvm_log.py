@@ -39,7 +39,7 @@ and more: {SECRET}
 
 
 def event(message: str, thrown: str = "", at: str = "") -> str:
-    """An event as log4j writes it by Tideline's settings."""
+    """A log event as log4j writes it with Tideline's settings."""
     fields = {"level": "ERROR", "logger": "org.apache.spark.executor.Executor", "message": message}
     return json.dumps(fields | {"at": f" {at}: 147" if at else "", "thrown": f" {thrown}" if thrown else ""})
 
@@ -96,7 +96,7 @@ def test_a_message_that_quotes_an_error_is_cut_down_to_it() -> None:
 
 
 def test_without_tidelines_log4j_settings_each_line_is_judged_alone() -> None:
-    """As from a zip, or with a log4j2 file of the job's own."""
+    """Tideline runs from a zip, or the job has its own log4j2 file."""
     seen = [read_line(line) for line in ("26/11/24 22:54:16 ERROR Executor: Exception in task\n" + CAST).splitlines()]
     assert [line.shown for line in seen[:2]] == [
         "26/11/24 22:54:16 ERROR Executor: Exception in task",

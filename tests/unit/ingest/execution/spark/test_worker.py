@@ -1,4 +1,4 @@
-"""A Spark worker's later tasks do not read again what has not changed, still see what has, and keep their memory."""
+"""Later tasks of a Spark worker read only replaced zip archives again, and reuse the memory of earlier blocks."""
 
 from __future__ import annotations
 

@@ -35,21 +35,21 @@ HOSTILE = "$x^{ _\\frac </script> \x00\x1b[31m 'quoted' 漢字 " + "long " * 60
 
 
 def after_days() -> History:
-    """A job that sleeps for days, and one whose rollback took a day."""
+    """A job that pauses for days, and a rollback that took a day."""
     later = [made.committed(5 + at, made.START_MS + 4 * DAY_MS + at * 2500) for at in range(6)]
     gone = made.rolled_back(12, made.START_MS + 9 * DAY_MS, after_ms=DAY_MS)
     return History((*made.steady(5), *later, gone))
 
 
 def by_hudi() -> History:
-    """Instants that another writer made."""
+    """Instants that Apache Hudi wrote."""
     actions = (Action.COMMIT, Action.CLEAN, Action.REPLACECOMMIT, Action.ROLLBACK)
     done = [made.hudi(action, made.START_MS + at * 5000) for at, action in enumerate(actions)]
     return History((*done, made.hudi(Action.COMMIT, made.START_MS + 20_000, took_ms=None)))
 
 
 def hostile() -> History:
-    """Texts that a format could take for something else."""
+    """Texts that a format could take for markup."""
     return History(
         (
             made.committed(0, made.START_MS, rejected=3, why_rejected=HOSTILE, by=HOSTILE, reason=HOSTILE),
@@ -100,7 +100,7 @@ def history(request: pytest.FixtureRequest) -> History:
 
 
 def words(figure: Figure) -> str:
-    """All that is written in a picture."""
+    """All texts of a picture."""
     from matplotlib.text import Text
 
     rendered(figure, "png")
@@ -133,7 +133,7 @@ def test_every_picture_of_every_timeline_is_whole_and_legible(
 
 
 def assert_apart(axes: Axes) -> None:
-    """Labels of x do not run into each other."""
+    """Check that the labels of the x axis do not overlap."""
     low, high = axes.get_xlim()
     ticks = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
     labels = [tick.label1 for tick in ticks if tick.label1.get_text() and tick.label1.get_visible()]
@@ -159,7 +159,7 @@ def test_states_and_lines_can_be_told_apart_by_people_who_see_no_green() -> None
 
 
 def pixels(figure: Figure, colour: str) -> int:
-    """How many pixels have about this colour."""
+    """Number of pixels of about this colour."""
     picture = np.asarray(Image.open(io.BytesIO(rendered(figure, "png"))).convert("RGB")).astype(int)
     wanted = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
     return int((np.abs(picture - wanted).max(axis=2) < 12).sum())
@@ -175,7 +175,7 @@ def test_the_gantt_chart_shows_as_much_of_a_state_as_there_was() -> None:
     none, one, four = area(SpanPhase.GIVEN_UP), area(SpanPhase.GIVEN_UP, 2), area(SpanPhase.GIVEN_UP, 2, 3, 4, 5)
     assert none == 0
     assert one > 1000
-    # The legend has one more swatch of it, whatever the number.
+    # The legend has one more swatch of the colour, whatever the number of rollbacks.
     assert 2.5 < four / one < 4.5
     assert 0.4 < area(SpanPhase.WRITE, 2, 3, 4, 5) / area(SpanPhase.WRITE, 2) < 0.8
 
@@ -289,7 +289,7 @@ def test_the_same_picture_has_the_same_bytes() -> None:
     assert rendered(gantt(made.eventful()), "png") == rendered(gantt(made.eventful()), "png")
 
     def without_ids(svg: bytes) -> bytes:
-        # Digests of places on the page, whose last digits depend on what was drawn before.
+        # Ids are digests of positions on the page, whose last digits depend on earlier drawings.
         return re.sub(rb"\b[a-z][0-9a-f]{10}\b", b"id", svg)
 
     first, second = (without_ids(rendered(gantt(made.eventful()), "svg")) for _ in range(2))

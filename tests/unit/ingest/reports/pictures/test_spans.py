@@ -1,4 +1,4 @@
-"""What pictures are made of, before anything is drawn."""
+"""Values that pictures show, before anything is drawn."""
 
 from __future__ import annotations
 

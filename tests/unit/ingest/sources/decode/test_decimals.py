@@ -15,12 +15,12 @@ from ingest.sources.files.parquet import ParquetDecoder
 from tests.unit.ingest.sources.rows import block_of, outcome, schema_of, source_of
 
 WRAPS = "380754864410884207981"
-"""As decimal(38,18) one digit too many; in 128 bits something else comes out."""
+"""One digit too many for decimal(38,18): in 128 bits it wraps around to another value."""
 TINY = ["1e-77", "1e-10000000", "1E-5000", "0.5e-2147483649", "1e-99999999999999999999", "0." + "0" * 5000 + "1"]
 
 
 def _values(lines: list[str], kind: str, **options: Any) -> list[object]:
-    """The values of lines that are accepted."""
+    """The values of accepted lines."""
     decoder = source_of("x", **options).decoder(schema_of({"v": kind, "k": "int"}), lineage=True)
     accepted, rejected = outcome(decoder.decode(block_of("".join(f"{line}\n" for line in lines).encode())))
     assert len(accepted) + len(rejected) == len(lines)
@@ -28,7 +28,7 @@ def _values(lines: list[str], kind: str, **options: Any) -> list[object]:
 
 
 def _parquet(values: pa.Array, kind: str) -> tuple[list[object], list[str]]:
-    """The accepted values, and the reasons of the others."""
+    """Accepted values, and the reasons of rejected ones."""
     decoder = ParquetDecoder(schema_of({"v": kind}), UnknownField.DROP, lineage=True)
     batch = pa.RecordBatch.from_arrays([values], ["v"])
     accepted, rejected = outcome(decoder.decode(Block("shard", 0, len(values), batch)))
@@ -149,7 +149,7 @@ def test_numbers_and_texts_in_parquet_are_no_other_values() -> None:
 
 
 def test_32_bits_are_rounded_to_once_in_a_block_and_alone() -> None:
-    """By way of 64 bits this is a tie, which goes to the even neighbour, 1."""
+    """Rounded to 64 bits first, the number is a tie, which is rounded to the even neighbour, 1."""
     above_a_tie = "1.00000005960464477539062500000000000001"
     assert _values([f'{{"v":{above_a_tie}}}'], "float") == [1.0000001192092896]
     assert to_value(Number(above_a_tie), "v", pa.float32(), None) == 1.0000001192092896

@@ -1,4 +1,4 @@
-"""What is accepted, what is rejected, and the reason that people read."""
+"""Accepted values, rejected values, and the human-readable reason of each rejection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UTC = datetime.UTC
 
 
 def _decode_json(value: str, kind: str, **options: Any) -> tuple[Any, str | None]:
-    """The value or the reason that one JSON value gives in a column of one type."""
+    """One JSON value decoded for a column of one type: the value, or the reason of its rejection."""
     decoder = source_of("x", **options).decoder(schema_of({"c": kind}), lineage=True)
     accepted, rejected = outcome(decoder.decode(block_of(f'{{"c":{value}}}\n'.encode())))
     return (accepted[0][1]["c"], None) if accepted else (None, rejected[0][1])
@@ -351,7 +351,7 @@ def test_json_of_any_depth_is_a_row_or_a_rejected_row() -> None:
 
 @pytest.mark.parametrize("blank", ["", " "])
 def test_a_number_of_thousands_of_digits_in_a_text_is_kept_as_written(blank: str) -> None:
-    # A blank before the line has it decoded alone.
+    # A line with a leading blank is decoded alone.
     value = '{"n":' + "9" * 5_000 + "}"
     decoder = source_of("x").decoder(schema_of({"c": "string"}), lineage=True)
     accepted, rejected = outcome(decoder.decode(block_of(f'{blank}{{"c":{value}}}\n'.encode())))
@@ -393,7 +393,7 @@ def test_a_header_that_names_a_column_twice_rejects_the_rows_of_its_file(header:
     twice = "a" if header == "a,b,a" else "b"
     assert accepted == []
     assert [reason for _, reason, _ in rejected] == [f"{twice}: the file's header names this column more than once"] * 2
-    # Which of two columns is left out does not matter.
+    # Two columns of one name do not matter where the schema has no such column.
     decoder = source_of("x", format="csv").decoder(schema_of({"c": "int"}), lineage=True)
     assert outcome(decoder.decode(block_of(b"1,2,3,4,5\n", header="a,a,c,,"))) == ([(0, {"c": 3})], [])
 

@@ -1,4 +1,4 @@
-"""Formats say a whole time or are refused; texts that say no time of any calendar are none."""
+"""Formats that do not determine a time are refused; texts of days and times that do not exist are rejected."""
 
 from __future__ import annotations
 

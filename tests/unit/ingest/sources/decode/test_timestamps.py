@@ -1,4 +1,4 @@
-"""Local times, times without a year, and dates in formats of their own: the same in every format and on every path."""
+"""Local times, times without a year, dates in the job's formats: equal in every record format and decoding path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,14 @@ def at(*parts: int) -> datetime.datetime:
 
 
 def decoded(texts: Sequence[str], kind: str = "timestamp", mtime: float | None = None, **options: Any) -> list[Any]:
-    """What becomes of texts in each format, together and alone; the value, or the reason."""
+    """Each text's value, or the reason of its rejection; checked to be equal in all formats, in a block and alone.
+
+    Args:
+        texts: no quotes and no line ends.
+        kind: type of the column.
+        mtime: modification time of the file, seconds since 1970; None: unknown.
+        **options: of the source.
+    """
     outcomes = []
     lines = [json.dumps({"c": text}) for text in texts]
     ways: list[tuple[str, list[str], dict[str, Any]]] = [
@@ -142,7 +149,7 @@ def test_without_the_time_of_its_file_a_record_without_a_year_is_rejected_with_t
 
 
 def read(source: FilesSource, ranges: Sequence[OffsetRange], **columns: str) -> tuple[list[Any], list[Any]]:
-    """Accepted rows, and rejected ones with their context, of ranges as a task gets them."""
+    """Accepted rows, and rejected rows with their context, of ranges that a task reads."""
     decoder = pickle.loads(pickle.dumps(source.decoder(schema_of(columns), lineage=True)))
     good, bad = [], []
     for offsets in ranges:
@@ -282,7 +289,14 @@ def test_messages_that_were_rejected_with_their_time_keep_their_year() -> None:
 
 
 def parquet(tmp_path: Path, columns: dict[str, pa.Array], schema: dict[str, str], **options: Any) -> tuple[Any, Any]:
-    """Values and reasons of a file's rows; what is rejected is read again and rejected for the same reason."""
+    """Accepted rows of a file, and the reasons of the rejected ones, which a replay is checked to reject again.
+
+    Args:
+        tmp_path: the file's folder.
+        columns: the file's columns.
+        schema: types of the columns to decode.
+        **options: of the source.
+    """
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     source = source_of(tmp_path / "a.parquet", format="parquet", close_after=0, **options)
     decoder = source.decoder(schema_of(schema), lineage=True)
@@ -323,7 +337,7 @@ def test_wall_clocks_of_parquet_files_are_of_the_zone_at_any_depth(tmp_path: Pat
 def test_a_date_of_a_parquet_file_is_the_instant_of_its_text(
     tmp_path: Path, days: pa.DataType, timezone: str | None
 ) -> None:
-    # In Berlin clocks change later on that day; Sao Paulo skipped this midnight, Havana had it twice.
+    # Clocks change: in Berlin later on the first day; Sao Paulo skips the second midnight, Havana has the third twice.
     dates = [datetime.date(*day) for day in ((2026, 3, 29), (2018, 11, 4), (2020, 11, 1), (2026, 7, 1))] + [None]
     options = {} if timezone is None else {"timezone": timezone}
     kinds = {"c": "timestamp", "n": "timestamp_ntz", "l": "array<timestamp>"}

@@ -1,4 +1,4 @@
-"""Files of equal content: which one is a known file under another name, and which one is a file of its own."""
+"""Files of equal content: known files under another name, and files of their own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,14 @@ def inode(path: Path) -> str:
 
 
 def give_inode(reading: Reading, shard: str, path: Path, *, without_birth: bool = False) -> None:
-    """The file system gives a new file the inode of one that was read and deleted."""
+    """Let a shard's position have the inode of a new file, as if the file system had reused the inode.
+
+    Args:
+        reading: the source, read before.
+        shard: the shard of the deleted file.
+        path: the new file.
+        without_birth: whether the position loses its creation time.
+    """
     position = reading.after[shard]
     kept = {key: value for key, value in position.detail.items() if not (without_birth and key == "born")}
     reading.after[shard] = Position(position.offset, {**kept, "id": inode(path)})
@@ -52,7 +59,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.fixture(params=["births", "older positions", "no births"])
 def births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What is known of births: those of positions and files, of files only, none."""
+    """Known creation times: of positions and files, of files only, or none."""
     if request.param == "no births":
         monkeypatch.setattr(renamed, "creation_time_s", lambda _: None)
     return str(request.param)
@@ -61,7 +68,7 @@ def births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.mark.parametrize("content", [SMALL, LARGE])
 @pytest.mark.parametrize(
     ("births", "more"),
-    # Where births are not known, a longer one may be the deleted one that grew and was moved: see the warning below.
+    # Without creation times, a longer file may be the deleted one, grown and moved: see the warning below.
     [
         ("births", b""),
         ("births", b"more\n"),
@@ -105,7 +112,7 @@ def test_a_new_parquet_file_with_the_inode_and_content_of_a_deleted_one_is_read(
 
 
 def test_a_new_log_with_the_inode_of_an_equal_one_that_a_rotation_deleted_is_read(tmp_path: Path) -> None:
-    """``rotate 1``: the oldest log is deleted, and the next one begins with its inode."""
+    """``rotate 1``: the oldest log is deleted, and the next log gets its inode."""
     log = put(tmp_path / "app.log")
     reading = Reading(source_now(tmp_path))
     reading.epoch()
@@ -137,7 +144,7 @@ def test_a_file_that_is_moved_is_not_read_again(
 
 
 def test_a_file_with_a_time_of_long_ago_is_known_when_it_is_touched_and_moved(tmp_path: Path) -> None:
-    """``rsync -t`` and ``cp -p`` give a file a time before its birth."""
+    """``rsync -t`` and ``cp -p`` set a modification time before the file's creation time."""
     log = put(tmp_path / "app.log")
     os.utime(log, (1.0, 1.0))
     reading = Reading(source_now(tmp_path))
@@ -160,7 +167,7 @@ def test_a_snapshot_with_a_kept_time_and_a_reused_inode_is_read(tmp_path: Path) 
 
 
 def read_without_births(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Reading]:
-    """A log that was read, on a file system that does not keep births."""
+    """A log that was read, on a file system without creation times."""
     monkeypatch.setattr(renamed, "creation_time_s", lambda _: None)
     log = put(folder / "app.log")
     reading = Reading(source_now(folder))
@@ -194,7 +201,7 @@ def test_an_equal_file_that_is_read_for_its_later_time_is_told(
 
 @pytest.mark.parametrize("before", ["logs/../logs", "/logs", "./logs"])
 def test_a_position_with_another_spelling_of_its_path_goes_on(tmp_path: Path, before: str) -> None:
-    """Older versions kept a local path as the job file has it."""
+    """Older versions stored a local path as written in the job file."""
     log = put(tmp_path / "logs" / "app.log")
     os.utime(log, (1.0, 1.0))
     reading = Reading(source_now(tmp_path / "logs"))
@@ -228,7 +235,7 @@ def test_equal_files_of_one_name_in_several_folders_are_all_read(
 def test_a_rotated_file_that_is_moved_to_another_disk_with_its_time_is_not_read_again(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Moving over file systems makes another file, and keeps its time."""
+    """A move across file systems creates another file with the same modification time."""
     log = put(tmp_path / "app.log")
     reading = Reading(source_now(tmp_path))
     reading.epoch()
@@ -271,7 +278,7 @@ def test_a_copy_of_a_known_log_is_told_once(
 def test_a_log_that_goes_on_in_a_folder_beside_its_own_is_told_where_its_lines_tell_no_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """``olddir`` beside the log's folder; the same as a snapshot that is compressed in the next day's folder."""
+    """``olddir`` beside the log's folder looks like a compressed snapshot in the next day's folder."""
     reading = Reading(source_now(tmp_path))
     put(tmp_path / "day-1" / "app.log")
     reading.epoch()
@@ -284,7 +291,7 @@ def test_a_log_that_goes_on_in_a_folder_beside_its_own_is_told_where_its_lines_t
 
 
 class Objects(MemoryFileSystem):  # type: ignore[misc]
-    """A store of objects, whose etags tell their bytes."""
+    """An object store whose etags are digests of the bytes."""
 
     protocol = "objects"
 
@@ -322,7 +329,7 @@ def bucket() -> Iterator[fsspec.AbstractFileSystem]:
 def test_an_object_with_the_bytes_of_one_that_is_gone_is_told(
     bucket: fsspec.AbstractFileSystem, caplog: pytest.LogCaptureFixture, before: str, after: str, is_told: bool
 ) -> None:
-    """A rename copies an object: nothing tells it from a new one with the same bytes."""
+    """A rename copies an object: nothing distinguishes the copy from a new object with the same bytes."""
     content = gzip.compress(SMALL) if before.endswith(".gz") else SMALL
     bucket.pipe_file(f"/bucket/{before}", content)
     options = FilesOptions(path="objects://bucket/**", format=RecordFormat.JSON, close_after=0)

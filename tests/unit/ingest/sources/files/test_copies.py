@@ -1,4 +1,4 @@
-"""A log and its copy, both found by the first look: one of them is read. Files that are no copy are read each."""
+"""A log and its copy, both in the first listing: one of them is read. Files that are no copies are all read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,15 @@ def lines(count: int, text: bytes = STAMPED, first: int = 0) -> bytes:
 
 
 def rows_of_both(folder: Path, log: bytes, copy: bytes, name: str = "app.log.1", age_s: float = 0.0) -> int:
-    """How many rows a first epoch has; the second file was changed so long before the first."""
+    """Number of rows of the first epoch over a log and a second file.
+
+    Args:
+        folder: the log's folder.
+        log: content of the log.
+        copy: content of the second file.
+        name: path of the second file below the folder; compressed where it ends with .gz.
+        age_s: how long before the log the second file was changed.
+    """
     append(folder / "app.log", log, 2000.0)
     path = folder / name
     path.parent.mkdir(exist_ok=True)
@@ -119,7 +127,7 @@ def test_the_rest_is_read_in_the_copy_once_the_log_is_truncated(tmp_path: Path) 
 
 
 def test_a_copy_of_what_was_read_is_not_read_when_the_log_begins_anew_behind_it(tmp_path: Path) -> None:
-    """Lines that were read, and that the copy has not: they were written between copy and truncation."""
+    """The copy lacks lines that were read: they were written between copy and truncation."""
     path = tmp_path / "app.log"
     append(path, lines(3))
     shutil.copy2(path, tmp_path / "app.log.1")
@@ -165,7 +173,7 @@ def bucket() -> Iterator[fsspec.AbstractFileSystem]:
     ("content", "read"), [(b"started\n", 2), (b"beat\n" * 1000, 1000), (STAMPED % 1, 1)], ids=["short", "long", "time"]
 )
 def test_times_of_objects_prove_no_copy(bucket: fsspec.AbstractFileSystem, content: bytes, read: int) -> None:
-    """An object's time is when it was put, not when its last line was written."""
+    """An object's time is its upload time, not the time of its last line."""
     for name in ("app.log", "app.log.1"):
         bucket.pipe_file(f"/bucket/{name}", content)
     source = FilesSource(FilesOptions(path="memory://bucket/*", format=RecordFormat.JSON, close_after=0))

@@ -1,4 +1,4 @@
-"""A place that cannot be listed, or a file that cannot be opened, is named; it never looks like nothing new."""
+"""A folder that cannot be listed, or a file that cannot be opened, is an error that names it, never an empty plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOBODY = 65534
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can enter, as pytest's own are not."""
+    """A folder that every user can enter, unlike pytest's own."""
     path = Path(tempfile.mkdtemp(prefix="tideline-"))
     path.chmod(0o755)
     yield path
@@ -31,7 +31,7 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Permissions bite everyone but root."""
+    """Run as the user nobody: permissions do not bind root."""
     if os.geteuid() != 0:
         yield
         return
@@ -44,7 +44,7 @@ def as_nobody() -> Iterator[None]:
 
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """A file or folder that nobody but root can read, seen by someone else."""
+    """Deny all access to a file or folder, and run as a user without root's rights."""
     mode = path.stat().st_mode
     path.chmod(0o000)
     try:
@@ -138,7 +138,7 @@ def test_a_file_that_cannot_be_opened_is_named_by_plan_and_reader(folder: Path) 
 
 
 class Buckets(AsyncFileSystem):  # type: ignore[misc]
-    """An object store with one bucket, whose listings say of what is not there what S3's do."""
+    """An object store with one bucket, whose listings report missing buckets and prefixes as S3 does."""
 
     cachable = False
 

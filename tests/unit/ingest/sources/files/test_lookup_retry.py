@@ -1,4 +1,4 @@
-"""A folder in which files are renamed is looked at again, a bounded number of times."""
+"""A folder in which files are renamed is listed again, a bounded number of times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source is moved to another folder, disk or bucket: the job goes on, though each file is another one."""
+"""The source is moved to another folder, disk or bucket: the job goes on, although every file is a new file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ DATED = b"2026-11-23T10:00:00Z started\n"
 
 
 def moved(root: Path, reading: Reading, glob: str = "*", *, is_kept: bool = False) -> Path:
-    """``cp -a logs elsewhere/logs; rm -r logs`` and another path in the job file."""
+    """``cp -a logs elsewhere/logs; rm -r logs`` and another path in the job file.
+
+    Args:
+        root: the folder of both.
+        reading: gets a source with the new path.
+        glob: of the source, below the new folder.
+        is_kept: whether the old folder is kept.
+    """
     there = root / "elsewhere" / "logs"
     shutil.copytree(root / "logs", there)
     if not is_kept:
@@ -131,7 +138,7 @@ def test_another_file_of_the_same_name_and_time_below_another_path_is_read(tmp_p
 def test_objects_that_are_moved_to_another_bucket_or_prefix_are_not_read_again(
     bucket: fsspec.AbstractFileSystem, after: str, tags: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With etags, and without: parts of another size make other etags."""
+    """With etags, and without: an upload in parts of another size has another etag."""
 
     def source(place: str) -> FilesSource:
         return FilesSource(

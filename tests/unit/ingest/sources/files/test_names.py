@@ -1,4 +1,4 @@
-"""Which names a rotation can give a log, and which are other files'."""
+"""Names that a rotation can give a log, and names of other files."""
 
 from __future__ import annotations
 

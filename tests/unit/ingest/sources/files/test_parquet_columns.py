@@ -1,4 +1,4 @@
-"""Which values of Parquet files fit which types: the same at any depth."""
+"""Values of Parquet files and the types that they fit: the same at any depth."""
 
 from __future__ import annotations
 
@@ -55,9 +55,16 @@ shapes = pytest.mark.parametrize("shape", SHAPES)
 
 
 def fit(values: pa.Array, kind: str, shape: str = "column", written: TimeFormat | None = None) -> dict[int, Any]:
-    """The value of each row that is accepted, by its index."""
+    """Values of accepted rows, by row index.
+
+    Args:
+        values: of the file, one for each row.
+        kind: type of the column.
+        shape: a key of `SHAPES`: how values and type are nested.
+        written: the job's timestamp format.
+    """
     around, make, take = SHAPES[shape]
-    # As part of a longer column, whose other rows do not count.
+    # A slice of a longer column, whose other rows do not count.
     batch = pa.RecordBatch.from_arrays([make(pa.concat_arrays([values, values]))], ["v"]).slice(len(values))
     formats = {"v": written}
     decoder = ParquetDecoder(

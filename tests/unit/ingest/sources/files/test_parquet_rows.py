@@ -1,4 +1,4 @@
-"""Rejected rows of Parquet files: their texts, and how they come back from the quarantine."""
+"""Rejected rows of Parquet files: their texts, and their replay from the quarantine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader makes of long lines, marks, and broken files."""
+"""Long lines, byte order marks and broken files, as a reader reads them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_truncated_file_gives_the_rows_before_the_break_and_one_rejected_row(t
     assert rejected[0] == text.index(b'{"n":%d,' % len(accepted))
     assert "nothing can be read from here on" in rejected[1]
     if ending == "gz":
-        # Every byte that could be decompressed was.
+        # Every byte that can be decompressed was.
         possible = zlib.decompressobj(31).decompress(packed[: len(packed) // 2]).count(b"\n")
         assert len(accepted) == possible
 
@@ -139,14 +139,14 @@ def test_garbage_that_is_named_gz_is_one_rejected_row(tmp_path: Path) -> None:
 
 
 class _AwayFile(io.BytesIO):
-    """A file of a store that answers no read."""
+    """A file whose reads fail, as the store does not answer."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         raise OSError(5, "the store is away")
 
 
 class _AwayFileSystem(LocalFileSystem):  # type: ignore[misc]
-    """Finds files and their tails, but fails where their content is read."""
+    """Finds files and reads their tails, but fails to read their content."""
 
     cachable = False
 
@@ -398,7 +398,7 @@ def test_values_of_parquet_that_no_column_holds_are_rejected(tmp_path: Path) -> 
 
 
 def _decoded(table: pa.Table, path: Path, schema: pa.Schema, **options: Any) -> tuple[list[Any], list[Any]]:
-    """Accepted rows and rejected ones of a file in one block."""
+    """Accepted and rejected rows of a file in one block."""
     pq.write_table(table, path, **options)
     source = source_of(path, format="parquet")
     (block,) = _blocks(source)
@@ -406,7 +406,7 @@ def _decoded(table: pa.Table, path: Path, schema: pa.Schema, **options: Any) -> 
 
 
 def _replayed(table: pa.Table, path: Path, schema: pa.Schema) -> tuple[list[Any], list[Any]]:
-    """What a replay makes of the rejected rows of a file in one block."""
+    """Accepted and rejected rows of a replay of the rejected rows of a file in one block."""
     pq.write_table(table, path)
     source = source_of(path, format="parquet")
     (block,) = _blocks(source)
@@ -447,7 +447,7 @@ def test_parquet_with_two_fields_of_one_name_is_rejected_and_none_of_them_lost(
     assert [found for _, _, found in _replayed(table, tmp_path / "a.parquet", schema_of({"c": kind, "b": "int"}))[1]][
         :1
     ] == [raw]
-    # Where the schema does not want it, it does not matter.
+    # The field does not matter where the schema does not have it.
     assert len(_decoded(table, tmp_path / "b.parquet", schema_of({"b": "int"}))[0]) == 2
 
 
@@ -457,7 +457,7 @@ def test_parquet_with_two_columns_of_one_name_is_rejected_and_none_of_them_lost(
     assert accepted == []
     assert rejected == [(0, "a: the file has 2 columns of this name", b'{"a": 1, "a": 2, "A": 3, "b": 4}')]
     assert _replayed(table, tmp_path / "a.parquet", schema_of({"a": "int", "b": "int"})) == ([], rejected)
-    # Names count as they are written.
+    # Names are case-sensitive.
     for name, value in (("A", 3), ("b", 4)):
         assert _decoded(table, tmp_path / "a.parquet", schema_of({name: "int"})) == ([(0, {name: value})], [])
 

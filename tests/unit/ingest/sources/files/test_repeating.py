@@ -1,4 +1,4 @@
-"""Logs that write the same lines each day, without a time in them: each day's is read, and what is not is told."""
+"""Logs with the same lines each day, without times: each day's log is read, or a warning names it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MODES = [
 
 
 def write_anew(path: Path, content: bytes) -> None:
-    """As an editor, ``sed -i`` and rsync do it: a new file, renamed over the old one."""
+    """Rename a new file over the old one, as editors, ``sed -i`` and rsync do."""
     new = put(path.parent.parent / f"new-{path.name}", content)
     new.rename(path)
 
 
 def reading_of(folder: Path, content: bytes = SMALL) -> tuple[Reading, Path]:
-    """A log in a folder of its own, read."""
+    """A log in a folder of its own, after the epoch that reads it."""
     log = put(folder / "logs" / "app.log", content)
     reading = Reading(source_now(folder / "logs"))
     assert reading.epoch() == len(content.splitlines())
@@ -60,7 +60,7 @@ def test_a_log_that_repeats_is_read_each_day(
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_lines_that_come_before_a_rotation_are_read_where_the_log_repeats(tmp_path: Path, ending: str) -> None:
-    """The old log goes on in its archive, the new one from its beginning."""
+    """The old log is read on in its archive, the new one from its beginning."""
     log = Log(tmp_path / "logs", Mode(ending=ending, keep=2))
     log.folder.mkdir()
     reading = Reading(source_now(log.folder))
@@ -72,7 +72,7 @@ def test_lines_that_come_before_a_rotation_are_read_where_the_log_repeats(tmp_pa
 
 
 def test_a_new_log_with_the_inode_and_the_lines_of_the_last_one_is_read(tmp_path: Path) -> None:
-    """``rotate 1`` gives the inode of the log that it deletes to the one that it creates."""
+    """``rotate 1`` gives the inode of the deleted log to the created one."""
     reading, log = reading_of(tmp_path)
     log.rename(f"{log}.1")
     put(log)
@@ -85,7 +85,7 @@ def test_a_new_log_with_the_inode_and_the_lines_of_the_last_one_is_read(tmp_path
     assert reading.epoch() == 1
     assert reading.after["app.log#2"].offset == last.offset
     shard = next(shard for shard, found in reading.after.items() if found.detail["path"] == str(log))
-    # The shards of the two older logs claim nothing, whatever inodes come again.
+    # The shards of the two older logs claim no file, whatever inodes are reused.
     Path(f"{log}.1").unlink()
     log.rename(f"{log}.1")
     put(log)
@@ -152,7 +152,7 @@ def test_a_log_that_is_written_anew_beside_a_known_copy_is_not_read_again(tmp_pa
 def test_a_log_with_equal_lines_beside_a_rotated_one_with_another_time_is_read_and_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two rotations since the last run, or a copy that is made before the log is written anew."""
+    """Two rotations since the last run, or a copy made before the log was replaced."""
     reading, log = reading_of(tmp_path)
     compress(log)
     os.utime(f"{log}.gz", (1.0, 1.0))
@@ -168,7 +168,7 @@ def test_a_log_with_equal_lines_beside_a_rotated_one_with_another_time_is_read_a
 def test_a_rotated_log_with_the_lines_of_an_older_one_that_no_run_saw_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str
 ) -> None:
-    """Two rotations between two runs, of which the second one deletes the log that was read (``rotate 1``)."""
+    """Two rotations between two runs; the second rotation deletes the log that was read (``rotate 1``)."""
     log = Log(tmp_path / "logs", Mode(ending=ending, keep=1))
     reading, path = reading_of(tmp_path)
     for lines in (SMALL, b"last\n"):
@@ -196,7 +196,7 @@ def test_nothing_is_told_of_a_log_without_times_that_is_rotated_once(
 
 
 def test_a_log_whose_rotated_files_moved_on_is_new(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What it was before is nowhere: a rotation put it where the path does not match."""
+    """The old log is missing: a rotation moved it to a folder that the path does not match."""
     put(tmp_path / "logs" / "app.log.1", b"older\n")
     reading = Reading(source_now(tmp_path / "logs"))
     log = put(tmp_path / "logs" / "app.log")
@@ -251,7 +251,7 @@ def test_a_rotated_file_of_a_higher_number_and_another_time_is_read(tmp_path: Pa
 def test_a_file_that_an_overlay_copies_up_when_it_is_moved_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such a file keeps its inode and is born again."""
+    """The copy keeps the inode and gets a new creation time."""
     monkeypatch.setattr(renamed, "keeps_creation_times", lambda _: False)
     reading, log = reading_of(tmp_path)
     moved = put(tmp_path / "logs" / "other.log")

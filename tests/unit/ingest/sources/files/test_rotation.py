@@ -45,7 +45,7 @@ DELETING = [
 
 
 def source_now(path: Path | str, **options: Any) -> FilesSource:
-    """A source with the clock that files have."""
+    """A source with the clock of the file system."""
     return FilesSource(FilesOptions(**{"path": str(path), "format": "json", "close_after": "0s"} | options))
 
 
@@ -66,11 +66,11 @@ def test_every_line_is_read_once_through_every_step_of_a_rotation(tmp_path: Path
             if (number + rotation) % 2 == 0:
                 reading.epoch()
             if rotation == 2:
-                reading.source = source_now(tmp_path)  # a start anew, which remembers nothing
+                reading.source = source_now(tmp_path)  # a restart: nothing is cached
                 reading.epoch()
     log.append(lines)
     reading.epoch()
-    reading.source = source_now(tmp_path)  # a start anew, which remembers nothing
+    reading.source = source_now(tmp_path)  # a restart: nothing is cached
     assert reading.epoch() == 0
     assert lines_of(reading) == sorted(log.written)
 
@@ -115,7 +115,7 @@ def append(path: Path, content: bytes, mtime_s: float | None = None) -> None:
 
 
 def compress(path: Path) -> Path:
-    """As gzip does it: another file, with the time of the first."""
+    """Compress as gzip does: another file, with the modification time of the first."""
     compressed = path.with_name(f"{path.name}.gz")
     compressed.write_bytes(gzip.compress(path.read_bytes()))
     shutil.copystat(path, compressed)

@@ -18,7 +18,7 @@ LAST = b"and a last line without an end"
 
 
 def pack(log: Path, ending: str) -> Path:
-    """Another file, with the time of the first; ``.multi.gz`` has two members."""
+    """Compress a log into another file with its modification time; ``multi.gz`` has two members."""
     content, packed = log.read_bytes(), log.with_name(f"{log.name}.{ending.rpartition('.')[2]}")
     match ending:
         case "gz":
@@ -114,7 +114,7 @@ def test_a_file_that_is_being_unpacked_waits(tmp_path: Path, ending: str, was_pa
 def test_a_file_of_another_time_in_the_place_of_an_archive_is_read_and_a_warning_names_both(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The position of an archive that was read packed tells nothing of what it held."""
+    """The position of an archive that was read compressed records no content of the unpacked log."""
     packed = pack(put(tmp_path / "app.log.2", LARGE), "gz")
     reading = Reading(source_now(tmp_path))
     reading.epoch()

@@ -1,4 +1,4 @@
-"""Files and folders that are gone after records were read from them never look like nothing new."""
+"""Files and folders that are missing after records were read: an error or a warning where records may be lost."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def block_of(messages: Sequence[Message], **changes: Any) -> Block:
 
 
 def values(*texts: bytes | None) -> list[Message]:
-    """Messages with a gap before each but the first two, as a transaction's markers leave them."""
+    """Messages with a gap of offsets before all but the first two, as markers of transactions leave them."""
     return [message(10 + at if at < 2 else 20 + 2 * at, text) for at, text in enumerate(texts)]
 
 
@@ -216,7 +216,7 @@ def test_column_that_a_job_did_not_have_when_a_message_was_rejected_is_null() ->
 
 
 class Unsayable(Message):
-    """A message whose header's name is not UTF-8: the client fails to say it, and only that."""
+    """A message with a header name that is not UTF-8: the client fails to return headers, and nothing else."""
 
     def headers(self) -> NoReturn:
         raise SystemError("<method 'headers'> returned a result with an exception set")

@@ -42,7 +42,7 @@ def stretches_of(
 
 
 def committed(stretches: list[Stretch], after: Mapping[str, Position]) -> dict[str, Position]:
-    """Positions once all of it is read."""
+    """Positions once the stretches are read."""
     ranges = plan_ranges(stretches, options_of(), {}).ranges
     Chain(1, after).check(ranges)
     return {**after, **{offsets.shard: offsets.end for offsets in ranges}}
@@ -204,7 +204,7 @@ def test_topic_that_comes_back_after_its_end_was_accepted_is_read_from_its_begin
     assert spans(plan_ranges(stretches_of({P0: Log("B", 3, 8)}, after), options_of(), {}).ranges) == [
         "orders/0~1[3, 8)"
     ]
-    # The very same topic was never gone: nothing of it is read twice.
+    # The same topic, never deleted: no record is read twice.
     again = stretches_of({P0: Log("A", 0, 108)}, after)
     assert spans(plan_ranges(again, options_of(), {}).ranges) == ["orders/0~1[100, 108)"]
 

@@ -1,4 +1,4 @@
-"""What a task does with messages between broker and block; `tests/real/test_kafka_source.py` reads from brokers."""
+"""Messages in a task, from broker to block; `tests/real/test_kafka_source.py` reads from brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RANGE = OffsetRange("orders/3", 0, 700, {"record_bytes": len(VALUE)}, {"leader_e
 
 
 class Broker:
-    """Brings messages, and keeps how many each time."""
+    """A consumer that delivers messages and records the number of each call."""
 
     def __init__(self, until: int = RANGE.until) -> None:
         self._until = until

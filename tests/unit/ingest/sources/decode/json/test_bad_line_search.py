@@ -1,4 +1,4 @@
-"""Lines around bad ones stay decoded together, whatever Arrow refuses a line for."""
+"""Lines around bad lines are decoded as a block, whatever Arrow's reason to refuse a line."""
 
 from __future__ import annotations
 

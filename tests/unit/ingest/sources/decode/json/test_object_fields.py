@@ -1,4 +1,4 @@
-"""Lines to the fields of their objects: each field as it is written, no line that is not JSON."""
+"""Fields of the JSON objects of lines: each field as it is written, and no line that is not JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines need not be decoded one by one: what is slow must be rare."""
+"""Lines that are decoded as a block: decoding line by line is slow and must be rare."""
 
 from __future__ import annotations
 
