@@ -162,7 +162,7 @@ def test_a_target_that_has_lost_an_epoch_says_what_to_run(
     assert re.search(rf"{NAMED} is committed and pending\. Next: tideline run .* writes it there again", last)
 
 
-class TestLastWord:
+class TestExitMessage:
     def word(
         self,
         *events: RolledBack | LeftPending | PhaseDone | EpochOpened,

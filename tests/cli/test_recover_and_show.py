@@ -25,7 +25,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-def test_recover_before_the_timeline_is_born_finds_nothing_and_creates_nothing(call: Call, job: Job) -> None:
+def test_recover_before_the_timeline_is_created_finds_nothing_and_creates_nothing(call: Call, job: Job) -> None:
     before = tree(job.folder)
     for options in ([], ["--dry-run"], ["--force"]):
         ended = call("recover", job.file, *options)

@@ -203,7 +203,7 @@ def test_output_follows_the_terminal(call: Call, past: Job, monkeypatch: pytest.
         assert max(map(len, table.splitlines())) <= columns
 
 
-def test_a_timeline_that_is_not_born_has_no_instants(call: Call, job: Job) -> None:
+def test_a_timeline_that_is_not_created_has_no_instants(call: Call, job: Job) -> None:
     assert call("show", job.file, "--since", "1h").out == f"file://{job.lake}: no instants yet\n"
     assert not os.path.exists(job.lake)
 

@@ -316,7 +316,7 @@ class StoreContract:
         assert len(body) == size
         assert pq.read_table(pa.BufferReader(body)) == table
 
-    def test_sweep_keeps_every_object(self, store: ObjectStore) -> None:
+    def test_remove_stale_uploads_keeps_every_object(self, store: ObjectStore) -> None:
         store.put_if_absent("a/b", b"1")
         store.put("c", b"2")
         store.remove_stale_uploads()

@@ -60,7 +60,7 @@ class TestS3Store(SharedStoreContract):
                 call()
             assert "wrong-but-private" not in str(caught.value)
 
-    def test_sweep_aborts_old_uploads_and_spares_new_ones(
+    def test_remove_stale_uploads_aborts_old_uploads_and_spares_new_ones(
         self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         abandoned, live = store.open_write("old"), store.open_write("new")

@@ -198,7 +198,7 @@ class TestLocalStore(SharedStoreContract):
                 assert writer.close() == 0
                 store.delete([f"p/q/s{number}"])
 
-    def test_sweep_removes_what_a_killed_put_left(self, store: ObjectStore, root: Path) -> None:
+    def test_remove_stale_uploads_removes_what_a_killed_put_left(self, store: ObjectStore, root: Path) -> None:
         store.put("a", b"1")
         (root / TEMPORARY_FOLDER / "left").write_bytes(b"half")
         assert [info.path for info in store.list("", recursive=True)] == ["a"]
@@ -206,7 +206,7 @@ class TestLocalStore(SharedStoreContract):
         assert [path.name for path in root.iterdir()] == ["a"]
         store.remove_stale_uploads()
 
-    def test_sweep_spares_live_puts(self, store: ObjectStore) -> None:
+    def test_remove_stale_uploads_spares_live_puts(self, store: ObjectStore) -> None:
         with repeating(store, "store.remove_stale_uploads()"):
             for number in range(200):
                 store.put_if_absent(f"d/{number}", b"%d" % number)

@@ -299,7 +299,7 @@ def test_many_buckets_that_all_have_little_hold_no_more_than_is_allowed_together
     assert most_allocated(ShuffleConfig(2, chunk_bytes=10**7, held_bytes=100_000)) < 500_000
 
 
-def test_an_inbox_gives_back_chunks_from_memory_and_from_its_file_as_they_were_read_not_as_they_came(
+def test_a_bucket_buffer_gives_back_chunks_from_memory_and_from_its_file_as_they_were_read_not_as_they_came(
     tmp_path: Path,
 ) -> None:
     def chunk(number: int) -> Chunk:
@@ -344,7 +344,7 @@ def test_without_keys_a_task_is_one_pass_with_one_report(world: World) -> None:
     assert [set(report.reports or {}) for report in run(specs)] == [{"plain", "quarantine"}] * 2
 
 
-def test_specs_outputs_and_parcels_travel_between_processes(world: World) -> None:
+def test_specs_outputs_and_messages_travel_between_processes(world: World) -> None:
     spec = world.specs([(0, 10)])[0]
     messages = list(send(pickle.loads(pickle.dumps(spec)), attempt(0, 0), 0, ShuffleConfig(2)))
     assert sum(len(keys) for keys in keys_by_bucket(messages, 2)) == 10

@@ -536,7 +536,7 @@ class TestJobFile:
         assert "metrics: not for a stream" in str(refused.value)
         assert "on_commit: not for a stream" in str(refused.value)
 
-    def test_a_courier_is_what_the_block_says(self) -> None:
+    def test_a_transport_is_what_the_block_says(self) -> None:
         assert isinstance(transport_of(CallbackConfig(url="http://a/")), UrlTransport)
         assert isinstance(transport_of(CallbackConfig(command=(sys.executable,))), CommandTransport)
 

@@ -35,7 +35,7 @@ def test_waits_double_up_to_the_longest_with_jitter(reason: RetryReason) -> None
         assert whole / 2 <= slept <= whole
 
 
-def test_each_trouble_has_its_own_growth() -> None:
+def test_each_reason_has_its_own_growth() -> None:
     clock = Clock()
     backoff = clock.backoff(1000.0)
     for _ in range(10):
@@ -50,7 +50,7 @@ def test_server_is_given_the_time_that_it_asks_for() -> None:
     assert clock.slept == [7.0]
 
 
-def test_patience_never_waits_beyond_its_limit_and_names_the_reason() -> None:
+def test_backoff_never_waits_beyond_its_limit_and_names_the_reason() -> None:
     clock = Clock()
     backoff = clock.backoff(5.0)
     with pytest.raises(StoreUnavailableError, match=r"within 5 s: the store is on fire"):
@@ -59,14 +59,14 @@ def test_patience_never_waits_beyond_its_limit_and_names_the_reason() -> None:
     assert clock.now_s <= 5.0
 
 
-def test_server_that_asks_for_too_much_time_ends_patience_at_once() -> None:
+def test_server_that_asks_for_too_much_time_ends_the_backoff_at_once() -> None:
     clock = Clock()
     with pytest.raises(StoreUnavailableError):
         clock.backoff(5.0).wait(RetryReason.BUSY, "why", at_least_s=6.0)
     assert clock.slept == []
 
 
-def test_success_begins_patience_anew() -> None:
+def test_success_starts_the_backoff_anew() -> None:
     clock = Clock()
     backoff = clock.backoff(2.0)
     for _ in range(50):

@@ -189,7 +189,7 @@ def test_store_that_is_gone_for_good_is_waited_out(cluster: ScriptedCluster, cli
         (StatusCode.RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED: scripted"),
     ],
 )
-def test_patience_ends_in_an_error_that_names_store_and_reason(
+def test_backoff_ends_in_an_error_that_names_store_and_reason(
     cluster: ScriptedCluster, client: TikvClient, clock: Clock, reply: Reply, why: str
 ) -> None:
     cluster.says("KvGet", *[reply] * 10_000)

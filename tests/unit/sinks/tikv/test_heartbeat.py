@@ -19,7 +19,7 @@ from tests.unit.sinks.tikv.scripted_cluster import scripted
 BEATS = 3
 
 
-def test_heart_that_is_stopped_beats_no_more() -> None:
+def test_heartbeat_that_is_stopped_beats_no_more() -> None:
     with scripted() as cluster, closing(TikvClient(Endpoint(tuple(cluster.leaders)))) as client:
         has_beaten = threading.Semaphore(0)
 
@@ -38,7 +38,9 @@ def test_heart_that_is_stopped_beats_no_more() -> None:
         assert sum(under_way) <= 1
 
 
-def test_heart_that_is_stopped_while_it_keeps_versions_has_kept_them_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_stopped_while_it_keeps_versions_has_kept_them_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     is_asked, is_answered = threading.Event(), threading.Event()
     order: list[str] = []
 

@@ -67,7 +67,7 @@ def test_the_identity_is_read_back_and_the_first_creators_holds_for_good(store: 
     assert read_identity(store, AT_ONCE) == IDENTITY
 
 
-def test_of_two_births_at_once_both_get_the_same_identity(store: ScriptedStore) -> None:
+def test_two_creators_at_once_get_the_same_identity(store: ScriptedStore) -> None:
     born: list[TableIdentity] = []
     start = threading.Barrier(2)
 

@@ -297,5 +297,5 @@ def test_the_file_system_of_a_path_is_that_of_the_last_and_nearest_mount(path: s
     assert filesystem_of(path, mounts) == kind
 
 
-def test_births_hold_where_nothing_is_known_of_mounts() -> None:
+def test_creation_times_hold_where_nothing_is_known_of_mounts() -> None:
     assert keeps_creation_times(FileInfo("/no/such/\0file", 0, 0.0, "ino:1"))
