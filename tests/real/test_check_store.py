@@ -80,7 +80,7 @@ def test_store_without_put_if_absent_is_not_safe(s3: S3Server, proxy: FaultProxy
 def test_server_that_stops_answering_is_not_safe_and_what_is_left_is_named(
     s3: S3Server, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    proxy.arm(Rule(Fault.REFUSE, "DELETE", status=403))
+    proxy.arm(Rule(Fault.REFUSE, "DELETE", status=403), Rule(Fault.REFUSE, "POST", r"\?delete", status=403))
     checked = check(f"s3://lake/{uuid.uuid4().hex}", "--quick", "--json", *credentials(s3, proxy.url), folder=tmp_path)
     assert checked.code == 6
     assert checked.json["safe"] is False
