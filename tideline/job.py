@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
+import numbers
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ import yaml
 from ingest.config.load import JobConfig, config_of_text, load_config
 from sinks.sql_types import type_name
 from tideline.blocks import JobSource, JobTarget
+from timeline.errors import ConfigError
 
 Concern: TypeAlias = Mapping[str, object]
 """A block of a job file as its keys and values."""
@@ -43,7 +46,7 @@ class Job:
         partition_by: columns, ``date(column)`` or ``hour(column)``.
         on_empty_partition: ``quarantine`` or ``to_null``.
         quarantine: the target that takes rejected rows; None: beside the first table.
-        timeline: path or URL of the job's state; None: at the first table.
+        timeline: path or URL of the job's state, or its block; None: at the first table.
         epoch: ``{"interval": …}``.
         writer: ``{"lease_ttl": …}``.
         storage: fsspec options for every path of the job; may hold secrets.
@@ -56,13 +59,13 @@ class Job:
     name: str
     source: JobSource
     targets: Sequence[JobTarget]
-    schema: Mapping[str, str | pa.DataType] | None = None
+    schema: Mapping[str, str | pa.DataType] | pa.Schema | None = None
     on_unknown_field: str | None = None
     transform: str | None = None
     partition_by: Sequence[str] = ()
     on_empty_partition: str | None = None
     quarantine: JobTarget | None = None
-    timeline: str | None = None
+    timeline: str | PathLike[str] | Concern | None = None
     epoch: Concern = field(default_factory=dict)
     writer: Concern = field(default_factory=dict)
     storage: Concern = field(default_factory=dict, repr=False)
@@ -72,12 +75,27 @@ class Job:
     on_commit: Concern | Sequence[Concern] = field(default=(), repr=False)
 
     def to_yaml(self) -> str:
-        """The equivalent job file. References to the environment stay references."""
+        """The equivalent job file. References to the environment stay references.
+
+        Raises:
+            ConfigError: a value has a type that a job file cannot hold.
+        """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        if self.timeline is not None:
+        if isinstance(self.timeline, str | PathLike):
             values["timeline"] = {"path": self.timeline}
-        given = {name: _plain(value) for name, value in values.items() if not _is_left_out(value)}
+        defaults = {each.name: each.default for each in fields(self)}
+        given = {
+            name: self._given(name, value)
+            for name, value in values.items()
+            if value is not None and value != defaults[name] and not _is_empty_block(value)
+        }
         return yaml.dump(given, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+    def _given(self, name: str, value: object) -> object:
+        try:
+            return _plain(value)
+        except ValueError as error:
+            raise ConfigError(f"job {self.name}: {name}: {error}") from error
 
     def config(self, environment: Mapping[str, str] | None = None) -> JobConfig:
         """The job with all checks made and all defaults filled in.
@@ -103,19 +121,30 @@ def config_of(job: AnyJob) -> JobConfig:
             return job.config()
         case JobConfig():
             return job
-        case _:
+        case str() | PathLike():
             return load_config(job)
+        case _:
+            raise ConfigError(
+                f"a job is a tideline.Job, a loaded one or the path of a job file, found {type(job).__name__}"
+            )
 
 
-def _is_left_out(value: object) -> bool:
-    return value is None or value is False or (isinstance(value, Mapping | Sequence) and not len(value))
+def _is_empty_block(value: object) -> bool:
+    """Whether a value is an empty list or block, which says nothing in a job file."""
+    return isinstance(value, Mapping | Sequence) and not isinstance(value, str) and not len(value)
 
 
 def _plain(value: object) -> object:
-    """A value in YAML's types."""
+    """A value in YAML's types.
+
+    Raises:
+        ValueError: YAML, or Spark SQL, has no such type.
+    """
     match value:
         case JobSource(type=kind, keys=keys) | JobTarget(type=kind, keys=keys):
             return {"type": kind} | {key: _plain(inner) for key, inner in keys.items()}
+        case pa.Schema():
+            return {column.name: type_name(column.type) for column in value}
         case pa.DataType():
             return type_name(value)
         case enum.Enum():
@@ -124,12 +153,18 @@ def _plain(value: object) -> object:
             return os.fspath(value)
         case Mapping():
             return {str(key): _plain(inner) for key, inner in value.items()}
-        case str() | bytes():
-            return value
+        case str():
+            return str(value)
         case Sequence():
             return [_plain(inner) for inner in value]
-        case _:
+        case None | bool() | int() | float() | datetime.date():
             return value
+        case numbers.Integral():
+            return int(value)
+        case numbers.Real():
+            return float(value)
+        case _:
+            raise ValueError(f"a value of type {type(value).__name__} is not allowed, found {value!r:.80}")
 
 
 class _Dumper(yaml.SafeDumper):

@@ -111,12 +111,15 @@ class ProgressLine:
             self._status.update(f"epoch {self._epoch} · {doing} · {self._left}")
 
 
+_SHARDS = {Unit.BYTES: "file", Unit.RECORDS: "partition", Unit.EPOCHS: "quarantine"}
+
+
 def _left(shards: int, units: int, unit: Unit) -> str:
     return f"{_shards(shards, unit)} left, {amount(units, unit.value)} behind"
 
 
 def _shards(shards: int, unit: Unit) -> str:
-    return count(shards, "file" if unit is Unit.BYTES else "partition")
+    return count(shards, _SHARDS[unit])
 
 
 def summary_text(name: str, summary: Summary, elapsed_s: float) -> str:

@@ -21,6 +21,7 @@ from ingest.cli.app import ORDER, AsJson, Conf, LogJson, Verbose, app
 from ingest.cli.console import ProgressLine, output, summary_text
 from ingest.cli.exit_codes import exit_code
 from ingest.cli.logs import configure_logging, report_failure
+from ingest.cli.plugins import plugin_of
 from ingest.cli.signals import StopSignals
 from ingest.cli.streams import unheard_ends
 from ingest.config.load import load_config
@@ -284,10 +285,13 @@ def _report(error: Exception, exit_message: ExitMessage | None = None) -> int:
             report_failure(whole(f"{told}{again}"), kind, error, about)
             return exit_code(told)
         case _:
-            words = (
-                f"unforeseen {shown_error(error)}. Nothing is lost: the next start recovers. "
+            package = plugin_of(error)
+            next_step = (
                 "Please report it with the output of the same command with --verbose"
+                if package is None
+                else f"It comes from the package {package}, which provides a sink or store of this job: mend it there"
             )
+            words = f"unforeseen {shown_error(error)}. Nothing is lost: the next start recovers. {next_step}"
             report_failure(whole(words), kind, error, about)
             return 1
 

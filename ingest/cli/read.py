@@ -32,9 +32,13 @@ def readable_target(opened: TimelineHandle, name: str | None) -> ReadableSink:
         return next(iter(sinks.values()))
     if name in sinks:
         return sinks[name]
-    has = f"targets whose rows are read: {', '.join(sinks)}" if sinks else "it has none whose rows are read (type tikv)"
-    wanted = f"target {name!r} is none" if name is not None else "which target is meant?"
-    raise ConfigError(f"job {opened.config.name}: {wanted}; {has}" + ("; name one by --target" if sinks else ""))
+    if not sinks:
+        raise ConfigError(
+            f"job {opened.config.name}: no target has rows that this command reads; it reads type tikv, and sinks of "
+            "other packages that offer it"
+        )
+    wanted = f"there is no target {name!r} with rows that are read" if name is not None else "several targets are read"
+    raise ConfigError(f"job {opened.config.name}: {wanted}; name one by --target: {', '.join(sinks)}")
 
 
 def rows_as_json(sink: ReadableSink, limit: int | None) -> Iterator[str]:

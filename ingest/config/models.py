@@ -43,6 +43,12 @@ def _partition_field(value: object) -> object:
     return parse_partition(value)
 
 
+def _partition_list(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        raise ValueError("a list is allowed, for example [date(ts), country]")
+    return value
+
+
 def _job_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
         raise ValueError("letters, digits, '.', '_' and '-' are allowed, at most 100, first a letter or digit")
@@ -265,7 +271,9 @@ class JobConfig(Concern):
     columns: Mapping[str, ColumnType] | None = Field(default=None, alias="schema", min_length=1)
     on_unknown_field: UnknownField = UnknownField.DROP
     transform: Annotated[str, AfterValidator(_query)] | None = None
-    partition_by: tuple[Annotated[PartitionField, BeforeValidator(_partition_field)], ...] = ()
+    partition_by: Annotated[
+        tuple[Annotated[PartitionField, BeforeValidator(_partition_field)], ...], BeforeValidator(_partition_list)
+    ] = ()
     on_empty_partition: EmptyPartition = EmptyPartition.QUARANTINE
     targets: tuple[SerializeAsAny[TargetOptions], ...] = Field(min_length=1)
     quarantine: SerializeAsAny[TargetOptions]

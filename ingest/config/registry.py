@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import cast
 
 from ingest.sources.files.options import FilesOptions
@@ -21,6 +21,21 @@ SINK_GROUP = "tideline.sinks"
 
 SOURCES: Mapping[str, type[SourceBlock]] = {"files": FilesOptions, "kafka": KafkaOptions, "stream": StreamOptions}
 """The options of each source type."""
+
+SINK_METHODS = (
+    "Options",
+    "open",
+    "ensure",
+    "begin",
+    "prepare",
+    "verify",
+    "commit",
+    "lookup",
+    "abort",
+    "release",
+    "unreleased",
+)
+"""Members of `sinks.base.Sink` that a class has; `target` may be a field of its objects."""
 
 _EXTRAS = ("tikv",)
 """Tideline's own sinks that need an extra, of the same name."""
@@ -38,16 +53,14 @@ def sink_types() -> list[str]:
 
 
 def load_sink(name: str) -> type[Sink]:
-    """The sink class of an installed type.
+    """The sink class of an installed type. Types of Tideline's own cannot be replaced.
 
     Raises:
-        ConfigError: the type is not installed, or a package that it needs is not.
+        ConfigError: the type is not installed, two packages have it, it cannot be imported, or a method is missing.
     """
-    found = installed_sinks().select(name=name)
-    if not found:
-        raise ConfigError(f"there is no sink {name!r}; allowed are {', '.join(sink_types())}")
+    entry = _entry_point(name)
     try:
-        return cast(type[Sink], next(iter(found)).load())
+        found = entry.load()
     except ModuleNotFoundError as error:
         if name in _EXTRAS and error.name is not None and not error.name.startswith("sinks"):
             raise ConfigError(
@@ -55,5 +68,31 @@ def load_sink(name: str) -> type[Sink]:
                 f"pip install 'tideline[{name}]'"
             ) from error
         raise ConfigError(f"sink {name!r} cannot be imported: {error}; install what it needs") from error
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"sink {name!r} cannot be imported: {error}; install what it needs") from error
+    except Exception as error:  # code of another package
+        raise ConfigError(
+            f"sink {name!r} cannot be imported: {type(error).__name__}: {error}; install what it needs, or mend "
+            f"{entry.value}"
+        ) from error
+    missing = [] if _is_own(entry) else [each for each in SINK_METHODS if not hasattr(found, each)]
+    if missing:
+        raise ConfigError(
+            f"sink {name!r} ({entry.value}) has no {', '.join(missing)}; a sink has all of {', '.join(SINK_METHODS)}"
+        )
+    return cast(type[Sink], found)
+
+
+def _is_own(entry: EntryPoint) -> bool:
+    return entry.value.startswith("sinks.")
+
+
+def _entry_point(name: str) -> EntryPoint:
+    found = list(installed_sinks().select(name=name))
+    own = [each for each in found if _is_own(each)]
+    if own:
+        return own[0]
+    if not found:
+        raise ConfigError(f"there is no sink {name!r}; allowed are {', '.join(sink_types())}")
+    if len({each.value for each in found}) > 1:
+        homes = ", ".join(sorted({each.value for each in found}))
+        raise ConfigError(f"several packages have a sink {name!r}: {homes}; uninstall all but one")
+    return found[0]

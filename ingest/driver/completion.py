@@ -102,7 +102,7 @@ class Completions:
         try:
             running.future.result()
         except BaseException:
-            self.notify(LeftPending(running.result.manifest.ref, is_decided=True))
+            self.notify(LeftPending(running.result.manifest.ref, is_decided=True, is_applied=True))
             raise
         self.notify(Completed(running.result))
         checking, self._checking = self._checking, None

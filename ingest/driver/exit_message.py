@@ -80,6 +80,8 @@ class ExitMessage:
                 )
             case LeftPending(ref, True) if isinstance(error, ReplayNeededError):
                 return f"{_named(ref)} is committed and pending. Next: tideline run {self._conf} writes it there again"
+            case LeftPending(ref, True, True):
+                return f"{_named(ref)} is in every target. Next: tideline run {self._conf} (or recover) completes it"
             case LeftPending(ref, True):
                 return (
                     f"{_named(ref)} is committed, and pending because not every target has it yet. "

@@ -20,6 +20,7 @@ from ingest.protocol.counts import TargetRows, count_mismatches
 from ingest.protocol.job import JobContext
 from ingest.protocol.missing_files import without_files
 from ingest.protocol.names import part_of, quarantine_of
+from ingest.sources.replays import is_replay
 from sinks.audit import Audit, Expected, Finding, InstantState, Problem, auditor_of, fixable
 from sinks.base import Sink
 from sinks.held import in_spans, span_text
@@ -166,7 +167,9 @@ def _compare(job: JobContext, timeline: ActiveTimeline, *, is_deep: bool) -> Fsc
         for each in audits
         if each.problem is not Problem.NOT_APPLIED or (each.where, each.what) not in told
     )
-    rows = sum(entry.manifest.rows for entry in committed if entry.manifest)
+    # A replay holds rows of earlier epochs.
+    first = (entry for entry in committed if entry.plan is None or not is_replay(entry.plan))
+    rows = sum(entry.manifest.rows for entry in first if entry.manifest)
     return FsckResult(len(committed), rows, checked, findings)
 
 

@@ -83,13 +83,17 @@ class IngestLoop:
             lease = self._opened.take_lease(LeaseObserver(self._opened.store, self._opened.retry), sleep=self._sleep)
         except StoppedError as stopped:
             return Summary(is_stopped=True, exit_message=str(stopped))
-        lease.start_heartbeats(lambda is_done: self._notify(Renewed(is_done)))
-        self._notify(Leased(lease))
-        reach("lease-taken")
+        with self._ending(lease):
+            lease.start_heartbeats(lambda is_done: self._notify(Renewed(is_done)))
+            self._notify(Leased(lease))
+            reach("lease-taken")
+            return self._run(lease)
+
+    def _run(self, lease: WriterLease) -> Summary:
         config = self._opened.config
         state = LoopState(self._mode, config.epoch.interval, config.takes_whole_source)
         evidence: LoopEvidence = Started(self._opened.identity is not None)
-        with self._ending(lease), ActiveWriter(self._opened, lease, self._writers, self._stop, self._notify) as writer:
+        with ActiveWriter(self._opened, lease, self._writers, self._stop, self._notify) as writer:
             while True:
                 state, action = next_action(state, evidence)
                 match action:

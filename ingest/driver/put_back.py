@@ -15,7 +15,6 @@ part of them.
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,16 +23,21 @@ from functools import cached_property
 from ingest.driver.build import TimelineHandle, build_job, require_whole
 from ingest.driver.epoch import EpochWriter, NextEpoch, raise_failure, run_epoch
 from ingest.driver.losses import TargetLoss, find_losses, newest_commit, newest_completed, refuse_ahead
-from ingest.driver.replay import Discarding, changed_reading, check_counts_same, check_same, reports_of
+from ingest.driver.replay import Discarding, check_counts_same, check_same, reports_of
 from ingest.driver.stores import probe_stores
+from ingest.driver.ways_back import Lost, ReplayWorld, RowOrigin, pieces_of, way_back
 from ingest.driver.with_gaps import with_gaps, with_pending
 from ingest.execution.task import Outputs, TaskReport, merge_counts
-from ingest.protocol.committed import CommittedEpoch, CommittedRows, given_up, read_committed, settled_for
+from ingest.protocol.committed import (
+    CommittedEpoch,
+    CommittedRows,
+    given_up,
+    read_committed,
+    settled_for,
+)
 from ingest.protocol.job import JobContext
-from ingest.protocol.names import part_of
 from ingest.protocol.recovery import recover
-from ingest.sources.options import StreamOptions
-from ingest.sources.replays import REPLAY_SHARD, is_replay, replay_range
+from ingest.sources.replays import REPLAY_SHARD, replay_range
 from sinks.base import PartitionWriter
 from sinks.held import Span, contents_of, copies_of, in_spans, span_text, spans
 from timeline.active import ActiveTimeline
@@ -44,39 +48,6 @@ from timeline.errors import ConfigError, TargetRefusedError
 from timeline.failpoints import reach
 from timeline.lease import LeaseObserver, WriterLease
 from timeline.units import count
-
-
-class RowOrigin(enum.Enum):
-    """Origin of the rows that put back a lost epoch."""
-
-    FILES = "from its data files"
-    COPY = "from the data files of another target"
-    SOURCE = "from the source"
-    NONE = "cannot be put back"
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A lost epoch of a target, and the way to put it back.
-
-    Attributes:
-        target: the target's name.
-        epoch: the committed rows.
-        way: where its rows come from.
-        why: the obstacle to a better way; "" where there is none.
-        origin: the part of another target whose data files are copied; None where none are.
-    """
-
-    target: str
-    epoch: CommittedRows
-    way: RowOrigin
-    why: str = ""
-    origin: Part | None = None
-
-    @property
-    def number(self) -> int:
-        """The epoch's number."""
-        return self.epoch.part.epoch.epoch
 
 
 @dataclass(frozen=True)
@@ -103,6 +74,7 @@ class ReplayResult:
         refused: message on why the replay is refused; "" where it is not.
         epoch: number of the replay's own epoch; None where there is none.
         before: by target, epochs that were given up earlier; only where nothing is lost now.
+        not_compared: targets whose sinks do not record their epochs, so that losses cannot be found.
     """
 
     losses: Sequence[TargetLoss] = ()
@@ -111,6 +83,7 @@ class ReplayResult:
     refused: str = ""
     epoch: int | None = None
     before: Mapping[str, Sequence[CommittedRows]] = field(default_factory=dict)
+    not_compared: Sequence[str] = ()
 
 
 def examine_losses(opened: TimelineHandle, wanted: ReplayRequest) -> ReplayResult:
@@ -129,7 +102,7 @@ def examine_losses(opened: TimelineHandle, wanted: ReplayRequest) -> ReplayResul
     refuse_ahead(job)
     newest = newest_completed(job)
     past = _past(job, newest)
-    found = _planned(opened, job, with_pending(job, find_losses(job, newest, past)), wanted)
+    found = _planned(ReplayWorld(opened, job, past), with_pending(job, find_losses(job, newest, past)), wanted)
     return found if found.losses else _without_losses(job, found, past)
 
 
@@ -177,7 +150,8 @@ def _put_back(
     job = build_job(opened)
     refuse_ahead(job)
     newest = newest_completed(job)
-    found = _planned(opened, job, with_pending(job, find_losses(job, newest, _past(job, newest))), wanted)
+    past = _past(job, newest)
+    found = _planned(ReplayWorld(opened, job, past), with_pending(job, find_losses(job, newest, past)), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     recover(with_gaps(job, found.losses), lease)
@@ -185,7 +159,7 @@ def _put_back(
     # Again: epochs that were pending count now, and those of a killed, decided replay are back.
     newest = newest_commit(job, chain.committed, chain.next_epoch)
     past = _past(job, newest)
-    found = _planned(opened, job, _still_lost(job, newest, past, found.losses), wanted)
+    found = _planned(ReplayWorld(opened, job, past), _still_lost(job, newest, past, found.losses), wanted)
     if found.refused:
         raise ConfigError(found.refused)
     if not found.losses:
@@ -262,18 +236,17 @@ def _by_target(lost: Sequence[Lost]) -> dict[str, tuple[Span, ...]]:
     return {target: spans(each.number for each in lost if each.target == target) for target in targets}
 
 
-def _planned(
-    opened: TimelineHandle, job: JobContext, losses: Sequence[TargetLoss], wanted: ReplayRequest
-) -> ReplayResult:
+def _planned(world: ReplayWorld, losses: Sequence[TargetLoss], wanted: ReplayRequest) -> ReplayResult:
     """The lost epochs to put back, with the way for each, and those to give up; or why the replay is refused."""
-    ways = [_way(opened, job, loss.target, each) for loss in losses for each in loss.epochs]
+    ways = [way_back(world, loss.target, each) for loss in losses for each in loss.epochs]
     asked = [each for each in ways if wanted.epochs is None or in_spans(each.number, [wanted.epochs])]
     back = [each for each in asked if each.way is not RowOrigin.NONE]
     if wanted.epochs is None and wanted.accept_loss:
         back = []
     given_up = [each for each in ways if each not in back]
     refused = "; ".join(_refused(losses, ways, given_up, wanted))
-    return ReplayResult(losses, back, given_up, refused)
+    not_compared = [sink.target for sink in world.job.sinks if contents_of(sink) is None]
+    return ReplayResult(losses, back, given_up, refused, not_compared=not_compared)
 
 
 def _refused(
@@ -299,74 +272,6 @@ def _refused(
         )
 
 
-def _way(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRows) -> Lost:
-    part = lost.part
-    why = ""
-    if lost.is_left_out:
-        refused = _refused_copies(job, target, lost)
-        if refused:  # rows read again from the source would be refused too
-            return Lost(
-                target, lost, RowOrigin.NONE, f"it has rows that {target} refuses, and the quarantine not: {refused}"
-            )
-        origin = _copied_from(job, target, lost)
-        if origin is not None:
-            return Lost(target, lost, RowOrigin.COPY, origin=origin)
-        if copies_of(job.sink(target)) is None:
-            return Lost(target, lost, RowOrigin.NONE, _WITHOUT_FILES)
-        why = "no other target has data files of it"
-    elif part.files:
-        problems = job.sink(target).verify(part)
-        if not problems:
-            return Lost(target, lost, RowOrigin.FILES)
-        why = problems[0] if len(problems) == 1 else f"{problems[0]}, and {len(problems) - 1:,} more"
-    else:
-        return Lost(target, lost, RowOrigin.NONE, _WITHOUT_FILES)
-    against = _against_reading(opened, job, target, lost)
-    return Lost(target, lost, RowOrigin.NONE if against else RowOrigin.SOURCE, f"{why}; {against}" if against else why)
-
-
-_WITHOUT_FILES = "a target without data files; write to another prefix and timeline, from the source's begin"
-
-
-def _copied_from(job: JobContext, target: str, lost: CommittedRows) -> Part | None:
-    """The part of another target whose data files can be copied; None where there is none."""
-    if target == job.quarantine or copies_of(job.sink(target)) is None:
-        return None
-    for sink in job.sinks:
-        part = part_of(lost.manifest, sink.target)
-        is_like = sink.target not in (target, job.quarantine) and copies_of(sink) is not None
-        if is_like and part is not None and part.files and not sink.verify(part):
-            return part
-    return None
-
-
-def _refused_copies(job: JobContext, target: str, lost: CommittedRows) -> str:
-    """Why a target refuses copies of other targets' data files of an epoch; "" where it accepts them."""
-    taker = copies_of(job.sink(target))
-    if target == job.quarantine or taker is None:
-        return ""
-    others = (part for part in lost.manifest.parts if part.target not in (target, job.quarantine))
-    return next((reason for part in others if (reason := taker.refused(part.files))), "")
-
-
-def _against_reading(opened: TimelineHandle, job: JobContext, target: str, lost: CommittedRows) -> str:
-    """Why an epoch cannot be read again from the source; "" where it can be tried."""
-    if lost.plan is None:
-        return "its plan is gone from the timeline"
-    if is_replay(lost.plan):
-        return "it was a replay itself, which has no offsets of its own"
-    changed = changed_reading(job, lost.plan)
-    if changed:
-        return changed
-    if isinstance(opened.config.source, StreamOptions):
-        return "a streaming query has its source"
-    if opened.config.transform is not None:
-        return "a query made its rows (transform), and this command does not start Spark"
-    if target == job.quarantine and any(part.rejected for part in lost.manifest.parts):
-        return "some of its rows were refused by a target, and no source has those"
-    return ""
-
-
 @dataclass(frozen=True)
 class LostRows:
     """Writes the epoch of a replay. See `ingest.driver.epoch.EpochWriter`.
@@ -390,14 +295,15 @@ class LostRows:
             TargetRefusedError: a target refuses rows that were not refused at the commit.
         """
         written: dict[str, list[WriteReport]] = {sink.target: [] for sink in self.job.sinks}
-        for each in self.back:
+        pieces = [piece for each in self.back for piece in pieces_of(each)]
+        for each in pieces:
             if each.way is RowOrigin.FILES:
                 part = each.epoch.part
                 written[each.target].append(WriteReport(part.rows, part.bytes, part.files, part.dropped))
             elif each.origin is not None:
                 written[each.target].append(self._copied(plan, each, each.origin))
-        for number in sorted({each.number for each in self.back if each.way is RowOrigin.SOURCE}):
-            again = [each for each in self.back if each.way is RowOrigin.SOURCE and each.number == number]
+        for number in sorted({each.number for each in pieces if each.way is RowOrigin.SOURCE}):
+            again = [each for each in pieces if each.way is RowOrigin.SOURCE and each.number == number]
             for target, reports in self._read_again(plan, outputs, again, stop).items():
                 written[target] += reports
         return _reports(written, self.job.quarantine)

@@ -81,7 +81,7 @@ class Replay:
         )
         check_same(manifest, part, counts, mine)
         again = sink.prepare(plan.ref, mine)
-        check_part(again, mine)
+        check_part(part.target, plan.ref, again, mine)
         reach("part-prepared")
         return again
 

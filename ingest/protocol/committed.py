@@ -15,7 +15,7 @@ from functools import partial
 from ingest.protocol.job import JobContext
 from ingest.protocol.names import has_files_of, named_today, part_of, quarantine_of
 from ingest.protocol.steps import manifest_of, read_manifest, read_plan
-from ingest.sources.replays import REPLAY_SHARD, Spans, given_up_by, settled_by
+from ingest.sources.replays import REPLAY_SHARD, Spans, given_up_by, replayed_by, settled_by
 from sinks.held import Held, Span, base_of, in_spans
 from timeline.concurrency import map_concurrently
 from timeline.decision import Outcome, decision_path, read_decision
@@ -122,6 +122,31 @@ def _is_copied(job: JobContext, target: str, held: Held, manifest: Manifest) -> 
     return False
 
 
+def rows_for(job: JobContext, target: str, epoch: CommittedEpoch) -> CommittedRows:
+    """A target's rows of a committed epoch, or those that it would have had if it had not been left out.
+
+    Args:
+        job: the job.
+        target: the target's current name.
+        epoch: the committed epoch.
+    """
+    part = part_of(epoch.manifest, target)
+    share = _share(job, target, epoch.manifest) if part is None else part
+    return CommittedRows(epoch.plan, epoch.manifest, share, is_left_out=part is None)
+
+
+def carried_by(lost: CommittedRows, target: str, past: Sequence[CommittedEpoch]) -> list[Span]:
+    """Epochs whose rows a replay holds for a target; none for an ordinary epoch.
+
+    Args:
+        lost: the replay.
+        target: the target's current name.
+        past: committed epochs, the replay among them.
+    """
+    among = [each for each in past if each.manifest.ref == lost.manifest.ref]
+    return _spans_of(replayed_by, target, among)
+
+
 def _share(job: JobContext, target: str, manifest: Manifest) -> Part:
     """The part that a target would have had if it had not been left out."""
     if any(count.shard == REPLAY_SHARD for count in manifest.counts):
@@ -154,11 +179,9 @@ def given_up(job: JobContext, found: Sequence[CommittedEpoch]) -> dict[str, list
     for sink in job.sinks:
         among = _spans_of(given_up_by, sink.target, found)
         for each in found:
-            part = part_of(each.manifest, sink.target)
-            share = _share(job, sink.target, each.manifest) if part is None else part
-            if share.rows and in_spans(each.manifest.ref.epoch, among):
-                lost = CommittedRows(each.plan, each.manifest, share, is_left_out=part is None)
-                by_target.setdefault(sink.target, []).append(lost)
+            rows = rows_for(job, sink.target, each)
+            if rows.part.rows and in_spans(each.manifest.ref.epoch, among):
+                by_target.setdefault(sink.target, []).append(rows)
     return by_target
 
 

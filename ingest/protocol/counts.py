@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from timeline.epoch import Manifest, Part, Plan, ShardCount, WriteReport
-from timeline.errors import RowCountError
+from timeline.epoch import EpochRef, Manifest, Part, Plan, ShardCount, WriteReport
+from timeline.errors import InvariantError, RowCountError
 from timeline.units import count as words
 
 
@@ -127,12 +127,24 @@ def count_mismatches(counts: Sequence[ShardCount], taken: Mapping[str, TargetRow
         yield f"target {quarantine} took {quarantined}, expected {undecodable} rejected by the decoder{by_targets}"
 
 
-def check_part(part: Part, reports: Sequence[WriteReport]) -> None:
-    """Refuse a part that does not hold the rows that were written for it.
+def check_part(target: str, epoch: EpochRef, part: Part, reports: Sequence[WriteReport]) -> None:
+    """Refuse a part that is not the target's, or does not hold the rows that were written for it.
+
+    Args:
+        target: the target's name.
+        epoch: the prepared epoch.
+        part: the part that the target's sink made of the reports.
+        reports: one for each task.
 
     Raises:
         RowCountError: names the target and both numbers.
+        InvariantError: the part is of another target or epoch.
     """
+    if (part.target, part.epoch) != (target, epoch):
+        raise InvariantError(
+            f"{epoch}: the sink of target {target} prepared a part of target {part.target}, {part.epoch}: this is a "
+            "mistake in the sink. Nothing was committed"
+        )
     wrote, holds = TargetRows.of(reports), TargetRows.of(part)
     if wrote != holds:
         raise RowCountError(f"{part.epoch}: target {part.target} took {wrote}, its prepared part has {holds}")

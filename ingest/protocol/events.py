@@ -141,10 +141,17 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class LeftPending:
-    """An instant could not be settled now; the next start, or a recovery, settles it."""
+    """An instant could not be settled now; the next start, or a recovery, settles it.
+
+    Attributes:
+        ref: the instant and its epoch.
+        is_decided: whether the decision is to commit.
+        is_applied: whether every target has the epoch.
+    """
 
     ref: EpochRef
     is_decided: bool
+    is_applied: bool = False
 
 
 @dataclass(frozen=True)

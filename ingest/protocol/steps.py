@@ -145,7 +145,7 @@ def prepare(
     parts: list[Part] = []
     for sink in job.sinks:
         part = sink.prepare(plan.ref, reports[sink.target])
-        check_part(part, reports[sink.target])
+        check_part(sink.target, plan.ref, part, reports[sink.target])
         parts.append(part)
         reach("part-prepared")
     manifest = Manifest(plan.ref, tuple(counts), tuple(parts))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ingest.driver.put_back import Lost, ReplayResult, RowOrigin
+from ingest.driver.put_back import ReplayResult
+from ingest.driver.ways_back import Lost, RowOrigin
 from sinks.held import Span, is_single, span_text, spans
 from timeline.epoch import Json
 from timeline.errors import ConfigError
@@ -31,7 +32,8 @@ def parse_epochs(given: str) -> Span:
 def replay_lines(found: ReplayResult, *, dry_run: bool) -> Iterator[str]:
     """Human-readable lines: the lost epochs, and the result for each."""
     if not found.losses:
-        yield f"nothing more is lost; {_before(found)}" if found.before else _NOTHING_LOST
+        nothing = f"nothing more is lost; {_before(found)}" if found.before else _NOTHING_LOST
+        yield nothing if not found.not_compared else f"nothing is known to be lost. {_not_compared(found)}"
         return
     yield from map(str, found.losses)
     would = "would be " if dry_run else ""
@@ -52,6 +54,12 @@ def _done(found: ReplayResult) -> Iterator[str]:
     for lost, what in ((found.back, "put back"), (found.given_up, "given up")):
         if lost:
             yield f"{count(sum(each.epoch.part.rows for each in lost), 'row')} {what}"
+
+
+def _not_compared(found: ReplayResult) -> str:
+    names = ", ".join(found.not_compared)
+    does = "whose sink does" if len(found.not_compared) == 1 else "whose sinks do"
+    return f"Not compared: {names}, {does} not record the epochs of the target"
 
 
 def _before(found: ReplayResult) -> str:
@@ -96,6 +104,7 @@ def replay_json(found: ReplayResult, *, dry_run: bool) -> dict[str, Json]:
             {"target": target, "epochs": [list(span) for span in among], "rows": rows}
             for target, among, rows in _given_up_before(found)
         ],
+        "not_compared": list(found.not_compared),
         "refused": found.refused or None,
         "epoch": found.epoch,
     }

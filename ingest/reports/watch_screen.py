@@ -172,7 +172,7 @@ def _state(epoch: EpochRow) -> str:
         return epoch.state
     if epoch.outcome is not None:
         return f"decided: {epoch.outcome}"
-    return "prepared" if epoch.prepared is not None else "writing"
+    return "prepared" if epoch.prepared is not None or epoch.rows is not None else "writing"
 
 
 def _ago(then: datetime, now: datetime) -> str:

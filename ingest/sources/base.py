@@ -28,6 +28,8 @@ class Unit(enum.Enum):
 
     BYTES = "bytes"
     RECORDS = "records"
+    EPOCHS = "epochs"
+    """Of a quarantine that is replayed."""
 
 
 @dataclass(frozen=True)

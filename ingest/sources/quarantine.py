@@ -89,11 +89,11 @@ class WithQuarantine:
         start = after[QUARANTINE_SHARD].offset if QUARANTINE_SHARD in after else 0
         version = quarantine.newest()
         if version is None:
-            return SourcePlan((), unit=Unit.RECORDS)
+            return SourcePlan((), unit=Unit.EPOCHS)
         found = quarantine.read(version, ["epoch"], _replayable(start, epoch))
         if not any(batch.num_rows for batch in found):
-            return SourcePlan((), unit=Unit.RECORDS)
-        return SourcePlan((OffsetRange(QUARANTINE_SHARD, start, epoch, detail={_VERSION: version}),), unit=Unit.RECORDS)
+            return SourcePlan((), unit=Unit.EPOCHS)
+        return SourcePlan((OffsetRange(QUARANTINE_SHARD, start, epoch, detail={_VERSION: version}),), unit=Unit.EPOCHS)
 
     def ends(self, after: Mapping[str, Position]) -> Mapping[str, ShardEnd]:
         """See Source; only the source's own shards."""

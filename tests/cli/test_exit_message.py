@@ -180,6 +180,12 @@ class TestExitMessage:
             "Next: tideline recover job.yaml (or run) settles it once the store answers"
         )
 
+    def test_an_epoch_in_every_target_is_not_said_to_lack_one(self) -> None:
+        assert self.word(LeftPending(REF, is_decided=True, is_applied=True)) == (
+            f"why. Epoch 7 (instant {REF.instant}) is in every target. "
+            "Next: tideline run job.yaml (or recover) completes it"
+        )
+
     def test_an_error_that_names_the_next_command_is_the_only_one_to_do_so(self) -> None:
         word = self.word(LeftPending(REF, is_decided=True), said=REPLAY)
         assert word == (

@@ -431,6 +431,28 @@ def test_what_was_put_back_and_is_lost_again_is_put_back_again(lake: Job, call: 
         assert call("fsck", lake.file).code == 0
 
 
+@pytest.mark.parametrize("losses", [1, 2])
+def test_what_a_replay_had_put_back_comes_back_again_though_its_files_are_gone(
+    lake: Job, call: Call, losses: int
+) -> None:
+    """A replay has no offsets of its own: the epochs that it carries have."""
+    restore(lake.lake)
+    assert call("replay", lake.file).code == 0
+    for number in range(losses):
+        newest = max(lake.lake.glob("*.parquet"), key=lambda file: (file.stat().st_mtime_ns, file.name))
+        newest.unlink()
+        shutil.rmtree(lake.lake / "_delta_log")
+        planned = call("replay", lake.file, "--dry-run")
+        assert planned.code == 5, planned.out + planned.err
+        assert "would be put back from the source" in planned.out, number
+        replayed = call("replay", lake.file)
+        assert replayed.code == 0, replayed.out + replayed.err
+        assert lake.ids() == Counter(range(300))
+    assert call("run", lake.file).code == 0
+    assert call("fsck", lake.file).code == 0
+    assert lake.ids() == Counter(range(300))
+
+
 def test_a_timeline_of_before_tables_were_known_by_their_ids_is_checked_all_the_same(lake: Job, call: Call) -> None:
     """The manifests do not record the `Base` of their parts."""
     for path in (lake.folder / "timeline" / ".hoodie" / "timeline").glob("*.inflight"):

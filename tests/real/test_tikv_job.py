@@ -372,7 +372,7 @@ def test_read_says_which_targets_there_are_and_shows_their_rows(job: TikvJob) ->
     assert job.tideline("run").code == 0
     several = job.tideline("read")
     assert several.code == 2
-    assert "which target is meant?; targets whose rows are read: keyed, none; name one by --target" in several.err
+    assert "several targets are read; name one by --target: keyed, none" in several.err
     for name, lines in (("keyed", 3), ("none", 1)):
         shown = job.tideline("read", "--target", name, "--limit", "2")
         assert shown.code == 0 and len(shown.out.splitlines()) == lines, shown

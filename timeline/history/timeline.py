@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from timeline.active import ActiveTimeline
@@ -40,7 +42,7 @@ class Timeline:
     @classmethod
     def load(
         cls,
-        store: ObjectStore | str,
+        store: ObjectStore | str | PathLike[str],
         retry: Retry | None = None,
         *,
         storage: Mapping[str, Any] | None = None,
@@ -59,7 +61,7 @@ class Timeline:
             ConfigError: no store is known for the URL.
             StoreUnavailableError: the timeline could not be listed.
         """
-        opened = open_store(store, storage) if isinstance(store, str) else store
+        opened = open_store(os.fspath(store), storage) if isinstance(store, str | PathLike) else store
         bounds = retry or Retry()
         timeline = ActiveTimeline.load(opened, bounds)
         if not archived:

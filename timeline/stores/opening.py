@@ -102,11 +102,22 @@ def _open_installed(scheme: str, url: str, options: Mapping[str, Any]) -> Object
         )
     if "@" in url.partition("://")[2].split("/", 1)[0]:
         raise ConfigError(f"{scheme}://…: credentials in a URL end up in logs; give them in storage")
+    homes = sorted({entry.value for entry in found})
+    if len(homes) > 1:
+        raise ConfigError(f"several packages have a store for {scheme}://: {', '.join(homes)}; uninstall all but one")
     try:
         opener = cast(StoreOpener, next(iter(found)).load())
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"the store of {scheme}:// cannot be imported: {error}; install what it needs") from error
-    return opener(url.rstrip("/"), options)
+    except Exception as error:  # code of another package
+        raise ConfigError(
+            f"the store of {scheme}:// ({homes[0]}) cannot be imported: {type(error).__name__}: {error}; install what "
+            "it needs"
+        ) from error
+    try:
+        return opener(url.rstrip("/"), options)
+    except TypeError as error:  # Python names the abstract methods that a subclass of `BaseStore` lacks
+        raise ConfigError(
+            f"the store of {scheme}:// ({homes[0]}) cannot be opened: {error}; see docs/how-to/write-your-own-store.md"
+        ) from error
 
 
 def local_root(path: str) -> str:

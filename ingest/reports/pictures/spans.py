@@ -122,13 +122,15 @@ def _bar(entry: Entry, row: InstantRow) -> Bar | None:
 def _pending_note(row: InstantRow) -> str:
     if row.outcome is not None:
         return f"pending, decided: {row.outcome}"
-    return "pending, prepared" if row.prepared else "pending, not prepared"
+    return "pending, prepared" if row.prepared or row.rows is not None else "pending, not prepared"
 
 
 def _phases(row: InstantRow, requested: datetime) -> Iterator[Span]:
     """Phases of an instant: each ends where the next one begins; moments that are not recorded are skipped."""
     since = requested
-    reached = ((SpanPhase.WRITE, row.prepared), (SpanPhase.DECIDE, row.decided), (SpanPhase.APPLY, row.completed))
+    # A store that tells no times of its objects tells none of the manifest.
+    decided = SpanPhase.DECIDE if row.prepared is not None else SpanPhase.WRITE
+    reached = ((SpanPhase.WRITE, row.prepared), (decided, row.decided), (SpanPhase.APPLY, row.completed))
     for phase, moment in reached:
         if moment is not None and not (row.completed is None and phase is SpanPhase.APPLY):
             # Two clocks (the store's and the writer's) may disagree by a little: no phase goes backwards.

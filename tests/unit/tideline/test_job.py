@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import yaml
@@ -144,3 +145,27 @@ def test_words_that_are_allowed_are_those_of_the_options(keys: Any, model: Any) 
     formats = getattr(model, "formats", None)
     if formats is not None:
         assert set(get_type_hints(keys)["format"].__args__) == {kind.value for kind in formats}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": {"id": pa.duration("us")}}, "job web: schema: duration.us.: Spark SQL has no such type"),
+        ({"epoch": {"interval": object()}}, "job web: epoch: a value of type object is not allowed"),
+    ],
+)
+def test_values_that_no_job_file_can_hold_are_errors_of_the_job(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        job(**changes).config()
+
+
+def test_arrow_schemas_numpy_numbers_and_blocks_are_taken() -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    assert yaml.safe_load(job(schema=schema).to_yaml())["schema"] == {"id": "bigint", "at": "timestamp"}
+    assert yaml.safe_load(job(timeline={"path": "state"}).to_yaml())["timeline"] == {"path": "state"}
+    assert yaml.safe_load(job(writer={"lease_ttl": np.int64(30)}).to_yaml())["writer"] == {"lease_ttl": 30}
+
+
+def test_something_that_is_no_job_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the path of a job file; found dict"):
+        tideline.run({"name": "web"})  # type: ignore[arg-type]

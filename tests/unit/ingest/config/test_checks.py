@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,32 @@ def test_a_path_that_others_are_made_of_is_told_once_and_blanks_inside_are_allow
     assert "targets[0].path" in problem
     (tmp_path / "job.yaml").write_text(f'{text}targets: [{{type: delta, path: "my lake/of logs"}}]\n')
     load_config(tmp_path / "job.yaml")
+
+
+class TestSinksOfOtherPackages:
+    def load(self, monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str], name: str = "mine") -> type[Any]:
+        found = EntryPoints(EntryPoint(each, value, SINK_GROUP) for each, value in entries)
+        monkeypatch.setattr("ingest.config.registry.installed_sinks", lambda: found)
+        return load_sink(name)
+
+    def test_a_sink_without_a_required_method_is_refused_by_its_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(
+            ConfigError, match=r"'mine' \(fractions:Fraction\) has no Options, open, ensure, .*unreleased"
+        ):
+            self.load(monkeypatch, ("mine", "fractions:Fraction"))
+
+    def test_two_packages_with_one_name_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(ConfigError, match=r"several packages have a sink 'mine': fractions:Fraction, io:StringIO"):
+            self.load(monkeypatch, ("mine", "io:StringIO"), ("mine", "fractions:Fraction"))
+
+    def test_a_package_cannot_replace_a_sink_of_tidelines_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        entries = (("delta", "fractions:Fraction"), ("delta", "sinks.delta.sink:DeltaSink"))
+        assert self.load(monkeypatch, *entries, name="delta").__name__ == "DeltaSink"
+
+    def test_a_package_that_raises_when_it_is_imported_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "broken_sink_package.py").write_text("raise ValueError('no licence')")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ConfigError, match=r"cannot be imported: ValueError: no licence; .*broken_sink"):
+            self.load(monkeypatch, ("mine", "broken_sink_package:Sink"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from ingest.execution.task import TaskReport, assign, merge_counts
 from ingest.protocol.counts import TargetRows, check_counts, check_part, left_out, rows_by_target, rows_read
 from ingest.sources.base import SplitSize
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan, ShardCount, WriteReport
-from timeline.errors import RowCountError
+from timeline.errors import InvariantError, RowCountError
 
 PLAN = Plan(
     EpochRef(0, "20260101000000000", 1),
@@ -89,7 +90,12 @@ def test_a_quarantine_neither_drops_nor_rejects() -> None:
 def test_a_part_holds_what_was_written_for_it(part: tuple[int, int, int]) -> None:
     rows, dropped, rejected = part
     with pytest.raises(RowCountError, match="target table took 14 written"):
-        check_part(Part("table", PLAN.ref, rows, 0, dropped=dropped, rejected=rejected), [WriteReport(14, 0)])
+        check_part(
+            "table",
+            PLAN.ref,
+            Part("table", PLAN.ref, rows, 0, dropped=dropped, rejected=rejected),
+            [WriteReport(14, 0)],
+        )
 
 
 def test_what_is_shown_of_an_epoch_adds_up() -> None:
@@ -130,3 +136,9 @@ def test_every_piece_goes_to_exactly_one_task() -> None:
             assert all(a[1] == b[0] for a, b in itertools.pairwise(mine))
         sizes = [sum(piece.until - piece.start for piece in task) for task in tasks]
         assert max(sizes) <= 2 * min(sizes) + 50_000
+
+
+@pytest.mark.parametrize("part", [Part("other", PLAN.ref, 1, 0), Part("table", replace(PLAN.ref, epoch=9), 1, 0)])
+def test_a_part_of_another_target_or_epoch_is_refused_before_the_decision(part: Part) -> None:
+    with pytest.raises(InvariantError, match="the sink of target table prepared a part of target"):
+        check_part("table", PLAN.ref, part, [WriteReport(1, 0)])
