@@ -167,5 +167,5 @@ def test_arrow_schemas_numpy_numbers_and_blocks_are_taken() -> None:
 
 
 def test_something_that_is_no_job_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the path of a job file; found dict"):
+    with pytest.raises(ConfigError, match="the path of a job file, found dict"):
         tideline.run({"name": "web"})  # type: ignore[arg-type]
