@@ -50,7 +50,6 @@ class ShardFile:
         file: the file.
         offset: first byte that is not committed yet.
         place: the file part of the shard's position; None for a new shard.
-        unchanged: the file ends at the offset, and its content was checked.
         checked: the content needs no further comparison.
         archive: compression of a file whose decompressed bytes continue the shard; None otherwise.
         content: summary of that file's content; None where it has no new bytes.
@@ -62,7 +61,6 @@ class ShardFile:
     file: FileInfo
     offset: int = 0
     place: FilePosition | None = None
-    unchanged: bool = False
     checked: bool = False
     archive: str | None = None
     content: DecompressedContent | None = None
@@ -75,6 +73,11 @@ class ShardFile:
         if self.archive is None:
             return self.file.size
         return self.offset if self.content is None else self.content.size
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the file ends at the offset, and its content was checked."""
+        return self.checked and self.end == self.offset
 
     @property
     def fresh_line(self) -> bool:
@@ -342,14 +345,12 @@ class _Matching:
             return False
         elif place.archive is not None:
             content = self._contents.archive(file, place.archive, [offset])
-        self._put(ShardFile(shard, file, place=place, checked=checked, archive=place.archive, content=content))
+        self._put(ShardFile(shard, file, offset, place, checked, place.archive, content))
         return True
 
     def _put(self, file: ShardFile) -> None:
-        """Give a shard its file; sets the offset, and whether the file is unchanged."""
-        offset = self._after[file.shard].offset
-        end = file.file.size if file.archive is None else offset if file.content is None else file.content.size
-        self._found[file.shard] = replace(file, offset=offset, unchanged=file.checked and end == offset)
+        """Give a shard its file."""
+        self._found[file.shard] = file
         self._taken.add(file.file.path)
 
     def follow_rotations(self, now_s: float) -> tuple[float | None, str | None]:
@@ -380,8 +381,7 @@ class _Matching:
                     if offset and not (is_certain and (is_moved or self._is_certain(shard, file, archive))):
                         why = MatchReason.MOVED if is_moved else MatchReason.RENAMED
                         self._taken_for.append(Lookalike(file.path, file.state, place.path, offset, why, is_dated))
-                    given = ShardFile(shard, file, place=place, checked=True, archive=kind, content=archive)
-                    self._put(replace(given, is_to_keep=is_moved))
+                    self._put(ShardFile(shard, file, offset, place, True, kind, archive, is_to_keep=is_moved))
                     self._torn.pop(shard, None)
                 case Unpacked() if file.path not in self._new:
                     self._unpack(file, found)
@@ -428,10 +428,8 @@ class _Matching:
         end = self._contents.read(file, found.size - 1, found.size)
         tail = self._contents.tail(file, found.size)
         place = FilePosition(file.path, file.identity, file.mtime_s, tail, fresh_line=end != b"\n")
-        is_unchanged = file.size == found.size
-        self._found[shard] = ShardFile(
-            shard, file, found.size, place, is_unchanged, checked=True, is_to_keep=is_unchanged
-        )
+        is_read = file.size == found.size
+        self._found[shard] = ShardFile(shard, file, found.size, place, checked=True, is_to_keep=is_read)
         self._taken.add(file.path)
         of = self._found.get(found.shard)
         path = self._places[found.shard].path if of is None else of.file.path
@@ -457,7 +455,7 @@ class _Matching:
             if file.path in told.logs:
                 shard = self._new_name(file)
                 copies = tuple(copy.state for copy in told.logs[file.path])
-                self._found[shard] = ShardFile(shard, file, checked=True, unchanged=file.size == 0, copies=copies)
+                self._found[shard] = ShardFile(shard, file, checked=True, copies=copies)
         torn = [
             ReplacedFile(shard, file, self._after[shard], self._contents.begins_as(file, self._places[shard]))
             for shard, file in self._torn.items()
