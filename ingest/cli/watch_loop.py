@@ -21,7 +21,8 @@ from ingest.driver.build import TimelineHandle, open_timeline
 from ingest.driver.losses import require_known
 from ingest.reports.offsets import open_job_source
 from ingest.reports.watch_screen import frame_json, watch_screen
-from ingest.reports.watching import LagMeter, LagProbe, Watcher
+from ingest.reports.watching import LAG_EVERY_S, LagMeter, Watcher
+from ingest.sources.lag import LagProbe
 from timeline.errors import ConfigError, InvariantError, StoreUnavailableError, TargetRefusedError
 from timeline.history.rows import as_json as json_word
 from timeline.stores.base import Retry
@@ -60,7 +61,7 @@ def watch_job(conf: Path, *, interval: str, once: bool, as_json: bool) -> None:
         else:
             console.print(watch_screen(watcher.look(), console.width), highlight=False)
         return
-    watcher = Watcher(opened, LagProbe(meter.latest), warning=warning)
+    watcher = Watcher(opened, LagProbe(meter.latest, every_s=LAG_EVERY_S), warning=warning)
     if is_live:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the terminal is restored first
         watch_live(watcher, console, interval_s)

@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -39,7 +37,8 @@ NEWEST = 40
 ROLLBACKS = 5
 """Rollbacks that are shown, however old."""
 
-_LAG_EVERY_S = 10.0
+LAG_EVERY_S = 10.0
+"""Least seconds between two measurements of the lag."""
 MOST_BEHIND = 3
 """Shards named in a frame, those furthest behind."""
 
@@ -156,35 +155,6 @@ class LagSource(Protocol):
 
     def latest(self) -> LagReport | None:
         """The latest report; never waits."""
-
-
-class LagProbe:
-    """Measures the lag in a thread of its own, at most every 10 s; `latest` never waits for it."""
-
-    def __init__(self, measure: Callable[[], LagReport], *, every_s: float = _LAG_EVERY_S) -> None:
-        self._measure = measure
-        self._every_s = every_s
-        self._latest: LagReport | None = None
-        self._thread: threading.Thread | None = None
-        self._next_at = 0.0
-
-    def latest(self) -> LagReport | None:
-        """The latest measurement; starts the next one when it is due."""
-        now = time.monotonic()
-        if (self._thread is None or not self._thread.is_alive()) and now >= self._next_at:
-            self._next_at = now + self._every_s
-            # A daemon thread: a source that does not answer must not keep the command from ending.
-            self._thread = threading.Thread(target=self._run, name="tideline-lag", daemon=True)
-            self._thread.start()
-        return self._latest
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for the running measurement, if there is one."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        self._latest = self._measure()
 
 
 class LagMeter:

@@ -17,7 +17,8 @@ import pytest
 from ingest.config.load import load_config
 from ingest.driver.build import open_timeline
 from ingest.reports.offsets import open_job_source
-from ingest.reports.watching import LagMeter, LagProbe, LagReport, Watcher
+from ingest.reports.watching import LagMeter, LagReport, Watcher
+from ingest.sources.lag import LagProbe
 from tests.cli.conftest import Call
 from tests.cli.past import job_with_a_past, objects
 from tests.job import LOCAL, Job, environment
@@ -135,7 +136,7 @@ def test_a_source_that_does_not_answer_never_holds_a_frame_up(past: Job) -> None
         assert answers.wait(60)
         return meter.latest()
 
-    probe = LagProbe(slow)
+    probe = LagProbe(slow, every_s=10)
     watcher = Watcher(opened, probe)
     assert watcher.look().lag is None
     assert asked.wait(60)

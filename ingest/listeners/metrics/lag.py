@@ -1,25 +1,24 @@
 """The lag of each shard, between epochs and within long ones.
 
 A plan has the ranges that it takes and the number of units that it leaves, but not which shards hold those. While it
-leaves any, a thread asks the source for each shard's end, over a connection of its own, so that an epoch never waits
-for the answer.
+leaves any, a scrape has the source asked for each shard's end, in a thread and over a connection of its own, so that
+neither an epoch nor the scrape waits for the answer: the next scrape shows it.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 
 from ingest.sources.base import ShardEnd, SourcePlan
-from ingest.sources.lag import Lag
+from ingest.sources.lag import Lag, LagProbe
 from timeline.epoch import Position
 from timeline.errors import TidelineError
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 15.0
-"""Seconds between two requests to the source, Prometheus' usual scrape interval."""
+"""Least seconds between two requests to the source, Prometheus' usual scrape interval."""
 
 WORST = 20
 """Shards that have a lag of their own in the metrics; a source may have a million."""
@@ -39,17 +38,19 @@ class LagWatch:
             look_every_s: seconds between two requests.
         """
         self._open_ends = open_ends
-        self._look_every_s = look_every_s
+        self._ends: Ends | None = None
+        self._probe = LagProbe(self._ask, every_s=look_every_s)
         self._lag: Lag | None = None
         self._plan: SourcePlan | None = None
         self._positions: Mapping[str, Position] = {}
-        self._wanted = threading.Event()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._is_asked = False
+        """Whether the last plan left units behind, so that the source knows more than the plan."""
 
     @property
     def lag(self) -> Lag | None:
-        """The current lag; None before the first plan."""
+        """The current lag; None before the first plan. Has the source asked where a request is due."""
+        if self._is_asked:
+            self._probe.latest()
         return self._lag
 
     def planned(self, plan: SourcePlan, positions: Mapping[str, Position]) -> None:
@@ -65,11 +66,9 @@ class LagWatch:
         shards = max(len(by_shard), plan.behind_shards)
         self._lag = Lag(plan.unit, sum(taken.values()) + plan.behind, shards, by_shard)
         self._plan, self._positions = plan, positions
-        if plan.behind:
-            self._wanted.set()
-            self._start()
-        else:
-            self._wanted.clear()
+        self._is_asked = plan.behind > 0
+        if self._is_asked:
+            self._probe.latest()
 
     def completed(self) -> None:
         """Record that the epoch planned last is committed to every target."""
@@ -84,37 +83,24 @@ class LagWatch:
 
     def caught_up(self) -> None:
         """Record that the source has no new records."""
-        self._wanted.clear()
+        self._is_asked = False
         if self._lag is not None:
             self._lag = Lag(self._lag.unit, 0, 0)
 
     def close(self) -> None:
         """Stop asking; a running request is not waited for."""
-        self._ended.set()
-        self._wanted.set()
+        self._is_asked = False
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tideline-lag", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        ends: Ends | None = None
-        while True:
-            self._wanted.wait()
-            if self._ended.is_set():
-                return
-            try:
-                ends = ends or self._open_ends()
-                self._look(ends)
-            except (TidelineError, OSError) as error:
-                # The loop asks the same source and reports its errors.
-                log.debug("lag of single shards is not known: %s", error)
-            if self._ended.wait(self._look_every_s):
-                return
+    def _ask(self) -> None:
+        try:
+            self._ends = self._ends or self._open_ends()
+            self._look(self._ends)
+        except (TidelineError, OSError) as error:
+            # The loop asks the same source and reports its errors.
+            log.debug("lag of single shards is not known: %s", error)
 
     def _look(self, ends: Ends) -> None:
         found = ends(self._positions)
         lag = self._lag
-        if lag is not None and self._wanted.is_set():
+        if lag is not None and self._is_asked:
             self._lag = Lag.of(lag.unit, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
@@ -36,6 +37,7 @@ from ingest.protocol.events import (
 )
 from ingest.sources.base import ShardEnd, SourcePlan, Unit
 from tests.job import ROOT
+from tests.waiting import wait_until
 from tests.watched_run import Scraped, parsed, scrape
 from timeline.decision import Decision, Outcome
 from timeline.epoch import EpochRef, Manifest, OffsetRange, Part, Plan, Position, ShardCount
@@ -237,6 +239,16 @@ class TestLag:
             assert (watch.lag.units, watch.lag.largest(WORST)) == (120, [("s1", 70), ("s0", 50)])
         finally:
             watch.close()
+
+    def test_within_a_long_epoch_each_scrape_asks_again_and_one_that_caught_up_asks_no_more(self) -> None:
+        numbers = itertools.count(1)
+        watch = LagWatch(lambda: lambda _: {"s0": ShardEnd(0, None, next(numbers))}, look_every_s=0)
+        watch.planned(SourcePlan((OffsetRange("s0", 0, 40),), 120, 2), {})
+        wait_until(lambda: watch.lag is not None and watch.lag.units > 5, "it is asked at each look", 30)
+        watch.caught_up()
+        asked = next(numbers)
+        assert watch.lag is not None and watch.lag.units == 0
+        assert next(numbers) <= asked + 2, "one request may still run"
 
     def test_a_source_that_does_not_answer_costs_the_single_shards_only(self) -> None:
         asked = threading.Event()
