@@ -24,6 +24,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, takewhile
 from operator import itemgetter
 from pathlib import PurePosixPath
@@ -74,9 +75,9 @@ class LocalStore(BaseStore):
         """See ObjectStore."""
         return f"file://{self.root}"
 
-    @property
+    @cached_property
     def traits(self) -> StoreTraits:
-        """See ObjectStore; the medium is the file system."""
+        """See ObjectStore; the medium is the file system, found once: the constants are read for every epoch."""
         folder = self.root
         while not os.path.exists(folder):
             folder = os.path.dirname(folder)
